@@ -13,7 +13,11 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.images import
     image_findings,
     missing_images,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.software import OLDEST_RAY, has_tokens
+from ansible_collections.argus.verl.plugins.module_utils.preflight.software import (
+    RAY_WITH_TABLES,
+    RAY_WITH_TOKENS,
+    is_since,
+)
 from samples import machine
 
 REPO = Path(__file__).resolve().parents[5]
@@ -67,7 +71,8 @@ def test_the_command_that_brings_an_image_is_that_of_the_engine_and_quoted() -> 
 
 
 def test_releases_of_ray_with_tokens() -> None:
-    assert [has_tokens(ray) for ray in ("2.51.2", "1.99.0", "2.9.3")] == [False] * 3
-    assert [has_tokens(ray) for ray in ("2.52.0", "2.60.0", "3.0.0.dev0", "unknown")] == [True] * 4
+    assert [is_since(ray, RAY_WITH_TOKENS) for ray in ("2.51.2", "1.99.0", "2.9.3")] == [False] * 3
+    assert [is_since(ray, RAY_WITH_TOKENS) for ray in ("2.52.0", "2.60.0", "3.0.0.dev0", "unknown")] == [True] * 4
     role = yaml.safe_load((REPO / "roles" / "ray_image" / "vars" / "main.yml").read_text())
-    assert role["__ray_image_oldest_ray"] == OLDEST_RAY
+    assert role["__ray_image_with_tokens"] == "{}.{}".format(*RAY_WITH_TOKENS)
+    assert "{}.{}".format(*RAY_WITH_TABLES) in role["__ray_image_oldest_ray"]
