@@ -47,15 +47,15 @@ class ActionModule(NodeAction):
         while True:
             answer, is_gone = self.state(expected, max(0.0, end - time.time()))
             still = len(answer["awaited"])
-            if timeout and still < awaited:
-                awaited, end = still, time.time() + timeout
+            has_joined = timeout > 0 and still < awaited
             # It may be started again meanwhile, as its engine does.
-            elif is_gone and time.time() + PAUSE_SECONDS < end:
-                time.sleep(PAUSE_SECONDS)
-            else:
-                still = 0
-            if not still:
+            may_return = is_gone and time.time() + PAUSE_SECONDS < end
+            if not still or not (has_joined or may_return):
                 return {**answer, "changed": False, "began": began, "waited": round(max(0, time.time() - began), 1)}
+            if has_joined:
+                awaited, end = still, time.time() + timeout
+            else:
+                time.sleep(PAUSE_SECONDS)
 
     def state(self, expected: Sequence[ExpectedNode], timeout: float) -> tuple[Result, bool]:
         """What the head answers, and whether it may answer later. Without an answer, all nodes are missing."""
