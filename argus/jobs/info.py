@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..launcher.archive import SILENT_SECONDS
 from ..launcher.failures import Failure
 from ..launcher.job_warnings import JobWarning
 from ..launcher.schema import parse
@@ -47,6 +48,7 @@ class JobInfo:
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     unreadable: what of the archive could not be read, and why.
     notice: what the job waits for, according to its steward, or that it has none.
+    head_away_for: for how many seconds the head has been away; None if it answers, or never looked after the job.
     unattended: whether neither a steward nor a launcher looks after the job.
     """
 
@@ -78,12 +80,22 @@ class JobInfo:
     log: tuple[str, ...] = ()
     log_position: str = ""
     problem: str = ""
+    head_away_for: float | None = None
     # Why nothing can be written to the shared root, and when the job's processes last wrote to the archive.
     root_problem: str = ""
     written_at: float | None = None
     unreadable: tuple[str, ...] = ()
     notice: str = ""
     unattended: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_for is not None and self.silent_for > SILENT_SECONDS
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its launcher is known to run."""
+        return self.silent_for is not None and not self.is_silent
 
     def to_json(self) -> dict[str, Any]:
         return as_json(self)

@@ -106,7 +106,7 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
         except UnreadableError as error:
             return unreadable_job(one, error)
         try:
-            return job_info(one, records.get(identifier), bool(head) and not problem)
+            return job_info(one, records.get(identifier), bool(head) and not problem, problem=problem)
         except Exception as error:
             # Whatever was overlooked must not hide all other jobs.
             return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))

@@ -142,4 +142,6 @@ def progress_line(job: JobInfo, now: float) -> str:
         parts.append(job.reason)
     if job.notice:
         parts.append(job.notice)
+    if job.head_away_for is not None:
+        parts.append(f"the head has been away for {duration(job.head_away_for)}{'; the job goes on' * job.goes_on}")
     return printable("  ".join(parts), lines=False)

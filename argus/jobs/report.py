@@ -21,8 +21,6 @@ from .progress import count_of
 
 # How many archives the list explains that cannot be read.
 UNREADABLE_SHOWN = 5
-# How old the heartbeat of a job may be before the job is reported as silent. It is written every 2 s.
-SILENT_SECONDS = 60
 # The steward writes every 5 s at most, the launcher every 2 s.
 STALE_SECONDS = 20
 # How the list names the key metrics.
@@ -81,9 +79,7 @@ def steps(progress: Progress) -> str:
 
 def silence(job: JobInfo) -> str:
     """For how long a running job has written no heartbeat, or an empty string."""
-    if job.silent_for is None or job.silent_for <= SILENT_SECONDS:
-        return ""
-    return f"no heartbeat for {age(job.silent_for)}"
+    return f"no heartbeat for {age(job.silent_for or 0)}" if job.is_silent else ""
 
 
 def staleness(job: JobInfo, now: float) -> list[str]:
@@ -127,10 +123,12 @@ def field(name: str, value: object) -> str:
     return f"{name + ':':9} {printable(value, lines=False)}"
 
 
-def head_problem(problem: str, consequence: str) -> list[str]:
+def head_problem(problem: str, away_for: float | None, consequence: str) -> list[str]:
     if not problem:
         return []
     what = "is too slow" if ANSWERS_SLOWLY in problem else "does not answer"
+    if away_for is not None:
+        what = f"has been away for {age(away_for)}"
     return [f"The head {what}; {consequence}: {printable(problem, lines=False)}"]
 
 
@@ -144,7 +142,8 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
     shown, total = len(rows), listed.total
     count = f"latest {shown} of {total} jobs" if shown < total else f"{total} job{'s'[: total != 1]}"
     count += f" with {tags_text(listed.tags)}" if listed.tags else ""
-    text = head_problem(listed.problem, "states come from the archives")
+    away = min((job.head_away_for for job in listed.jobs if job.head_away_for is not None), default=None)
+    text = head_problem(listed.problem, away, "states come from the archives")
     if listed.root_problem:
         text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
     if any(not job.archive for job in listed.jobs):
@@ -207,9 +206,8 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
     if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
         text += ["", attempts_table(job.attempts, columns)]
     text += log_lines(job)
-    goes_on = job.state == JobState.RUNNING and job.silent_for is not None and not silence(job)
-    consequence = f"{'the job goes on, and ' if goes_on else ''}all of this comes from the archive"
-    text += ["", *head_problem(job.problem, consequence), *commands]
+    consequence = f"{'the job goes on, and ' if job.goes_on else ''}all of this comes from the archive"
+    text += ["", *head_problem(job.problem, job.head_away_for, consequence), *commands]
     attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
     warned = f", {count_of(job.warnings)}" if job.warnings else ""
     return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}{warned}", lines=False), text=text)

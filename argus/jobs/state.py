@@ -17,7 +17,7 @@ from ..launcher import attempts, checkpoints, ending
 from ..launcher.archive import Archive, Heartbeat, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
-from ..launcher.ray_api import JobRecord, RayApiError, RayHead
+from ..launcher.ray_api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState, Status, ray_id
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
@@ -169,6 +169,7 @@ def job_info(
         log=tuple(log.lines),
         log_position=log.position,
         problem=problem,
+        head_away_for=head_away_for(problem, steward, now),
         written_at=written_at(status, steward, heartbeat),
         unreadable=tuple(problems),
         notice=no_steward(record, answered) if unattended else steward_notice(steward, state),
@@ -182,6 +183,12 @@ def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
     if left is not None and stop_at is not None and now + left > stop_at:
         needs = f"at its pace, the job needs {duration(left)} more"
         yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {ending.moment(stop_at)}")
+
+
+def head_away_for(problem: str, steward: StewardHeartbeat | None, now: float) -> float | None:
+    """For how many seconds the head has been away: the steward, a process of it, wrote its heartbeat until then."""
+    is_away = problem and ANSWERS_SLOWLY not in problem
+    return max(0.0, now - steward.time) if is_away and steward and steward.time else None
 
 
 def written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
@@ -236,7 +243,7 @@ def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
 
 
 def no_steward(record: JobRecord | None, answered: bool) -> str:
-    """What a job waits for that nothing looks after. Ray keeps its jobs in the memory of the head."""
+    """What a job waits for that nothing looks after."""
     if not answered:
         return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"
     known = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"

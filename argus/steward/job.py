@@ -93,6 +93,8 @@ class Steward:
         self.observed = Observed(known=archive.read_status().state is JobState.RUNNING)
         self.next_stop = 0.0
         self.next_periodic = clock.time() + PERIODIC_SECONDS
+        # When the steward before this one last ran, until it is known whether the head ended with it.
+        self.kept_until = 0.0
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
         self.started_evidence = 0
         self.cleaned_up = 0
@@ -114,7 +116,9 @@ class Steward:
         """Look after the job to its end."""
         heartbeat = self.archive.steward_heartbeat()
         self.archive.event("KEPT", host=node_name(), pid=os.getpid())
-        if not heartbeat or not heartbeat.time:
+        if heartbeat and heartbeat.time:
+            self.kept_until = heartbeat.time
+        else:
             self.start_evidence(Moment.SUBMIT)
         while not self.leaving() and not self.try_step():
             pass
@@ -198,7 +202,11 @@ class Steward:
         alive = {node["node_id"]: node for node in nodes if node["state"] == ALIVE}
         # Ray also lists the dead heads of earlier starts.
         head: Mapping[str, Any] = next((node for node in alive.values() if node["is_head_node"]), {})
-        self.look_for_forgotten(job, head.get("start_time_ms", 0) / 1000, status, moment)
+        head_started = head.get("start_time_ms", 0) / 1000
+        if 0 < self.kept_until < head_started:
+            self.archive.event("HEAD_RETURNED", away_for=round(moment - self.kept_until, 1))
+        self.kept_until = 0.0
+        self.look_for_forgotten(job, head_started, status, moment)
         return HeadAnswer(
             job=job,
             head_node_id=head.get("node_id", ""),

@@ -51,7 +51,7 @@ class ActionModule(NodeAction):
         """Print new lines until the job has ended and its whole log was shown."""
         display.display(f"\n{announcement(begin.submission_id)}\n")
         position = begin.log_position
-        shown = (begin.state, "")
+        shown = (begin.state, "", False)
         warnings = NewWarnings()
 
         def ask() -> Result:
@@ -63,7 +63,7 @@ class ActionModule(NodeAction):
             show(warnings.lines(job))
             if job.state in ENDED and not job.log:
                 break
-            now = (job.state, job.notice)
+            now = (job.state, job.notice, job.head_away_for is not None)
             if now != shown and job.state not in ENDED:
                 shown = now
                 display.display(progress_line(job, answer["time"]))

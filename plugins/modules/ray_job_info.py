@@ -224,6 +224,9 @@ job:
     problem:
       description: Why the head could not be asked, or an empty string.
       type: str
+    head_away_for:
+      description: For how many seconds the head has been away; null if it answers, or never looked after the job.
+      type: float
 jobs:
   description: The latest jobs, the newest first, each as RV(job) but without log and JobSpec.
   type: list

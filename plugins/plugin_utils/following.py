@@ -12,7 +12,6 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
@@ -54,7 +53,7 @@ class NewWarnings:
 
 def unanswered(job: JobInfo) -> str:
     """Why nothing tells whether the job goes on, or "": neither head nor launcher answers, or it has no steward."""
-    if job.problem and (job.silent_for is None or job.silent_for > SILENT_SECONDS):
+    if job.problem and not job.goes_on:
         return job.problem
     return job.notice if job.unattended else ""
 
