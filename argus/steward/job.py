@@ -94,7 +94,8 @@ class Steward:
         self.next_stop = 0.0
         self.next_periodic = clock.time() + PERIODIC_SECONDS
         # When the steward before this one last ran, until it is known whether the head ended with it.
-        self.kept_until = 0.0
+        earlier = archive.steward_heartbeat()
+        self.kept_until = earlier.time if earlier else 0.0
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
         self.started_evidence = 0
         self.cleaned_up = 0
@@ -114,11 +115,8 @@ class Steward:
 
     def run(self) -> None:
         """Look after the job to its end."""
-        heartbeat = self.archive.steward_heartbeat()
         self.archive.event("KEPT", host=node_name(), pid=os.getpid())
-        if heartbeat and heartbeat.time:
-            self.kept_until = heartbeat.time
-        else:
+        if not self.kept_until:
             self.start_evidence(Moment.SUBMIT)
         while not self.leaving() and not self.try_step():
             pass

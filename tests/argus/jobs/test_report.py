@@ -159,10 +159,12 @@ def test_a_head_that_does_not_answer_is_reported() -> None:
     report = listed(job(silent_for=7300.0), problem="connection refused")
     assert report.rows[0][3] == "silent"
     assert report.text[0] == "The head does not answer; states come from the archives: connection refused"
-    assert head_problem("it answers slowly: no answer", "x") == [
+    away = listed(job(head_away_for=900.0), job(head_away_for=40.0), problem="connection refused")
+    assert away.text[0].startswith("The head has been away for 40 s; ")
+    assert head_problem("it answers slowly: no answer", None, "x") == [
         "The head is too slow; x: it answers slowly: no answer"
     ]
-    assert head_problem("", "x") == []
+    assert head_problem("", None, "x") == []
 
 
 def test_a_success_with_warnings_is_marked_in_the_list() -> None:

@@ -105,6 +105,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "log": ["b"],
         "log_position": "1:4",
         "problem": "",
+        "head_away_for": None,
         "root_problem": "",
         "written_at": updated_at(archive.read_status()),
         "unreadable": [],
@@ -166,6 +167,9 @@ def test_a_head_that_does_not_answer_is_a_problem_but_not_an_error(archive: Arch
     job = describe(archive, RayHead("http://127.0.0.1:1"), tail=0)
     assert (job.state, job.ended, job.log) == ("RUNNING", False, ())
     assert "Connection refused" in job.problem
+    assert job.head_away_for is None
+    archive.write_json("keeper.json", {"time": time.time() - 40})
+    assert describe(archive, RayHead("http://127.0.0.1:1"), tail=0).head_away_for == pytest.approx(40, abs=1)
 
 
 class RestartedHead(http.server.BaseHTTPRequestHandler):

@@ -25,6 +25,18 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
+def test_a_head_that_was_away_is_an_event(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    scene.start()
+    scene.step(after=5)
+    assert "HEAD_RETURNED" not in scene.events()
+    scene.restart_head(after=40)
+    scene.step()
+    scene.step(after=5)
+    assert scene.events().count("HEAD_RETURNED") == 1
+
+
 def test_a_trainer_that_hangs_on_a_lost_node_is_stopped_once_a_minute(scene: Scene) -> None:
     scene.running()
     scene.step()
