@@ -103,7 +103,7 @@ def describe_resources(cpus: float | None, gpus: float, resources: Mapping[str, 
 def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, Any]] | None) -> Membership:
     """Compare the expected nodes with those of `RayHead.nodes()`, or with nothing if the head did not answer.
 
-    A node that died and came back is listed twice, and Ray reports the dead one as alive for half a minute: only a
+    A node that died and came back is listed twice, and Ray reports the dead one as alive for a while: only a
     node that started after `since` counts. It is not ready before Ray has noticed, because Ray would start processes of
     jobs on the dead one.
     """

@@ -266,8 +266,8 @@ class JobSpec(BaseModel):
     )
     retries: Annotated[Whole, between(0, 100, "the number of further attempts")] = key(
         "The number of further attempts after a node was lost, a process was killed, or communication failed after the "
-        "first step. They resume from the last complete checkpoint. Errors in the job itself are never retried. A "
-        "restart of the head counts as a lost node. Such a job resumes when the head is back.",
+        "first step. They resume from the last complete checkpoint. Errors in the job itself are never retried. If "
+        "a job ends with the head, it resumes when the head is back, and this costs no attempt.",
         0,
     )
     deadline: Duration = key(

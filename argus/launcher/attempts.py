@@ -116,7 +116,7 @@ def verdict(archive: Archive) -> Failure | None:
 def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
     """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
 
-    Processes that were connected to a lost node fail within seconds; Ray takes half a minute to notice the loss.
+    Processes that were connected to a lost node may fail before Ray has noticed the loss.
     """
     failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure}
     archive.set_status(JobState.ENDING, **details, **failed)

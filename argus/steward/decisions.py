@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..common import ray_health
 from ..launcher import failures, recording
 from ..launcher.failures import Failure, FailureKind
 from ..launcher.output import last_lines
@@ -20,6 +21,8 @@ from ..launcher.status import ENDED, JobState, Status
 UNKNOWN_SECONDS = 60.0
 # A launcher that ends normally writes its end before Ray notices.
 GRACE_SECONDS = 10.0
+# A launcher whose heartbeat is younger lives, whatever Ray says; it is written every 2 s.
+BEAT_SECONDS = 6.0
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
 LOST_RESOURCES_SECONDS = 86_400.0
 # A driver that fits starts within seconds; if another job took its resources first, it stays PENDING.
@@ -32,9 +35,9 @@ FORGOTTEN_SECONDS = 30.0
 # that waits for its process, and the submission of a driver.
 HEAD_LOST_SECONDS = 40.0
 # verl usually waits forever for processes of a lost node: the time in which it may resume or fail by itself.
-LOST_NODE_SECONDS = 30.0
-# Ray notices a lost node within 32 s (health_check_initial_delay_ms, _period_ms, _failure_threshold).
-NOTICE_SECONDS = 45.0
+LOST_NODE_SECONDS = 5.0
+# A trainer that fails of a node that ended, rather than of one out of reach, fails at once.
+NOTICE_SECONDS = ray_health.KILLED_SECONDS
 # Ray's message of a job whose supervisor, an actor that runs the launcher, was killed with it.
 SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")
 
@@ -172,10 +175,11 @@ def decide_unknown(view: View) -> Action:
 
 def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
-    if view.elapsed(view.ended_since) < GRACE_SECONDS:
+    # On a node that is gone, none can write its end any more.
+    if head.driver_alive and view.elapsed(view.ended_since) < GRACE_SECONDS:
         return WAIT
     # After its own restart, a head may give up an attempt that trains on.
-    if view.silent_since is not None and view.elapsed(view.silent_since) < GRACE_SECONDS and not view.stop_requested:
+    if view.silent_since is not None and view.elapsed(view.silent_since) < BEAT_SECONDS and not view.stop_requested:
         return WAIT
     if job.status == JobState.SUCCEEDED:
         # The launcher ends so only after its trainer has succeeded.

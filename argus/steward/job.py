@@ -140,8 +140,8 @@ class Steward:
     def wait_for_change(self) -> None:
         """Wait until the job's state changes, or until the next step is due."""
         state = self.archive.read_status().state
-        running = state is JobState.RUNNING
-        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if running else STEP_SECONDS)
+        healthy = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.lost_since is None
+        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if healthy else STEP_SECONDS)
         while self.clock.monotonic() < until and not self.leaving() and self.archive.read_status().state == state:
             self.clock.sleep(POLL_SECONDS)
 

@@ -48,7 +48,7 @@ class RunResults:
         if problem := task_problem(started):
             return replace(expected, absent=f"its {node.kind} could not be started: {problem}")
         if not started and node.state != RUNNING:
-            # Ray notices a death after half a minute; its machine knows at once. One that starts after now counts.
+            # Ray notices a death later; its machine knows at once. One that starts after now counts.
             ended = f"its {node.kind} is {node.state}" if node.state else f"it has no {node.kind}"
             return replace(expected, absent=ended, since=time.time())
         state, is_fresh = inspected(self.of(INSPECTED, expected.name)), bool(started.get("changed"))

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..argus.common import ray_health
 from ..argus.launcher.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
 from .devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, PROFILES, UNLIMITED_MEMLOCK, VISIBLE, groups_of
 from .engine import (
@@ -134,6 +135,7 @@ def head_environment(plan: NodePlan) -> dict[str, str]:
         # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
         # that long for a count.
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        **ray_health.environment(),
         JOBS_API: f"{local}:{api_port(plan)}",
         AGENT_API: f"{local}:{plan.ports.agent}",
     }

@@ -14,6 +14,7 @@ from argus.launcher.ray_api import JobRecord
 from argus.launcher.schema import parse
 from argus.launcher.status import Status
 from argus.steward.decisions import (
+    BEAT_SECONDS,
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
     HEAD_LOST_SECONDS,
@@ -280,9 +281,9 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
 )
 def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], expected: tuple[str, str]) -> None:
     given = {"job": ENDED, **observed}
-    # A launcher that ended normally may still be writing.
-    assert decide(view("RUNNING", **given)).kind == "wait"
-    assert decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS + 1)).kind == "wait"
+    # A launcher that ended normally may still be writing, unless its node is gone.
+    early = "wait" if observed.get("answer", {}).get("driver_alive", True) else "fail"
+    assert decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS + 1)).kind == early
     action = decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS))
     assert action.kind == "fail"
     assert action.failure
@@ -368,7 +369,7 @@ def test_a_stop_ends_an_attempt_that_has_failed_as_what_it_is(lost_node: str, ex
 
 def test_an_attempt_that_succeeded_without_a_record() -> None:
     job, verdict = JobRecord("SUCCEEDED"), failures.failure("node_lost", "node w1 was lost")
-    for more in ({}, {"stop_requested": True}, {"verdict": verdict}, {"answer": {"driver_alive": False}}):
+    for more in ({}, {"stop_requested": True}, {"verdict": verdict}):
         assert decide(view("RUNNING", job=job, **more)).kind == "wait"
         assert decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, **more)) == Action(ActionKind.SUCCEED)
 
@@ -387,8 +388,8 @@ def test_a_verdict_says_why_a_job_that_waits_is_stopped(state: str, job: JobReco
 
 def test_an_attempt_that_ray_gave_up_and_that_trains_on_is_left_alone() -> None:
     given: dict[str, Any] = {"job": ENDED, "ended_since": NOW - 60}
-    assert decide(view("RUNNING", silent_since=NOW - GRACE_SECONDS + 1, **given)).kind == "wait"
-    assert decide(view("RUNNING", silent_since=NOW - GRACE_SECONDS, **given)).kind == "fail"
+    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS + 1, **given)).kind == "wait"
+    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS, **given)).kind == "fail"
     # Who stops it does not wait for it.
     assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **given)).kind == "fail"
 

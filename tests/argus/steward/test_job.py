@@ -228,8 +228,7 @@ def test_an_end_without_a_launcher_is_recorded(scene: Scene) -> None:
     scene.archive.write_json("config/plan.json", {})
     scene.step()
     scene.head.records["one"] = {"status": "FAILED", "message": "gone", "driver_node_id": "w9"}
-    for _step in range(2):
-        assert not scene.step(after=GRACE_SECONDS)
+    assert not scene.step(after=5)
     status = scene.archive.read_status()
     assert (status.state, status.failure and status.failure.kind) == ("FAILED", "node_lost")
     assert (status.reason, status.steps, status.attempt_steps) == ("the driver's node was lost", 4, 2)
