@@ -96,6 +96,8 @@ class Steward:
         # When the steward before this one last ran, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
         self.kept_until = earlier.time if earlier else 0.0
+        # As the last step saw it.
+        self.state: JobState | None = None
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
         self.started_evidence = 0
         self.cleaned_up = 0
@@ -124,9 +126,12 @@ class Steward:
     def try_step(self) -> bool:
         """One step and the pause after it. No error, such as a shared root that hangs, may end the steward."""
         try:
+            cleaned_up = self.cleaned_up
             if self.step():
                 return True
-            self.wait_for_change()
+            # The next attempt waits for nothing else.
+            if self.cleaned_up == cleaned_up:
+                self.wait_for_change()
         except Exception:
             self.log_error()
             self.clock.sleep(STEP_SECONDS)
@@ -138,8 +143,8 @@ class Steward:
             self.archive.append(KEEPER_LOG, f"{now()} {traceback.format_exc()}")
 
     def wait_for_change(self) -> None:
-        """Wait until the job's state changes, or until the next step is due."""
-        state = self.archive.read_status().state
+        """Wait until the job's state is another than in the last step, or until the next step is due."""
+        state = self.state
         healthy = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.lost_since is None
         until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if healthy else STEP_SECONDS)
         while self.clock.monotonic() < until and not self.leaving() and self.archive.read_status().state == state:
@@ -150,6 +155,7 @@ class Steward:
         own = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
         self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **own, notice=self.checks.notice)
         view = self.observe()
+        self.state = view.status.state
         action: Action = decide(view)
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH

@@ -17,7 +17,7 @@ from argus.launcher.ray_api import WorkerCapacity
 from argus.launcher.room import Demand
 from argus.launcher.status import JobState
 from argus.steward import job as steward
-from argus.steward.decisions import GRACE_SECONDS, NOTICE_SECONDS
+from argus.steward.decisions import BEAT_SECONDS, GRACE_SECONDS, NOTICE_SECONDS
 
 LOST = failures.failure("node_lost", "node w1 was lost")
 
@@ -444,6 +444,7 @@ def test_the_loop_from_the_first_evidence_to_the_end(scene: Scene) -> None:
 )
 def test_the_pause_between_two_steps(scene: Scene, state: str, seconds: float) -> None:
     scene.state(state)
+    scene.step()
     before = scene.clock.now
     scene.steward.wait_for_change()
     assert scene.clock.now - before == seconds
@@ -457,10 +458,23 @@ def test_a_change_of_state_ends_the_pause(scene: Scene) -> None:
         scene.clock.now += seconds
         scene.state("SUCCEEDED")
 
+    scene.step()
     scene.clock.sleep = sleep  # type: ignore[method-assign]
     before = scene.clock.now
     scene.steward.wait_for_change()
     assert scene.clock.now - before == steward.POLL_SECONDS
+
+
+def test_nothing_delays_the_next_attempt(scene: Scene) -> None:
+    """Neither the end of an attempt nor its clean-up is followed by a pause."""
+    scene.running()
+    scene.step()
+    scene.head.records["one"] = {"status": "FAILED", "message": "gone", "driver_node_id": "w9"}
+    scene.clock.now += BEAT_SECONDS
+    for _step in range(3):
+        assert not scene.steward.try_step()
+    assert scene.verbs()[-2:] == ["end", "submit 2"]
+    assert scene.clock.slept == [steward.POLL_SECONDS] * int(steward.STEP_SECONDS / steward.POLL_SECONDS)
 
 
 def a_step_fails(scene: Scene) -> None:
