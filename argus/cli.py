@@ -33,7 +33,8 @@ from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
 VERBS = (
-    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence", "nodes", "staged", "gc"),
+    *("submit", "status", "logs", "stop", "hold", "release", "resubmit", "fetch", "export", "evidence"),
+    *("nodes", "staged", "gc"),
     # Internal ones.
     *("stage", "drain", "removal", "all_reduce"),
 )

@@ -11,6 +11,7 @@ from typing import Any
 from fake_ray import answered
 
 from argus.launcher.archive import Archive
+from argus.launcher.queue import Queue
 from argus.launcher.ray_api import RayApiError, WorkerCapacity
 from argus.launcher.room import PLACEMENT_GROUPS
 from argus.steward import job as steward
@@ -130,7 +131,8 @@ class Scene:
 
     def start(self) -> None:
         """A steward that knows only the archive."""
-        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission)
+        self.queue = Queue.load(self.archive.path.parents[1])
+        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission, queue=self.queue)
 
     @contextlib.contextmanager
     def admission(self) -> Iterator[None]:

@@ -87,6 +87,8 @@ class JobInfo:
     unreadable: tuple[str, ...] = ()
     notice: str = ""
     unattended: bool = False
+    # In the queue, from 1; 0 for a job that is held.
+    place: int | None = None
 
     @property
     def is_silent(self) -> bool:

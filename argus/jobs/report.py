@@ -110,12 +110,19 @@ def tags_text(tags: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(tags.items()))
 
 
+def ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 % 10 != 1 else "th"
+    return f"{number}{ending}"
+
+
 def job_class(job: JobInfo) -> str | None:
     """The kind of a failure, or else what makes a job look worse than its state."""
     if job.failure:
         return job.failure.kind
     if silence(job):
         return "silent"
+    if job.place is not None:
+        return f"{ordinal(job.place)} in line" if job.place else "held"
     return count_of(job.warnings) if job.warnings else None
 
 
@@ -220,7 +227,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if job.reason and not job.failure:
         lines.append(("Reason", job.reason))
     if job.notice:
-        lines.append(("Waits", job.notice.removeprefix("waits ")))
+        place = f"{ordinal(job.place)} in line: " if job.place else ""
+        lines.append(("Waits", f"{place}{job.notice.removeprefix('waits ')}"))
     # The reason of an unreadable job says the same.
     if job.unreadable and job.state != UNREADABLE:
         lines.append(("Unreadable", "; ".join(job.unreadable)))

@@ -136,6 +136,11 @@ def job_info(
     state, reason = merge_states(status, record)
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
+    notice = no_steward(record, answered) if unattended else steward_notice(steward, state)
+    waits = state in (JobState.QUEUED, JobState.RETRYING)
+    if waits and notice and state == JobState.QUEUED:
+        # The reason is that of the submission.
+        reason = ""
     nothing = LogPart([], position or BEGINNING)
     log = readable(lambda: read_log(archive, tail, position, state in ENDED), nothing, problems)
     done = readable(lambda: progress(archive, status, heartbeat), Progress(), problems)
@@ -172,8 +177,9 @@ def job_info(
         head_away_for=head_away_for(problem, steward, now),
         written_at=written_at(status, steward, heartbeat),
         unreadable=tuple(problems),
-        notice=no_steward(record, answered) if unattended else steward_notice(steward, state),
+        notice=notice,
         unattended=unattended,
+        place=steward.place if waits and steward and not unattended else None,
     )
 
 

@@ -29,6 +29,7 @@ from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
 from ..launcher.hydra import override_key
 from ..launcher.plan import Plan
 from ..launcher.program import RECORD, VERSION, Program
+from ..launcher.queue import Waiting, stored, turn
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.room import Demand
@@ -95,7 +96,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         try:
             client = services.client(spec.address)
             with one_at_a_time(services.registry.path):
-                submission = looked_at_again(submission, spec, result, head)
+                submission = looked_at_again(submission, spec, result, head, services.registry)
                 send(archive, submission, client, services.registry)
         except FileExistsError:
             return existing_job(archive, request, head, services)
@@ -186,12 +187,16 @@ def submission_of(
     )
 
 
-def looked_at_again(submission: Submission, spec: JobSpec, result: GateResult, head: RayHead) -> Submission:
-    """The submission, queued if a job that was submitted meanwhile takes its place. Raises RefusedError."""
+def looked_at_again(
+    submission: Submission, spec: JobSpec, result: GateResult, head: RayHead, registry: Registry
+) -> Submission:
+    """The submission, queued if a job before it takes its place. Raises RefusedError."""
     if submission.queue_reason:
         return submission
     job = submission.job
-    problem = result.room.problem(job.submission_id, Demand.of(job.plan), head.jobs())
+    now, plan = time.time(), job.plan
+    own = Waiting(job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience)
+    problem = turn(stored(registry.path), own, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room(problem)])
     return replace(submission, queue_reason=problem)

@@ -210,6 +210,8 @@ def plan_job(
         on_stall=spec.on_stall,
         deadline=spec.deadline,
         wait_for_resources=spec.wait_for_resources,
+        priority=spec.priority,
+        queue_patience=spec.queue_patience,
         start_timeout=spec.start_timeout,
         stall_timeout=spec.stall_timeout,
         transfer_queue=uses_queue(spec, profile),

@@ -280,6 +280,16 @@ class JobSpec(BaseModel):
         "job that does not fit at once is refused. A retry waits for the same time, or one day if it is not set.",
         None,
     )
+    priority: Annotated[Whole, between(-1000, 1000, "a priority")] = key(
+        "The place in the queue of jobs that wait for resources. Higher priorities come first, equal ones in the order "
+        "of submission. Running jobs are not stopped for it. `-1000` to `1000`.",
+        0,
+    )
+    queue_patience: Duration = key(
+        "For how long jobs after this one in the queue may start before it, because they fit and it does not. Later, "
+        "what becomes free is kept for it. `0` means for ever.",
+        "1h",
+    )
     start_timeout: Duration = key(
         "The job is stalled if an attempt has not done its first step within this time. `0` means no limit.", "60m"
     )
@@ -370,4 +380,4 @@ SECTIONS = {
     "ray.resources": "The resources that the driver requests.",
     "resources": "The size of the job.",
 }
-DURATIONS = ("deadline", "wait_for_resources", "start_timeout", "stall_timeout")
+DURATIONS = ("deadline", "wait_for_resources", "queue_patience", "start_timeout", "stall_timeout")

@@ -76,6 +76,8 @@ class StewardHeartbeat:
     pid: int = 0
     # What the job waits for, which nothing else tells.
     notice: str = ""
+    # In the queue of the cluster, from 1; 0 for a job that is held.
+    place: int | None = None
 
     @property
     def is_recent(self) -> bool:

@@ -98,16 +98,20 @@ class Room:
         jobs: Ray's records at this moment, perhaps newer than what Ray counted.
         """
         others = [job for job in active(jobs) if not is_of(submission_id, job)]
-        problem = exclusive_problem(demand, others) or capacity_problem(self.workers, demand)
-        starting = {
-            str(job["submission_id"]): own
-            for job in others
-            if job["submission_id"] not in self.placed and (own := accepted(job))
-        }
-        if problem or not starting:
+        if problem := exclusive_problem(demand, others) or capacity_problem(self.workers, demand):
             return problem
+        starting = self.starting(others)
         problem = capacity_problem(reserve(self.workers, starting.values()), demand)
         return f"{problem}, once {', '.join(starting)} has what it needs" if problem else ""
+
+    def starting(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, Demand]:
+        """What active jobs are about to take, by Ray's submission ids."""
+        waiting = (job for job in active(jobs) if job["submission_id"] not in self.placed)
+        return {str(job["submission_id"]): own for job in waiting if (own := accepted(job))}
+
+    def left(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
+        """What is free once the active jobs have taken what they need."""
+        return reserve(self.workers, self.starting(jobs).values())
 
 
 def active(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

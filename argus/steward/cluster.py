@@ -10,6 +10,7 @@ current, this one ends between two steps, and the next one goes on.
 
 from __future__ import annotations
 
+import functools
 import http
 import os
 import sys
@@ -27,6 +28,7 @@ from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
 from ..launcher.identity import AGENT_API
 from ..launcher.program import CURRENT, Program
+from ..launcher.queue import Queue
 from ..launcher.ray_api import RayApiError, own_head
 from ..launcher.reading import exists
 from ..launcher.status import JobState
@@ -46,7 +48,7 @@ CALL_SECONDS = 2.0
 LookAfter = Callable[[Registry, str, threading.Event], None]
 
 
-def look_after(registry: Registry, submission_id: str, leaving: threading.Event) -> None:
+def look_after(registry: Registry, submission_id: str, leaving: threading.Event, queue: Queue | None = None) -> None:
     """Look after a job to the end of its archive, whatever happens meanwhile."""
     problem = ""
     while not leaving.is_set():
@@ -57,7 +59,7 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event)
             archive = Archive(archive_path(job.shared_root, submission_id))
             if archive.needs_steward():
                 wait_until_submitted(archive)
-                Steward(archive, leaving=leaving.is_set).run()
+                Steward(archive, leaving=leaving.is_set, queue=queue).run()
             return
         except Exception as error:
             # Jobs can put anything into their archives, and a shared root comes back.
@@ -102,10 +104,10 @@ def recover_jobs(leaving: threading.Event) -> None:
 class ClusterSteward:
     """Looks after all jobs of a registry until `is_current` returns False."""
 
-    def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter = look_after) -> None:
+    def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        self.look_after = job
+        self.look_after = job or functools.partial(look_after, queue=Queue.load(registry.path))
         self.leaving = threading.Event()
         # Of all jobs that this process has seen; a job that has ended needs no other one.
         self.threads: dict[str, threading.Thread] = {}

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..launcher.failures import Failure, FailureKind
 from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
 from ..launcher.program import Runner
+from ..launcher.queue import Queue, Turn, Waiting, hold, is_held, turn
 from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
@@ -47,6 +49,8 @@ PERIODIC_SECONDS = 300.0
 CLEAN_UP_SECONDS = 300.0
 # For so long after its start, a head is asked for actors that it may have forgotten.
 AFTER_START_SECONDS = 600.0
+# The states of a job that waits for resources.
+WAITING = (JobState.QUEUED, JobState.RETRYING)
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
 
@@ -78,6 +82,7 @@ class Steward:
         clock: ModuleType = time,
         admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
         leaving: Callable[[], bool] = lambda: False,
+        queue: Queue | None = None,
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
@@ -87,6 +92,8 @@ class Steward:
         self.admission = admission
         self.leaving = leaving
         self.registry = registry_path()
+        self.queue = queue or Queue(Path(self.registry))
+        self.turn = Turn(0, "")
         self.demand, self.room = Demand.of(self.plan), Room()
         self.checks = AttemptChecks(self.head, self.demand)
         # An attempt that is running was known to an earlier steward, before the head was restarted.
@@ -153,12 +160,18 @@ class Steward:
     def step(self) -> bool:
         """Observe the job once and do what is to be done; True at its end."""
         own = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
-        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **own, notice=self.checks.notice)
+        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **own, **self.waiting())
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH
+
+    def waiting(self) -> dict[str, object]:
+        """What the job waits for, for people."""
+        if self.state not in WAITING:
+            return {"notice": self.checks.notice}
+        return {"notice": f"waits {self.turn.problem}" if self.turn.problem else "", "place": self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------
 
@@ -188,14 +201,16 @@ class Steward:
             silent_since=observed.silent_since,
             forgotten_since=observed.forgotten_since,
             lost_since=observed.lost_since,
+            held=self.turn.held,
             stop_requested=self.archive.stop_requested(),
             verdict=attempts.verdict(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
         )
 
     def ask_head(self, status: Status, moment: float) -> HeadAnswer:
-        if status.state in (JobState.QUEUED, JobState.RETRYING):
-            return HeadAnswer(capacity_problem=self.capacity_problem())
+        if status.state in WAITING:
+            return HeadAnswer(capacity_problem=self.capacity_problem(status, moment))
+        self.queue.remove(self.archive.submission_id)
         if status.state in ENDED:
             return HeadAnswer()
         record = self.head.job(self.ray_id(status))
@@ -259,14 +274,29 @@ class Steward:
             self.checks.look(job.job_id, heartbeat if is_own else Heartbeat(), moment)
         return self.checks.queue_problem
 
-    def capacity_problem(self) -> str:
-        placed = room.look_at_placed(self.head, self.clock.time())
+    def capacity_problem(self, status: Status, moment: float) -> str:
+        placed = room.look_at_placed(self.head, moment)
         self.room = Room(tuple(self.head.capacity()), placed)
-        return self.problem_now()
+        self.queue.put(self.in_queue(status, moment))
+        return self.problem_now(status, moment)
 
-    def problem_now(self) -> str:
+    def in_queue(self, status: Status, moment: float) -> Waiting:
+        since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
+        return Waiting(
+            self.archive.submission_id,
+            self.demand,
+            priority=self.plan.priority,
+            submitted_at=status.submitted_at or moment,
+            since=since or moment,
+            patience=self.plan.queue_patience,
+            held=is_held(self.queue.directory, self.archive.submission_id),
+        )
+
+    def problem_now(self, status: Status, moment: float) -> str:
         """Why the next attempt cannot start, as far as Ray's list of jobs tells since its resources were counted."""
-        return self.room.problem(self.archive.submission_id, self.demand, self.head.jobs())
+        own = self.in_queue(status, moment)
+        self.turn = turn(self.queue.jobs(), own, self.room, self.head.jobs(), moment)
+        return self.turn.problem
 
     # --- Acting ------------------------------------------------------------------------------------------------------
 
@@ -290,7 +320,7 @@ class Steward:
         attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():
-            if not self.problem_now():
+            if not self.problem_now(view.status, view.now):
                 self.observed, self.checks = Observed(), AttemptChecks(self.head, self.demand)
                 self.runner.run_ray_client("submit", attempt)
 
@@ -335,6 +365,7 @@ class Steward:
 
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
+        hold(self.queue.directory, self.archive.submission_id, False)
         attempts.close(self.archive, str(view.status.state))
 
     def wait_for_ray(self, status: Status) -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job
-short_description: Submit or stop a training job
+short_description: Submit, hold or stop a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs C(argus submit) or C(argus stop) on the head, from its machine. No module is sent, and the machine needs no
-    Python. Checks the JobSpec, creates the job's archive in
+  - Runs C(argus submit), C(argus stop), C(argus hold) or C(argus release) on the head, from its machine. No module is
+    sent, and the machine needs no Python. Checks the JobSpec, creates the job's archive in
     C(<shared_root>/jobs/<submission_id>/), and submits the job so that its driver runs on a worker.
   - First checks configuration, data, model, reward function, packages and disk space on the workers. Reports all
     problems in one table, before anything is changed.
@@ -31,18 +31,18 @@ attributes:
     details: Runs all checks. Creates no archive and submits no job.
   diff_mode:
     support: full
-    details: Shows the Hydra overrides of a new job, and the state of a stopped one.
+    details: Shows the Hydra overrides of a new job, and what becomes of another one.
 requirements: ["ray[default] on the head"]
 options:
   state:
     description:
-      - Whether to submit a job or to stop one.
+      - Whether to submit a job, to stop one, or to hold one that waits for resources, until it is released.
     type: str
-    choices: [submitted, stopped]
+    choices: [submitted, stopped, held, released]
     default: submitted
   submission_id:
     description:
-      - The job, with O(state=stopped). With O(state=submitted), use the key of the JobSpec.
+      - The job. With O(state=submitted), use the key of the JobSpec.
     type: str
   file:
     description:

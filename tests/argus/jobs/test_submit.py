@@ -36,6 +36,7 @@ from argus.jobspec.verl_releases import Profile
 from argus.launcher import redact
 from argus.launcher.admission import BusyError, one_at_a_time, steward_lock, steward_runs
 from argus.launcher.archive import Archive
+from argus.launcher.queue import Queue, Waiting
 from argus.launcher.ray_api import RayApiError, WorkerCapacity
 from argus.launcher.room import Demand, Room
 
@@ -182,6 +183,16 @@ def test_a_job_that_was_submitted_meanwhile_has_the_place(head: Head) -> None:
     assert head.submit(head.jobspec(wait_for_resources="2h")).result["state"] == "QUEUED"
     assert head.ray.changes == []
     assert head.archive.read_status().reason.endswith(", once sft-1 has what it needs")
+
+
+def test_no_job_passes_one_that_waits_before_it(head: Head) -> None:
+    """It has yet to be started by the steward, which looks every two seconds."""
+    queue = Queue(head.registry.path)
+    queue.put(Waiting("first", Demand(2, 4, 1), submitted_at=1.0, patience=60.0))
+    spec = head.jobspec(wait_for_resources="2h")
+    assert head.submit(spec).result["state"] == "QUEUED"
+    assert head.archive.read_status().reason.endswith("once first has started")
+    assert head.submit({**spec, "submission_id": "urgent", "priority": 1}).result["state"] == "SUBMITTED"
 
 
 def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:

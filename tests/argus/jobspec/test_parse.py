@@ -97,6 +97,8 @@ def test_an_empty_value_counts_as_not_given() -> None:
         retries:
         deadline:
         wait_for_resources:
+        priority:
+        queue_patience:
         stall_timeout:
         on_stall:
         resume_from:
@@ -209,6 +211,8 @@ REPLACED: list[tuple[dict[str, Any], str, Any]] = [
     ({"check_reward": -1}, "check_reward", 0),
     ({"deadline": "soon"}, "deadline", None),
     ({"wait_for_resources": "long"}, "wait_for_resources", None),
+    ({"priority": "high"}, "priority", 0),
+    ({"queue_patience": "long"}, "queue_patience", 3600),
 ]
 
 

@@ -13,6 +13,7 @@ from steward_scene import Evidence, Scene
 
 from argus.launcher import attempts, failures, redact
 from argus.launcher.draining import Removal, remember
+from argus.launcher.queue import Waiting, hold
 from argus.launcher.ray_api import WorkerCapacity
 from argus.launcher.room import Demand
 from argus.launcher.status import JobState
@@ -68,6 +69,40 @@ def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
 
 
 # --- Attempts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_for_its_turn(scene: Scene) -> None:
+    scene.queue.put(Waiting("first", Demand(1, 8, 48), submitted_at=1.0))
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    for _step in range(2):
+        scene.step()
+    assert scene.verbs() == []
+    waits = scene.archive.steward_heartbeat()
+    assert waits and (waits.place, waits.notice.endswith("once first has started")) == (2, True)
+    # The next steward knows the order before it has found the jobs again.
+    scene.start()
+    scene.step()
+    assert scene.verbs() == []
+    scene.queue.remove("first")
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+    scene.running()
+    scene.step()
+    assert scene.queue.jobs() == []
+
+
+def test_a_job_that_is_held_waits_as_long_as_it_has_to(scene: Scene) -> None:
+    hold(scene.queue.directory, "one", True)
+    scene.archive.write_json("config/plan.json", {"nnodes": 1, "gpus_per_node": 8, "wait_for_resources": 60.0})
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.start()
+    for _step in range(3):
+        scene.step(after=90)
+    waits = scene.archive.steward_heartbeat()
+    assert waits and (waits.place, scene.archive.read_status().state, scene.verbs()) == (0, "QUEUED", [])
+    hold(scene.queue.directory, "one", False)
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
 
 
 def test_the_first_attempt_of_a_queued_job(scene: Scene) -> None:

@@ -186,7 +186,8 @@ def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch:
 
 def test_following_tells_that_the_head_is_away(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     away = [answer(job("RUNNING", problem="refused", head_away_for=seconds)) for seconds in (20.0, 30.0)]
-    action, _asked = log_action(answer(job("RUNNING")), *away, *map(answer, [job("RUNNING"), job("SUCCEEDED")]), show="follow")
+    back = map(answer, [job("RUNNING"), job("SUCCEEDED")])
+    action, _asked = log_action(answer(job("RUNNING")), *away, *back, show="follow")
     run(action, monkeypatch)
     assert [line.endswith("the head has been away for 0:20; the job goes on") for line in shown].count(True) == 1
 

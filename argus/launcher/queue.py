@@ -1,0 +1,146 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The queue of a cluster: the jobs that wait for resources, in the order in which they are started.
+
+By priority, then by submission. A job that fits may pass those before it that do not. Once one of these has waited for
+its `queue_patience`, no further job passes it, so that what becomes free adds up.
+
+The steward keeps the queue in a file of the registry, which only the head sees: a submission asks it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .reading import MIB, UnreadableError, read_json
+from .room import Demand, Room, active, capacity_problem, exclusive_problem, reserve
+from .schema import MalformedError, parse
+from .writing import write_text
+
+# No id of a job begins with a dot.
+FILE, HELD = ".queue.json", ".held-"
+FILE_BYTES = 16 * MIB
+# A job whose steward hangs, on a shared root for example, delays no other one.
+SILENT_SECONDS = 60.0
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that waits. Times are in seconds since the epoch.
+
+    since: when it began to wait. patience: for how many seconds others may pass it; None: always.
+    held: whether it is not to be started.
+    """
+
+    submission_id: str
+    demand: Demand
+    priority: int = 0
+    submitted_at: float = 0.0
+    since: float = 0.0
+    patience: float | None = None
+    held: bool = False
+
+    @property
+    def order(self) -> tuple[float, float, str]:
+        return -self.priority, self.submitted_at, self.submission_id
+
+
+@dataclass(frozen=True)
+class Turn:
+    """place: in the queue, from 1; 0 for a job that is held. problem: why the job cannot start now, or ""."""
+
+    place: int
+    problem: str
+    held: bool = False
+
+
+def turn(
+    queue: Iterable[Waiting], job: Waiting, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
+) -> Turn:
+    """Whether it is a job's turn. active_jobs: Ray's records at this moment."""
+    if job.held:
+        return Turn(0, "until it is released", held=True)
+    before = sorted((one for one in queue if not one.held and one.order < job.order), key=lambda one: one.order)
+    place, jobs = len(before) + 1, active(active_jobs)
+    if problem := room.problem(job.submission_id, job.demand, jobs):
+        return Turn(place, problem)
+    left, first = room.left(jobs), []
+    for one in before:
+        if exclusive_problem(one.demand, jobs):
+            continue
+        if not capacity_problem(left, one.demand):
+            left = reserve(left, [one.demand])
+            first.append(one.submission_id)
+        elif one.patience is not None and now - one.since > one.patience:
+            return Turn(place, f"room is kept for {one.submission_id}, which others have passed for long")
+    problem = capacity_problem(left, job.demand)
+    return Turn(place, f"{problem}, once {', '.join(first[:NAMED])} has started" if problem else "")
+
+
+@dataclass
+class Queue:
+    """The queue as the steward has it, whose threads each add and remove one job. directory: the registry."""
+
+    directory: Path
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Queue:
+        """As the steward before left it: no job may pass another one while the jobs are found again."""
+        jobs = {job.submission_id: job for job in stored(directory)}
+        return cls(Path(directory), jobs, dict.fromkeys(jobs, time.monotonic()))
+
+    def put(self, job: Waiting) -> None:
+        with self.lock:
+            self.seen[job.submission_id] = time.monotonic()
+            if self.waiting.get(job.submission_id) != job:
+                self.waiting[job.submission_id] = job
+                self.store()
+
+    def remove(self, submission_id: str) -> None:
+        with self.lock:
+            if self.waiting.pop(submission_id, None):
+                self.store()
+
+    def jobs(self) -> list[Waiting]:
+        oldest = time.monotonic() - SILENT_SECONDS
+        with self.lock:
+            return [job for name, job in self.waiting.items() if self.seen[name] > oldest]
+
+    def store(self) -> None:
+        # Who is not on the head has no registry.
+        if not self.directory.is_dir():
+            return
+        with contextlib.suppress(OSError):
+            write_text(self.directory / FILE, json.dumps([asdict(job) for job in self.waiting.values()]))
+
+
+def stored(directory: str | Path) -> Sequence[Waiting]:
+    """The queue in the registry; empty without one."""
+    with contextlib.suppress(OSError, UnreadableError, MalformedError, TypeError):
+        return [parse(Waiting, one) for one in read_json(Path(directory) / FILE, FILE_BYTES)]
+    return []
+
+
+def is_held(directory: str | Path, submission_id: str) -> bool:
+    return (Path(directory) / f"{HELD}{submission_id}").exists()
+
+
+def hold(directory: str | Path, submission_id: str, held: bool) -> None:
+    """Keep a job from being started, or let it go on. Raises OSError."""
+    marker = Path(directory) / f"{HELD}{submission_id}"
+    if held:
+        marker.touch(0o640)
+    else:
+        marker.unlink(missing_ok=True)
