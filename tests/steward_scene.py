@@ -129,10 +129,11 @@ class Scene:
         self.meanwhile: Callable[[], object] = lambda: None
         self.start()
 
-    def start(self) -> None:
+    def start(self, notify: str = "") -> None:
         """A steward that knows only the archive."""
         self.queue = Queue.load(self.archive.path.parents[1])
-        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission, queue=self.queue)
+        own = {"queue": self.queue, "notify": notify}
+        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission, **own)
 
     @contextlib.contextmanager
     def admission(self) -> Iterator[None]:

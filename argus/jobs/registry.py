@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Registered:
     jobspec: as its author wrote it.
     shared_root: the one that has the job's archive.
     address: of the Jobs API, as the inventory gives it.
+    notify: what tells people about the job, a command or an address; it may have a secret.
     """
 
     submission_id: str
@@ -42,6 +43,7 @@ class Registered:
     jobspec: Mapping[str, Any]
     shared_root: str
     address: str = ""
+    notify: str = field(default="", repr=False)
 
 
 class Registry:

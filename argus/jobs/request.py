@@ -40,6 +40,7 @@ class Request(BaseModel):
     resume_from: replaces that of the JobSpec. defaults: those of the inventory, with the keys of a JobSpec.
     secrets: the values that the inventory has for jobs, by name. None: it allows to take the value from the
         controller's environment, which has none. The job gets those that its JobSpec names.
+    notify: tells people about the job, a command or an address.
     resubmitted_from: the earlier job. warnings: about its JobSpec.
     check: check everything, change nothing.
     """
@@ -49,6 +50,7 @@ class Request(BaseModel):
     resume_from: str = ""
     defaults: dict[str, Any] = Field(default_factory=dict)
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
+    notify: str = Field(default="", repr=False)
     resubmitted_from: str = ""
     warnings: tuple[Finding, ...] = ()
     check: bool = False

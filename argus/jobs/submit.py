@@ -65,6 +65,7 @@ class Submission:
     lineage: Mapping[str, str] = field(default_factory=dict)
     # Why the cluster has no capacity for the job; its steward then submits it later.
     queue_reason: str = ""
+    notify: str = field(default="", repr=False)
     # The code of the reward function.
     reward: RewardFiles | None = None
 
@@ -181,6 +182,7 @@ def submission_of(
         resolved=result.resolved,
         # Only those that the JobSpec names.
         secrets={name: request.secrets[name] for name in spec.secrets},
+        notify=request.notify,
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=result.capacity_problem,
         reward=reward,
@@ -287,7 +289,9 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
     archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
-    registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root, address))
+    registry.write(
+        Registered(archive.submission_id, time.time(), submission.given, shared_root, address, submission.notify)
+    )
 
 
 def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:

@@ -63,6 +63,8 @@ class Heartbeat:
     first_step_at: float | None = None
     # A Phase, before the first step.
     phase: str = ""
+    # Why the trainer counts as stalled.
+    stalled: str = ""
 
 
 @dataclass(frozen=True)

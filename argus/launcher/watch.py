@@ -39,7 +39,7 @@ class Watch:
         self.began: float | None = None
         self.first: tuple[int, float] | None = None
         self.last_metric = 0.0
-        self.stalled = False
+        self.stalled = ""
         self.overdue = False
 
     def check(self, now: float, last_output: Callable[[], float]) -> Failure | None:
@@ -59,6 +59,7 @@ class Watch:
                 first_step_at=self.first[1] if self.first else None,
                 last_output_at=last_output(),
                 phase=None if self.first else self.health.phase,
+                stalled=self.stalled,
             )
         late = self.late(now)
         if not late:
@@ -107,7 +108,7 @@ class Watch:
             return None
         if self.stalled:
             return None
-        self.stalled = True
+        self.stalled = reason
         self.archive.event("STALLED", reason=reason)
         size, began = self.size, self.first
         self.collect(Moment.STALL)
@@ -123,4 +124,4 @@ class Watch:
     def went_on(self) -> None:
         if self.stalled:
             self.archive.event("WENT_ON")
-        self.stalled = False
+        self.stalled = ""

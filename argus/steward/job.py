@@ -35,6 +35,7 @@ from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
 from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
+from .notify import Notifier, events
 
 # How often the head is asked; the archive is read more often.
 STEP_SECONDS = 2.0
@@ -83,6 +84,7 @@ class Steward:
         admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
         leaving: Callable[[], bool] = lambda: False,
         queue: Queue | None = None,
+        notify: str = "",
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
@@ -94,6 +96,8 @@ class Steward:
         self.registry = registry_path()
         self.queue = queue or Queue(Path(self.registry))
         self.turn = Turn(0, "")
+        self.notifier = Notifier(notify, archive, self.queue.directory)
+        self.away_for: float | None = None
         self.demand, self.room = Demand.of(self.plan), Room()
         self.checks = AttemptChecks(self.head, self.demand)
         # An attempt that is running was known to an earlier steward, before the head was restarted.
@@ -164,6 +168,9 @@ class Steward:
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
+        for event in events(self.archive.submission_id, view, self.archive.heartbeat(), self.away_for):
+            self.notifier.tell(event)
+        self.away_for = None
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH
 
@@ -223,7 +230,8 @@ class Steward:
         head: Mapping[str, Any] = next((node for node in alive.values() if node["is_head_node"]), {})
         head_started = head.get("start_time_ms", 0) / 1000
         if 0 < self.kept_until < head_started:
-            self.archive.event("HEAD_RETURNED", away_for=round(moment - self.kept_until, 1))
+            self.away_for = round(moment - self.kept_until, 1)
+            self.archive.event("HEAD_RETURNED", away_for=self.away_for)
         self.kept_until = 0.0
         self.look_for_forgotten(job, head_started, status, moment)
         return HeadAnswer(
@@ -366,6 +374,7 @@ class Steward:
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
         hold(self.queue.directory, self.archive.submission_id, False)
+        self.notifier.finish()
         attempts.close(self.archive, str(view.status.state))
 
     def wait_for_ray(self, status: Status) -> None:

@@ -131,6 +131,7 @@ class ActionModule(NodeAction):
             "resume_from": arguments["resume_from"] or "",
             "defaults": arguments["defaults"],
             "secrets": secret_values(arguments["secret_values"], arguments["secrets_from_environment"], os.environ),
+            "notify": arguments["notify"],
             "check": check,
         }
         verb, origin = "submit", arguments["resubmitted_from"]

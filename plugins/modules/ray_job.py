@@ -76,6 +76,13 @@ options:
     type: list
     elements: str
     default: []
+  notify:
+    description:
+      - What tells people about the job. A command of the head, which gets each event as JSON on its standard input, or
+        an C(http) or C(https) address, which gets it by POST. See docs/notifications.md.
+    type: str
+    default: ""
+    no_log: true
   user_code:
     description:
       - The users' own Python files and directories on the controller, as C(staging_user_code) names them. If the reward

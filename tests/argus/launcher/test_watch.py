@@ -70,6 +70,7 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
         "first_step_at": None,
         "last_output_at": 1000.5,
         "phase": None,
+        "stalled": "",
     }
     archive.driver_log.write_text("Total training steps: 7\n")
     metrics = archive.metrics_file(2)
@@ -85,6 +86,7 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
         "first_step_at": 1002.0,
         "last_output_at": 1001.5,
         "phase": None,
+        "stalled": "",
     }
     # The total is read once: the log may be large.
     archive.driver_log.unlink()

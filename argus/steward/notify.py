@@ -1,0 +1,150 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tell people what happens to a job: `job_notify` of the inventory is called once for each event.
+
+It is a command, which gets the event as JSON on its standard input, or an address, which gets it by POST. It runs
+beside the steward, which does not wait for it while the job runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.error import URLError
+
+from ..common.text import duration, printable
+from ..launcher.archive import Archive, Heartbeat
+from ..launcher.identity import cluster_name
+from ..launcher.status import JobState
+from .decisions import View
+
+# For one event; a job that has ended waits for its last one.
+LIMIT_SECONDS = 10.0
+# In the registry, which only the head sees: the events of a job that were told. No id of a job begins with a dot.
+TOLD = ".told-"
+TEXT_LENGTH = 500
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a person is told. key: that of this event among all of the job. kind: the cause of a failure."""
+
+    key: str
+    event: str
+    submission_id: str
+    cluster: str
+    state: str
+    attempt: int
+    kind: str
+    text: str
+
+
+def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float | None) -> Iterator[Event]:
+    """What is to be told now, also if it was told before. away_for: of a head that has just returned, in seconds."""
+    status, cluster = view.status, cluster_name()
+    kind = status.failure.kind if status.failure else ""
+    why = f" ({kind})" if kind else ""
+
+    def event(name: str, key: str, text: str) -> Event:
+        line = printable(f"{submission_id} on {cluster}: {text}", lines=False)[:TEXT_LENGTH]
+        return Event(key, name, submission_id, cluster, str(status.state), status.attempt, kind, line)
+
+    if status.state and status.state.ended:
+        yield event("ended", "ended", f"{status.state}{why}{f': {status.reason}' if status.reason else ''}")
+    if status.state is JobState.RETRYING:
+        text = f"attempt {status.attempt} failed{why}: {status.reason}; another one follows"
+        yield event("retried", f"retried-{status.attempt}", text)
+    if status.state is JobState.RUNNING and heartbeat.stalled:
+        yield event("stalled", f"stalled-{status.attempt}", f"it stalls: {heartbeat.stalled}")
+    patience, waited = view.plan.queue_patience, view.elapsed(status.queued_at)
+    if status.state is JobState.QUEUED and patience and waited > patience:
+        problem = view.head.capacity_problem if view.head else "the head does not answer"
+        yield event("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
+    if away_for is not None:
+        text = f"the head was away for {duration(away_for)}, and the job went on"
+        yield event("head_returned", f"head-{int(view.now)}", text)
+
+
+class Notifier:
+    """Tells the events of one job. target: a command or an address; with "" it tells nothing. directory: the registry."""
+
+    def __init__(self, target: str, archive: Archive, directory: Path) -> None:
+        self.target = target
+        self.archive = archive
+        self.file = directory / f"{TOLD}{archive.submission_id}"
+        self.told: set[str] = set()
+        with contextlib.suppress(OSError):
+            self.told = set(self.file.read_text(encoding="utf-8").split())
+        self.threads: list[threading.Thread] = []
+
+    def tell(self, event: Event) -> None:
+        if not self.target or event.key in self.told:
+            return
+        self.told.add(event.key)
+        # Rather never than twice.
+        with contextlib.suppress(OSError):
+            self.file.write_text("\n".join(sorted(self.told)), encoding="utf-8")
+        thread = threading.Thread(target=self.send, args=(event,), daemon=True)
+        self.threads = [one for one in self.threads if one.is_alive()] + [thread]
+        thread.start()
+
+    def send(self, event: Event) -> None:
+        values = {name: value for name, value in asdict(event).items() if name != "key"}
+        try:
+            if self.target.startswith(("http://", "https://")):
+                post(self.target, values)
+            else:
+                run(self.target, values)
+        # Not with their own text, which may have the command or the address.
+        except subprocess.TimeoutExpired:
+            self.record(event, f"it did not end within {LIMIT_SECONDS:g} s")
+        except subprocess.CalledProcessError as error:
+            self.record(event, f"it ended with {error.returncode}")
+        except URLError as error:
+            self.record(event, str(getattr(error, "code", "") or error.reason))
+        except Exception as error:
+            self.record(event, type(error).__name__)
+
+    def record(self, event: Event, reason: str) -> None:
+        with contextlib.suppress(OSError):
+            self.archive.event("NOT_TOLD", what=event.event, reason=reason)
+
+    def finish(self) -> None:
+        """Wait for what is being told, and forget the job, which has ended."""
+        for thread in self.threads:
+            thread.join(LIMIT_SECONDS)
+        with contextlib.suppress(OSError):
+            self.file.unlink(missing_ok=True)
+
+
+def post(address: str, values: Mapping[str, object]) -> None:
+    body, kind = json.dumps(values).encode(), {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(address, body, kind), timeout=LIMIT_SECONDS):  # noqa: S310
+        pass
+
+
+def run(command: str, values: Mapping[str, object]) -> None:
+    variables = {f"ARGUS_{name.upper()}": str(value) for name, value in values.items()}
+    with subprocess.Popen(
+        ["sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **variables},
+        start_new_session=True,
+    ) as process:
+        try:
+            process.communicate(json.dumps(values).encode(), LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, "job_notify")

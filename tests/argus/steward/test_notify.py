@@ -1,0 +1,145 @@
+"""Telling people: which events there are, each once, by a real command and a real server, in nobody's way."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from steward_scene import Scene
+
+from argus.launcher import failures
+from argus.launcher.archive import Heartbeat
+from argus.launcher.plan import Plan
+from argus.launcher.schema import parse
+from argus.launcher.status import Status
+from argus.steward import notify
+from argus.steward.decisions import HeadAnswer, View
+from argus.steward.notify import Event, Notifier, events
+
+NOW = 10_000.0
+ENDED = Event("ended", "ended", "one", "mvp", "FAILED", 2, "gpu_oom", "one on mvp: FAILED (gpu_oom): $(touch /tmp/x)")
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Keeps what it gets; answers by the path: /500 fails, /hang hangs."""
+
+    got: list[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append(json.loads(body))
+        if self.path == "/hang":
+            time.sleep(5)
+        self.send_response(500 if self.path == "/500" else 200)
+        self.end_headers()
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    handler = type("Handler", (Server,), {"got": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}", handler.got  # type: ignore[attr-defined]
+        running.shutdown()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def notifier(scene: Scene, target: str) -> Notifier:
+    return Notifier(target, scene.archive, scene.queue.directory)
+
+
+def not_told(scene: Scene) -> list[str]:
+    file = scene.archive.path / "events.jsonl"
+    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else []
+    return [line["reason"] for line in lines if line["event"] == "NOT_TOLD"]
+
+
+def test_an_address_gets_each_event_once(scene: Scene, server: tuple[str, list[dict[str, Any]]]) -> None:
+    address, got = server
+    first = notifier(scene, address)
+    first.tell(ENDED)
+    for thread in first.threads:
+        thread.join()
+    # A steward that was started again knows what was told.
+    second = notifier(scene, address)
+    second.tell(ENDED)
+    second.finish()
+    assert [(one["event"], one["state"], one["text"]) for one in got] == [("ended", "FAILED", ENDED.text)]
+    assert not_told(scene) == []
+    assert [file.name for file in scene.queue.directory.iterdir() if file.name.startswith(notify.TOLD)] == []
+
+
+def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Path) -> None:
+    told = notifier(scene, f'cat > {tmp_path}/event; printf %s "$ARGUS_TEXT" > {tmp_path}/text')
+    told.tell(ENDED)
+    told.finish()
+    assert json.loads((tmp_path / "event").read_text())["kind"] == "gpu_oom"
+    assert (tmp_path / "text").read_text() == ENDED.text
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("{address}/500", "500"),
+        ("http://127.0.0.1:1/secret", "refused"),
+        ("http://", "no host"),
+        ("{address}/hang", "TimeoutError"),
+        ("exit 3", "ended with 3"),
+        ("sleep 60", "did not end"),
+        ("sleep 60 & wait", "did not end"),
+        ("/no/such/command secret", "ended with 127"),
+    ],
+)
+def test_what_fails_is_an_event_and_delays_nothing(
+    scene: Scene, server: tuple[str, Any], target: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.5)
+    told = notifier(scene, target.format(address=server[0]))
+    began = time.monotonic()
+    told.tell(ENDED)
+    assert time.monotonic() - began < 0.4
+    for thread in told.threads:
+        thread.join()
+    assert len(not_told(scene)) == 1 and reason in not_told(scene)[0] and "secret" not in not_told(scene)[0]
+
+
+def kinds(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[str]:
+    status = parse(Status, {"state": state, "attempt": 1, **(details or {})})
+    heartbeat = Heartbeat(stalled=more.pop("stalled", ""))
+    away_for = more.pop("away_for", None)
+    view = View(NOW, status, Plan(queue_patience=60.0), HeadAnswer(capacity_problem="no GPU is free"), **more)
+    return [event.event for event in events("one", view, heartbeat, away_for)]
+
+
+def test_the_events() -> None:
+    assert [kinds(state) for state in ("SUCCEEDED", "FAILED", "STOPPED")] == [["ended"]] * 3
+    assert kinds("RETRYING", {"reason": "node w1 was lost"}) == ["retried"]
+    assert (kinds("RUNNING"), kinds("RUNNING", stalled="no step for 1800 s")) == ([], ["stalled"])
+    assert kinds("QUEUED", {"queued_at": NOW - 60}) == []
+    assert kinds("QUEUED", {"queued_at": NOW - 61}) == ["waits"]
+    assert kinds("RUNNING", away_for=40.0) == ["head_returned"]
+
+
+def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:
+    scene.start(notify=f'echo "$ARGUS_EVENT $ARGUS_ATTEMPT" >> {tmp_path}/told')
+    scene.running()
+    scene.step()
+    scene.state("RETRYING", attempt=1, failure=failures.failure("node_lost", "node w1 was lost"))
+    scene.step()
+    scene.state("SUCCEEDED", attempt=2)
+    assert scene.step()
+    assert (tmp_path / "told").read_text().splitlines() == ["retried 1", "ended 2"]
+    assert not (scene.queue.directory / f"{notify.TOLD}one").exists()
