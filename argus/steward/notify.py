@@ -74,7 +74,7 @@ def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float
 
 
 class Notifier:
-    """Tells the events of one job. target: a command or an address; with "" it tells nothing. directory: the registry."""
+    """Tells the events of one job. target: a command or an address; "" is for none. directory: the registry."""
 
     def __init__(self, target: str, archive: Archive, directory: Path) -> None:
         self.target = target
