@@ -9,11 +9,14 @@ It reads what was appended to log and metrics since the last look, and never rai
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import BinaryIO
 
-from . import job_warnings, metrics
+from . import checkpoints, job_warnings, metrics
 from .archive import Archive
 from .job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
 from .log_scan import LogFollower, LogScan, Phase
@@ -45,6 +48,8 @@ class Health:
         self.earlier: tuple[JobWarning, ...] = ()
         self.written_at = 0.0
         self.finished = False
+        # The step of the last checkpoint, and its size.
+        self.measured = (0, 0)
         with contextlib.suppress(UnreadableError):
             self.warnings = archive.read_status().warnings
         if attempt > 1:
@@ -107,11 +112,24 @@ class Health:
                     self.seen.add(step)
         return done
 
+    def last_size(self, saved: Sequence[int]) -> int:
+        """The size of the last checkpoint that verl has finished, in bytes; 0 without one."""
+        directory = self.archive.path / "checkpoints"
+        if (step := checkpoints.recorded(directory)) in saved and step != self.measured[0]:
+            self.measured = step, checkpoints.size(directory / f"global_step_{step}")
+        return self.measured[1]
+
+    def free_bytes(self) -> int:
+        file_system = os.statvfs(self.archive.path)
+        # Some file systems count no blocks.
+        return file_system.f_bavail * file_system.f_frsize if file_system.f_blocks else sys.maxsize
+
     def record(self, now: float, over: bool) -> None:
         saved: list[int] = []
         with contextlib.suppress(UnreadableError):
             saved = self.archive.checkpoints()
-        own = job_warnings.find(Evidence(self.settings, self.seen, self.scan.logged, saved, over))
+        size, free = self.last_size(saved), self.free_bytes()
+        own = job_warnings.find(Evidence(self.settings, self.seen, self.scan.logged, saved, over, size, free))
         kinds = {warning.kind for warning in own}
         found = (*own, *(warning for warning in self.earlier if warning.kind not in kinds))
         known = {warning.kind for warning in self.warnings}

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..common.text import size_text
+from .checkpoints import KEPT
 from .hydra import override_key, override_text
 from .metrics import Step
 from .output import one_line
@@ -36,6 +38,7 @@ class WarningKind(StrEnum):
     LOSS_CONSTANT = "loss_constant"
     NO_VALIDATION = "no_validation"
     NO_CHECKPOINT = "no_checkpoint"
+    NO_SPACE = "no_space"
     TIME_LIMIT = "time_limit"
 
 
@@ -79,6 +82,8 @@ class Settings:
     max_response_length: int | None = None
     # How many responses a step of reinforcement learning has.
     samples_of_step: int | None = None
+    # How many checkpoints stay; None: all of them.
+    kept: int | None = None
 
     @classmethod
     def of(cls, overrides: Iterable[str]) -> Settings:
@@ -86,6 +91,7 @@ class Settings:
         batch, group = whole(values, "data.train_batch_size"), whole(values, "actor_rollout_ref.rollout.n")
         return cls(
             save_freq=whole(values, "trainer.save_freq"),
+            kept=min(filter(None, (whole(values, key) for key in KEPT.values())), default=None),
             test_freq=whole(values, "trainer.test_freq"),
             val_before_train=values.get("trainer.val_before_train", "").lower() == "true",
             max_prompt_length=whole(values, "data.max_prompt_length"),
@@ -180,6 +186,7 @@ class Evidence:
     """All that warnings are found in.
 
     saved: the steps that have a checkpoint. over: whether the attempt has ended without an error.
+    saved_bytes: the size of the last checkpoint. free_bytes: what is free on the shared root.
     """
 
     settings: Settings
@@ -187,6 +194,8 @@ class Evidence:
     logged: Logged = Logged()
     saved: Sequence[int] = ()
     over: bool = False
+    saved_bytes: int = 0
+    free_bytes: int = 0
 
     @property
     def is_enough(self) -> bool:
@@ -208,7 +217,7 @@ class Evidence:
 
 def find(evidence: Evidence) -> tuple[JobWarning, ...]:
     """The warnings about a job, the most serious first."""
-    checks = (raised, rewards, gradients, losses, prompts, responses, validation, saving)
+    checks = (raised, rewards, gradients, losses, prompts, responses, validation, saving, space)
     return tuple(warning for check in checks for warning in check(evidence))
 
 
@@ -319,3 +328,13 @@ def saving(evidence: Evidence) -> Iterator[JobWarning]:
         has = f"the newest is that of step {newest}" if newest else "there is none"
         text = f"no checkpoint of step {due}, although trainer.save_freq={evidence.settings.save_freq}: {has}"
         yield warning(WarningKind.NO_CHECKPOINT, text)
+
+
+def space(evidence: Evidence) -> Iterator[JobWarning]:
+    """A disk that is about to be full: the save that fails ends the attempt."""
+    settings, needed, free = evidence.settings, evidence.saved_bytes, evidence.free_bytes
+    # checkpoint_manager.py: verl removes the oldest one before it saves, unless it is the only one.
+    makes_room = settings.kept is not None and len(evidence.saved) >= settings.kept > 1
+    if not evidence.over and (settings.save_freq or 0) > 0 and not makes_room and free < needed:
+        text = f"the next checkpoint needs about {size_text(needed)}, as the last one, and {size_text(free)} are free"
+        yield warning(WarningKind.NO_SPACE, text)

@@ -96,6 +96,21 @@ def test_the_end_decides_what_only_the_end_can_tell(archive: Archive) -> None:
     assert told(archive) == []
 
 
+def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = archive.path / "checkpoints"
+    (directory / "global_step_2" / "actor").mkdir(parents=True)
+    (directory / "global_step_2" / "actor" / "model.pt").write_bytes(bytes(1000))
+    (directory / "latest_checkpointed_iteration.txt").write_text("2")
+    health = Health(archive, ("trainer.save_freq=2",), 1)
+    step(archive, 2)
+    monkeypatch.setattr(Health, "free_bytes", lambda _self: 999)
+    health.look(1000.0)
+    assert told(archive) == ["no_space"]
+    monkeypatch.setattr(Health, "free_bytes", lambda _self: 1000)
+    health.look(1001.0)
+    assert told(archive) == []
+
+
 def test_nothing_is_written_after_the_end(archive: Archive) -> None:
     health = Health(archive, (), 1)
     health.finish(over=False)

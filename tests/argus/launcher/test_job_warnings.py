@@ -207,6 +207,31 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
     assert kinds(Settings(save_freq=-1), steps, over, saved) == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "saved", "free", "over", "found"),
+    [
+        (Settings(save_freq=2), (2,), 9, False, True),
+        (Settings(save_freq=2), (2,), 10, False, False),
+        (Settings(save_freq=2), (2,), 9, True, False),
+        (Settings(save_freq=-1), (2,), 9, False, False),
+        (Settings(save_freq=2, kept=1), (2,), 9, False, True),
+        (Settings(save_freq=2, kept=2), (2,), 9, False, True),
+        # verl removes the oldest one first.
+        (Settings(save_freq=2, kept=2), (2, 4), 9, False, False),
+    ],
+)
+def test_room_for_the_next_checkpoint(
+    settings: Settings, saved: tuple[int, ...], free: int, over: bool, found: bool
+) -> None:
+    given = Evidence(settings, seen({"train/lr": 1.0}), saved=saved, saved_bytes=10, free_bytes=free, over=over)
+    assert [warning.kind for warning in find(given)] == ["no_space"] * found
+
+
+def test_how_many_checkpoints_stay() -> None:
+    overrides = ("trainer.max_actor_ckpt_to_keep=3", "trainer.max_critic_ckpt_to_keep=2", "trainer.save_freq=5")
+    assert [Settings.of(overrides[:end]).kept for end in range(3)] == [None, 3, 2]
+
+
 def test_a_warning_as_it_is_stored() -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
     assert parse(JobWarning, json.loads(json.dumps(asdict(warning)))) == warning
