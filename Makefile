@@ -118,6 +118,9 @@ molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 training: setup-dev  ## Run real training jobs
 	pytest tests/training
 
+chaos: setup-dev  ## Make each fault of tests/faults.py CHAOS_COUNT times (1) under a real job, and write docs/faults.md
+	CHAOS_PAGE=1 pytest tests/chaos
+
 acceptance: setup-dev  ## Run the acceptance list of docs/from_compose.md, which is a part of the training jobs
 	pytest tests/training -m acceptance
 

@@ -1,0 +1,293 @@
+"""Faults of a cluster, what becomes of a job under each, and the page that tells it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+
+from archive_files import lines_of, metrics_of
+from system import HEAD, NODES, REPO, SHARED_ROOT, Job, events, in_ray, on_node, playbook, until
+
+from argus.launcher import checkpoints
+
+PAGE = REPO / "docs" / "faults.md"
+# The state in which a job may end. A second attempt is one only if its kind says whose fault the first one's end was.
+GOES_ON, RETRIED = "goes on", "retried"
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    return subprocess.run(["docker", *arguments], check=check, capture_output=True, text=True).stdout
+
+
+def pid_of(node: str) -> str:
+    return docker("inspect", "--format", "{{.State.Pid}}", node).strip()
+
+
+def address_of(node: str) -> str:
+    return docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", node).strip()
+
+
+@dataclass
+class Run:
+    """One fault under one job. Times are in seconds after it."""
+
+    moment: str = ""
+    outage: float = 0.0
+    noticed: float | None = None
+    went_on: float | None = None
+    attempts: tuple[str, ...] = ()
+    lost_steps: int = 0
+
+
+@dataclass
+class Fault:
+    """A fault, and what a job may do under it. outages: between which seconds it lasts."""
+
+    name: str
+    make: Callable[[Job, float], None]
+    outcome: str
+    outages: tuple[float, float] = (0.0, 0.0)
+    # Two workers with a rank each.
+    nnodes: int = 1
+    kinds: tuple[str, ...] = ()
+
+
+TABLE: dict[str, list[Run]] = {}
+
+
+# --- Making them ------------------------------------------------------------------------------------------------------
+
+
+def driver_of(job: Job) -> str:
+    """The node of the job's launcher; a worker if it has yet to start."""
+    return str(job.archive.read_status().driver.get("host") or NODES[1])
+
+
+def kill_head(_job: Job, outage: float) -> None:
+    docker("kill", HEAD)
+    time.sleep(outage)
+    docker("start", HEAD)
+
+
+def make_head_anew(_job: Job, outage: float) -> None:
+    docker("rm", "--force", HEAD)
+    time.sleep(outage)
+    playbook("cluster_up")
+
+
+def kill_gcs(_job: Job, _outage: float) -> None:
+    docker("exec", HEAD, "pkill", "-KILL", "gcs_server", check=False)
+
+
+def pause_head(_job: Job, outage: float) -> None:
+    docker("pause", HEAD)
+    time.sleep(outage)
+    docker("unpause", HEAD)
+
+
+def kill_steward(_job: Job, _outage: float) -> None:
+    docker("exec", HEAD, "pkill", "-KILL", "-f", "current steward", check=False)
+
+
+def kill_node_of_driver(job: Job, outage: float) -> None:
+    node = driver_of(job)
+    docker("kill", node)
+    time.sleep(outage)
+    docker("start", node)
+
+
+def kill_other_node(job: Job, outage: float) -> None:
+    node = next(node for node in NODES[1:] if node != driver_of(job))
+    docker("kill", node)
+    time.sleep(outage)
+    docker("start", node)
+
+
+def kill_raylet(job: Job, _outage: float) -> None:
+    docker("exec", driver_of(job), "pkill", "-KILL", "-x", "raylet", check=False)
+
+
+def stop_raylet(job: Job, outage: float) -> None:
+    node = driver_of(job)
+    on_node(node, "pkill", "-STOP", "-x", "raylet")
+    time.sleep(outage)
+    docker("exec", node, "pkill", "-CONT", "-x", "raylet", check=False)
+
+
+def kill_launcher(job: Job, _outage: float) -> None:
+    docker("exec", driver_of(job), "pkill", "-KILL", "-f", f"launch run .*{job.submission_id}", check=False)
+
+
+def kill_trainer(job: Job, _outage: float) -> None:
+    pattern = f"{job.archive.plan().module} .*{job.submission_id}"
+    docker("exec", driver_of(job), "pkill", "-KILL", "-f", pattern, check=False)
+
+
+def kill_rank(_job: Job, _outage: float) -> None:
+    for node in NODES[1:]:
+        docker("exec", node, "pkill", "-KILL", "-f", "^ray::(TrainingWorker|WorkerDict)", check=False)
+
+
+def cut_network(job: Job, outage: float) -> None:
+    """Between the driver's node and the head: packets are dropped, both ways."""
+    node = driver_of(job)
+    inside, head = ("nsenter", "--target", pid_of(node), "--net", "iptables"), address_of(HEAD)
+    for rule in (("INPUT", "--source"), ("OUTPUT", "--destination")):
+        subprocess.run([*inside, "--append", *rule, head, "--jump", "DROP"], check=True)
+    time.sleep(outage)
+    # The node may have been started again, with a network of its own.
+    subprocess.run([*inside, "--flush"], check=False)
+
+
+FAULTS = (
+    Fault("the head is killed, and started again", kill_head, GOES_ON, (2, 180)),
+    Fault("the head is removed, and made anew by cluster_up", make_head_anew, GOES_ON, (2, 60)),
+    Fault("gcs_server is killed", kill_gcs, GOES_ON),
+    Fault("the head is paused for 60 s", pause_head, GOES_ON, (60, 60)),
+    Fault("the steward is killed", kill_steward, GOES_ON),
+    Fault("the driver's worker is killed", kill_node_of_driver, RETRIED, (5, 60), kinds=("node_lost",)),
+    Fault("another worker of the job is killed", kill_other_node, RETRIED, (5, 60), 2, ("node_lost",)),
+    Fault("the raylet of the driver's worker is killed", kill_raylet, RETRIED, kinds=("node_lost", "killed")),
+    Fault("the raylet is stopped for 60 s", stop_raylet, GOES_ON, (60, 60)),
+    Fault("the launcher is killed", kill_launcher, RETRIED, kinds=("killed",)),
+    Fault("the trainer is killed", kill_trainer, RETRIED, kinds=("killed",)),
+    Fault("a rank is killed", kill_rank, RETRIED, kinds=("killed",)),
+    Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5)),
+    Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40)),
+    Fault("the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), kinds=("node_lost", "killed")),
+)
+
+
+# --- Looking at what became of a job ----------------------------------------------------------------------------------
+
+
+def moment_of(job: Job) -> str:
+    status = job.archive.read_status()
+    step = job.archive.heartbeat().step
+    return f"step {step}" if step else "starts" if status.driver else "waits for its driver"
+
+
+def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
+    """Make a fault at a random moment of a job's life, and wait for the job's end."""
+    until(lambda: job.archive.read_status().state, "it is submitted")
+    time.sleep(chance.uniform(0, 50))
+    run = Run(moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
+    watch = Watch(job, job.archive.heartbeat().step or 0)
+    watch.start()
+    fault.make(job, run.outage)
+    with contextlib.suppress(OSError):
+        until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 600)
+    status = job.archive.read_status()
+    run.attempts = tuple(attempt.kind or str(attempt.state) for attempt in status.attempts)
+    run.noticed = first_after(job, watch.began, ("RETRYING", "HEAD_RETURNED"))
+    run.went_on = watch.after
+    run.lost_steps = lost_steps(job)
+    TABLE.setdefault(fault.name, []).append(run)
+    return run
+
+
+def at(line: dict[str, object]) -> float:
+    return datetime.fromisoformat(str(line["time"])).timestamp()
+
+
+def first_after(job: Job, began: float, names: tuple[str, ...]) -> float | None:
+    times = [at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] in names and at(line) > began]
+    return round(times[0] - began, 1) if times else None
+
+
+@dataclass
+class Watch(threading.Thread):
+    """Waits for a step that the job had not done."""
+
+    job: Job
+    done: int
+    began: float = field(default_factory=time.time)
+    after: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def run(self) -> None:
+        while time.time() < self.began + 900 and self.after is None:
+            if (self.job.archive.heartbeat().step or 0) > self.done:
+                self.after = round(time.time() - self.began, 1)
+            time.sleep(0.5)
+
+
+def lost_steps(job: Job) -> int:
+    """The steps that an attempt had done and the next one did again."""
+    attempts, lost = job.archive.read_status().attempts, 0
+    for attempt, following in itertools.pairwise(attempts):
+        steps = [line["step"] for line in lines_of(job.archive, f"logs/metrics-{attempt.attempt}.jsonl")]
+        lost += max(0, max(steps, default=0) - (following.resumed_from or 0))
+    return lost
+
+
+def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
+    """What is wrong with a job, its archive and the cluster after a fault."""
+    status, found = job.archive.read_status(), []
+    if status.state != "SUCCEEDED":
+        found.append(f"the job ended {status.state}: {status.reason}")
+    if events(job)[-1] != "CLOSED":
+        found.append(f"the last event is {events(job)[-1]}")
+    allowed = {"SUCCEEDED", "head_lost", *fault.kinds} if run.moment.startswith(("starts", "waits")) else None
+    allowed = allowed or {"SUCCEEDED", *fault.kinds}
+    found += [f"an attempt ended as {kind}" for kind in run.attempts if kind not in allowed]
+    steps = [line["step"] for line in metrics_of(job.archive)]
+    if steps != list(range(1, len(steps) + 1)):
+        found.append(f"the steps are {steps}")
+    if fault.outcome == GOES_ON and run.lost_steps:
+        found.append(f"{run.lost_steps} steps were lost")
+    problem = checkpoints.inspect(job.archive.path / "checkpoints" / f"global_step_{steps[-1]}", "sft").problem
+    found += [problem] if problem else []
+    until(lambda: "3 of 3 nodes as expected" in playbook("cluster_status", check=False).stdout, "the nodes are back")
+    again = playbook("cluster_up", check=False).stdout
+    if "changed=0" not in again:
+        found.append(f"cluster_up changed something: {again[-400:]}")
+    for node in NODES:
+        if job.submission_id in on_node(node, "ps", "-eo", "args"):
+            found.append(f"{node} still has a process of the job")
+    groups = in_ray("from ray.util.state import list_placement_groups as l; print([g.state for g in l(limit=1000)])")
+    if "CREATED" in groups or "PENDING" in groups:
+        found.append(f"placement groups are left: {groups}")
+    if list((SHARED_ROOT / "jobs" / ".secrets").glob(f"{job.submission_id}*")):
+        found.append("its secrets are left")
+    return found
+
+
+# --- The page ---------------------------------------------------------------------------------------------------------
+
+HEADER = """# Faults
+
+What becomes of a job when a part of its cluster fails. `make chaos` makes each fault in a real cluster of three
+containers, at a random moment of the life of a real SFT job on two CPU cores. Then it checks job, archive and cluster, and
+writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is noticed when it is
+back.
+
+| Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
+|---|---|---|---|---|---|---|
+"""
+
+
+def times(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{median(known):.0f}, {max(known):.0f}" if known else "-"
+
+
+def write_page() -> None:
+    rows = []
+    for fault in FAULTS:
+        if runs := TABLE.get(fault.name, []):
+            noticed, went_on = times(run.noticed for run in runs), times(run.went_on for run in runs)
+            kinds = ", ".join(sorted({f"`{kind}`" for run in runs for kind in run.attempts}))
+            cells = (fault.name, len(runs), fault.outcome, noticed, went_on, kinds, max(run.lost_steps for run in runs))
+            rows.append(f"| {' | '.join(map(str, cells))} |\n")
+    PAGE.write_text(HEADER + "".join(rows), encoding="utf-8")
