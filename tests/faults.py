@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
@@ -180,7 +180,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     until(lambda: job.archive.read_status().state, "it is submitted")
     time.sleep(chance.uniform(0, 50))
     run = Run(moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
-    watch = Watch(job, job.archive.heartbeat().step or 0)
+    watch = Watch(job)
     watch.start()
     fault.make(job, run.outage)
     with contextlib.suppress(OSError):
@@ -203,17 +203,13 @@ def first_after(job: Job, began: float, names: tuple[str, ...]) -> float | None:
     return round(times[0] - began, 1) if times else None
 
 
-@dataclass
 class Watch(threading.Thread):
     """Waits for a step that the job had not done."""
 
-    job: Job
-    done: int
-    began: float = field(default_factory=time.time)
-    after: float | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__(daemon=True)
+        self.job, self.done, self.began = job, job.archive.heartbeat().step or 0, time.time()
+        self.after: float | None = None
 
     def run(self) -> None:
         while time.time() < self.began + 900 and self.after is None:
@@ -268,9 +264,9 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
 HEADER = """# Faults
 
 What becomes of a job when a part of its cluster fails. `make chaos` makes each fault in a real cluster of three
-containers, at a random moment of the life of a real SFT job on two CPU cores. Then it checks job, archive and cluster, and
-writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is noticed when it is
-back.
+containers, at a random moment of the life of a real SFT job on two CPU cores. Then it checks job, archive and cluster,
+and writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is noticed when
+it is back.
 
 | Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
 |---|---|---|---|---|---|---|

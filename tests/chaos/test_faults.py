@@ -1,4 +1,4 @@
-"""One fault at a random moment of a real job's life. CHAOS_COUNT runs of each; CHAOS_ONLY chooses, CHAOS_SEED repeats."""
+"""One fault at a random moment of a real job's life. CHAOS_COUNT of each; CHAOS_ONLY chooses, CHAOS_SEED repeats."""
 
 from __future__ import annotations
 
