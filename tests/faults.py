@@ -265,8 +265,8 @@ HEADER = """# Faults
 
 What becomes of a job when a part of its cluster fails. `make chaos` makes each fault in a real cluster of three
 containers, at a random moment of the life of a real SFT job on two CPU cores. Then it checks job, archive and cluster,
-and writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is noticed when
-it is back.
+and writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is noticed
+when it is back.
 
 | Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
 |---|---|---|---|---|---|---|

@@ -131,7 +131,7 @@ class Scene:
 
     def start(self, notify: str = "") -> None:
         """A steward that knows only the archive."""
-        self.queue = Queue.load(self.archive.path.parents[1])
+        self.queue = Queue(self.archive.path.parents[1])
         own = {"queue": self.queue, "notify": notify}
         self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission, **own)
 

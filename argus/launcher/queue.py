@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +86,18 @@ def turn(
     return Turn(place, f"{problem}, once {', '.join(first[:NAMED])} has started" if problem else "")
 
 
-@dataclass
 class Queue:
-    """The queue as the steward has it, whose threads each add and remove one job. directory: the registry."""
+    """The queue as the steward has it, whose threads each add and remove one job.
 
-    directory: Path
-    waiting: dict[str, Waiting] = field(default_factory=dict)
-    seen: dict[str, float] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    It begins as the steward before left it: no job may pass another one while the jobs are found again.
+    """
 
-    @classmethod
-    def load(cls, directory: str | Path) -> Queue:
-        """As the steward before left it: no job may pass another one while the jobs are found again."""
-        jobs = {job.submission_id: job for job in stored(directory)}
-        return cls(Path(directory), jobs, dict.fromkeys(jobs, time.monotonic()))
+    def __init__(self, directory: str | Path) -> None:
+        """directory: the registry."""
+        self.directory = Path(directory)
+        self.waiting = {job.submission_id: job for job in stored(directory)}
+        self.seen = dict.fromkeys(self.waiting, time.monotonic())
+        self.lock = threading.Lock()
 
     def put(self, job: Waiting) -> None:
         with self.lock:

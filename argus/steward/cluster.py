@@ -107,7 +107,7 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        self.look_after = job or functools.partial(look_after, queue=Queue.load(registry.path))
+        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path))
         self.leaving = threading.Event()
         # Of all jobs that this process has seen; a job that has ended needs no other one.
         self.threads: dict[str, threading.Thread] = {}

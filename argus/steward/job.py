@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -94,7 +93,7 @@ class Steward:
         self.admission = admission
         self.leaving = leaving
         self.registry = registry_path()
-        self.queue = queue or Queue(Path(self.registry))
+        self.queue = queue or Queue(self.registry)
         self.turn = Turn(0, "")
         self.notifier = Notifier(notify, archive, self.queue.directory)
         self.away_for: float | None = None

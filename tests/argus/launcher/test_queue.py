@@ -148,7 +148,7 @@ def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None
     steward.put(first)
     steward.put(second)
     assert sorted(stored(tmp_path), key=lambda one: one.submission_id) == [first, second]
-    assert Queue.load(tmp_path).jobs() == [first, second]
+    assert Queue(tmp_path).jobs() == [first, second]
     steward.remove("a")
     assert stored(tmp_path) == [second]
 
