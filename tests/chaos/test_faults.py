@@ -34,7 +34,9 @@ def slow_rows(submit: Submit) -> None:
 def test_a_job_survives(submit: Submit, fault: Fault, number: int) -> None:
     chance = random.Random(f"{SEED} {fault.name} {number}")  # noqa: S311
     resources = {"nnodes": fault.nnodes, "gpus_per_node": 1}
-    job = submit("sft", resources=resources, retries=2, trainer_overrides=SETTINGS)
+    # A step of one rank takes two seconds.
+    environment = {"SLOW_ROWS_SECONDS": "0.1"}
+    job = submit("sft", resources=resources, retries=2, trainer_overrides=SETTINGS, env_vars=environment)
     run = run_under(fault, job, chance)
     problems = problems_after(fault, job, run)
     assert not problems, f"{run}: {'; '.join(problems)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -10,6 +11,6 @@ from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
 class SlowRows(MultiTurnSFTDataset):
     def __getitem__(self, item: int) -> Any:
-        # Eight processes of verl read rows at once: a batch of 16 takes two seconds on average.
-        time.sleep(1.0)
+        # A batch has 16 rows; with eight processes of verl that read them at once, it takes two seconds on average.
+        time.sleep(float(os.environ.get("SLOW_ROWS_SECONDS", "1")))
         return super().__getitem__(item)
