@@ -149,10 +149,12 @@ class Scene:
         identifier = "one" if attempt == 1 else f"one~{attempt}"
         self.head.records[identifier] = {"status": "RUNNING", "job_id": "01", "driver_node_id": "w0"}
 
-    def lose(self, node: str) -> None:
+    def lose(self, node: str, address: str = "") -> None:
         """A node dies with an actor of the job."""
         self.head.node_list = [
-            worker(node, "DEAD", end_time_ms=self.clock.now * 1000 + 1) if entry["node_id"] == node else entry
+            worker(node, "DEAD", end_time_ms=self.clock.now * 1000 + 1, node_ip=address)
+            if entry["node_id"] == node
+            else entry
             for entry in self.head.node_list
         ]
         context = {"actor_died_error_context": {"reason": "NODE_DIED"}}

@@ -62,7 +62,7 @@ class HeadAnswer:
     """What the head reports of a job.
 
     job: Ray's record of the current attempt, or None if it has none.
-    lost_node: the name of a node that died with processes of the attempt, or "".
+    lost_node: the name of a node that died with processes of the attempt, or ""; lost_cause: what is known of its end.
     capacity_problem: why the next attempt cannot start now, or "".
     queue_problem: what is wrong with the attempt's TransferQueue, or "".
     """
@@ -71,8 +71,13 @@ class HeadAnswer:
     head_node_id: str = ""
     driver_alive: bool = True
     lost_node: str = ""
+    lost_cause: str = ""
     capacity_problem: str = ""
     queue_problem: str = ""
+
+    @property
+    def loss(self) -> str:
+        return f"node {self.lost_node} was lost{f' ({self.lost_cause})' * bool(self.lost_cause)}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ def decide_ending(view: View) -> Action:
     """For an attempt that has failed, perhaps because of a lost node that Ray has not noticed yet."""
     known = view.status.failure
     if view.head and view.head.lost_node:
-        lost = failures.failure(FailureKind.NODE_LOST, f"node {view.head.lost_node} was lost")
+        lost = failures.failure(FailureKind.NODE_LOST, view.head.loss)
         return Action(ActionKind.FAIL, replace(lost, lines=known.lines if known else ()))
     # A stop was requested after the failure: there is no other attempt, so the cause is not waited for.
     over = view.stop_requested or view.elapsed(view.status.ended_at) >= NOTICE_SECONDS
@@ -197,7 +202,7 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if not head.driver_alive:
         if view.stop_requested:
             return fail(FailureKind.STOPPED, message)
-        named = f"node {head.lost_node} was lost, and the driver with it"
+        named = f"{head.loss}, and the driver with it"
         lost = named if head.lost_node else "the driver's node was lost"
         return Action(ActionKind.FAIL, quoting(FailureKind.NODE_LOST, lost, message))
     found = cause_of_loss(message, job.driver_exit_code)
@@ -235,7 +240,7 @@ def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if head.queue_problem:
         return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.TRANSFER_QUEUE, head.queue_problem))
     if head.lost_node and view.elapsed(view.lost_since) > LOST_NODE_SECONDS:
-        reason = f"node {head.lost_node} was lost, and the trainer neither resumed nor failed"
+        reason = f"{head.loss}, and the trainer neither resumed nor failed"
         return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
     if view.elapsed(view.forgotten_since) > HEAD_LOST_SECONDS:
         reason = "the head ended while the attempt started its processes, and one of them never came"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import time
 import traceback
@@ -49,6 +50,8 @@ PERIODIC_SECONDS = 300.0
 CLEAN_UP_SECONDS = 300.0
 # For so long after its start, a head is asked for actors that it may have forgotten.
 AFTER_START_SECONDS = 600.0
+# To find out whether a machine answers whose node has ended.
+UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
 # The states of a job that waits for resources.
 WAITING = (JobState.QUEUED, JobState.RETRYING)
 # A stop that Ray has not carried out is repeated.
@@ -65,10 +68,24 @@ class Observed:
     ended_since: float | None = None
     lost_since: float | None = None
     lost_at_step: int | None = None
+    lost_cause: str = ""
     # The time of the launcher's last heartbeat, by its clock, and when it was first seen.
     beat: float | None = None
     silent_since: float | None = None
     forgotten_since: float | None = None
+
+
+def cause_of_end(address: str) -> str:
+    """What can be told of a node that has just ended: a machine refuses a port that nothing uses, and answers so."""
+    if not address:
+        return ""
+    try:
+        socket.create_connection((address, UNUSED_PORT), CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return f"its processes have ended, and {address} answers"
+    except OSError:
+        return f"nothing answers at {address}"
+    return ""
 
 
 class Steward:
@@ -231,13 +248,14 @@ class Steward:
         if 0 < self.kept_until < head_started:
             self.away_for = round(moment - self.kept_until, 1)
             self.archive.event("HEAD_RETURNED", away_for=self.away_for)
-        self.kept_until = 0.0
+        self.kept_until = 0.0 if head else self.kept_until
         self.look_for_forgotten(job, head_started, status, moment)
         return HeadAnswer(
             job=job,
             head_node_id=head.get("node_id", ""),
             driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
             lost_node=self.lost_node(job, nodes, status, moment),
+            lost_cause=self.observed.lost_cause,
             queue_problem=self.look(job, status, moment),
         )
 
@@ -250,12 +268,15 @@ class Steward:
         """The name of a node that died with processes of the current attempt since the attempt's start, or ""."""
         # The start by the clock of the driver's machine, the end by the head's. Whose processes died is checked below.
         since = (status.attempt_started_at or moment) - CLOCK_SECONDS
-        dead = {node["node_id"]: node["node_name"] for node in nodes if node.get("end_time_ms", 0) > since * 1000}
+        dead = {node["node_id"]: node for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
         actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
         own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
-        lost = ", ".join(name for node_id, name in dead.items() if node_id in own | {job.driver_node_id})
+        gone = [node for node_id, node in dead.items() if node_id in own | {job.driver_node_id}]
+        lost = ", ".join(node["node_name"] for node in gone)
+        if gone and self.observed.lost_since is None:
+            self.observed.lost_cause = cause_of_end(str(gone[0].get("node_ip") or ""))
         step = self.archive.heartbeat().step
         if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
             self.observed.lost_since, self.observed.lost_at_step = moment, step

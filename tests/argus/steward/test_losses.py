@@ -62,6 +62,22 @@ def test_a_trainer_that_hangs_on_a_lost_node_is_stopped_once_a_minute(scene: Sce
     assert (status.state, status.reason) == ("RETRYING", verdict.reason)
 
 
+@pytest.mark.parametrize(
+    ("address", "cause"),
+    [
+        ("127.0.0.1", "its processes have ended, and 127.0.0.1 answers"),
+        ("no.such.host", "nothing answers at no.such.host"),
+    ],
+)
+def test_what_is_known_of_the_end_of_a_node(scene: Scene, address: str, cause: str) -> None:
+    scene.running()
+    scene.lose("w1", address)
+    scene.step()
+    scene.step(after=LOST_NODE_SECONDS + 1)
+    verdict = attempts.verdict(scene.archive)
+    assert verdict and verdict.reason.startswith(f"node worker-w1 was lost ({cause}), and ")
+
+
 def test_a_trainer_that_does_steps_is_not_stopped_for_a_lost_node(scene: Scene) -> None:
     scene.running()
     scene.lose("w1")
