@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..common.text import size_text
 from .checkpoints import KEPT
 from .hydra import override_key, override_text
 from .metrics import Step
@@ -336,5 +335,6 @@ def space(evidence: Evidence) -> Iterator[JobWarning]:
     # checkpoint_manager.py: verl removes the oldest one before it saves, unless it is the only one.
     makes_room = settings.kept is not None and len(evidence.saved) >= settings.kept > 1
     if not evidence.over and (settings.save_freq or 0) > 0 and not makes_room and free < needed:
-        text = f"the next checkpoint needs about {size_text(needed)}, as the last one, and {size_text(free)} are free"
+        sizes = f"{needed / 2**30:.3g} GiB, as the last one, and {free / 2**30:.3g} GiB are free"
+        text = f"the next checkpoint needs about {sizes}"
         yield warning(WarningKind.NO_SPACE, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import sys
@@ -220,7 +221,7 @@ def test_a_flood_goes_to_the_archive_only(job: Setup) -> None:
     ("policy", "kind", "reason"),
     [
         ({"deadline": 0.1}, "deadline", "the job exceeded its deadline of 0.1 s"),
-        ({"stall_timeout": 0.1, "on_stall": "stop"}, "stalled", "no step and no log line for 0 s, at step 2"),
+        ({"stall_timeout": 0.1, "on_stall": "stop"}, "stalled", r"no step and no log line for \d s, at step 2"),
     ],
 )
 def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, Any], kind: str, reason: str) -> None:
@@ -230,8 +231,9 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, A
     code, output = job.run("wait")
     assert code == 128 + signal.SIGTERM
     status = job.archive.status_json()
-    assert (status["state"], status["failure"]["kind"], status["reason"]) == ("FAILED", kind, reason)
-    assert f"The launcher ends the job: {reason}\n" in output
+    assert (status["state"], status["failure"]["kind"]) == ("FAILED", kind)
+    assert re.fullmatch(reason, status["reason"])
+    assert f"The launcher ends the job: {status['reason']}\n" in output
     assert all_end(*pids(job.log()))
     assert {entry["moment"] for entry in job.index()} == {"stall" if kind == "stalled" else kind}
     assert job.archive.read_mapping("heartbeat.json")["step"] == 2
