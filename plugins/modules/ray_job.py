@@ -82,7 +82,6 @@ options:
         an C(http) or C(https) address, which gets it by POST. See docs/notifications.md.
     type: str
     default: ""
-    no_log: true
   user_code:
     description:
       - The users' own Python files and directories on the controller, as C(staging_user_code) names them. If the reward
