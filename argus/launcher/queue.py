@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from .room import Demand, Room, active, capacity_problem, exclusive_problem, res
 from .schema import MalformedError, parse
 from .writing import write_text
 
-# No id of a job begins with a dot.
+# In the registry. No id of a job begins with a dot.
 FILE, HELD = ".queue.json", ".held-"
 FILE_BYTES = 16 * MIB
 # A job whose steward hangs, on a shared root for example, delays no other one.
@@ -56,34 +56,53 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Turn:
-    """place: in the queue, from 1; 0 for a job that is held. problem: why the job cannot start now, or ""."""
+    """Whether it is a job's turn.
+
+    place: in the queue, from 1; 0 for a job that is held. problem: why the job cannot start now, or "". before: the
+    jobs before it.
+    """
 
     place: int
     problem: str
     held: bool = False
+    before: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def notice(self) -> str:
+        """What the job waits for, for people."""
+        before = (
+            f"; before it: {', '.join(self.before[:NAMED])}{'…' * (len(self.before) > NAMED)}" if self.before else ""
+        )
+        return f"waits {self.problem}{before}" if self.problem else ""
 
 
 def turn(
     queue: Iterable[Waiting], job: Waiting, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
 ) -> Turn:
-    """Whether it is a job's turn. active_jobs: Ray's records at this moment."""
+    """Whether a job may start now. active_jobs: Ray's records at this moment."""
     if job.held:
         return Turn(0, "until it is released", held=True)
     before = sorted((one for one in queue if not one.held and one.order < job.order), key=lambda one: one.order)
-    place, jobs = len(before) + 1, active(active_jobs)
+    names, jobs = tuple(one.submission_id for one in before), active(active_jobs)
+
+    def answer(problem: str) -> Turn:
+        return Turn(len(before) + 1, problem, before=names)
+
     if problem := room.problem(job.submission_id, job.demand, jobs):
-        return Turn(place, problem)
+        return answer(problem)
     left, first = room.left(jobs), []
+    whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in room.workers]
     for one in before:
         if exclusive_problem(one.demand, jobs):
             continue
         if not capacity_problem(left, one.demand):
             left = reserve(left, [one.demand])
             first.append(one.submission_id)
-        elif one.patience is not None and now - one.since > one.patience:
-            return Turn(place, f"room is kept for {one.submission_id}, which others have passed for long")
+        # None is kept for a job that would not fit an empty cluster, as long as a node is missing.
+        elif one.patience and now - one.since > one.patience and not capacity_problem(whole, one.demand):
+            return answer(f"room is kept for {one.submission_id}, which others have passed for long")
     problem = capacity_problem(left, job.demand)
-    return Turn(place, f"{problem}, once {', '.join(first[:NAMED])} has started" if problem else "")
+    return answer(f"{problem}, once {', '.join(first[:NAMED])} has started" if problem else "")
 
 
 class Queue:

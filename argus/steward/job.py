@@ -194,7 +194,7 @@ class Steward:
         """What the job waits for, for people."""
         if self.state not in WAITING:
             return {"notice": self.checks.notice}
-        return {"notice": f"waits {self.turn.problem}" if self.turn.problem else "", "place": self.turn.place}
+        return {"notice": self.turn.notice, "place": self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------
 

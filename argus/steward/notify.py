@@ -69,8 +69,7 @@ def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float
         problem = view.head.capacity_problem if view.head else "the head does not answer"
         yield event("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
     if away_for is not None:
-        text = f"the head was away for {duration(away_for)}, and the job went on"
-        yield event("head_returned", f"head-{int(view.now)}", text)
+        yield event("head_returned", f"head-{int(view.now)}", f"the head was away for {duration(away_for)}")
 
 
 class Notifier:

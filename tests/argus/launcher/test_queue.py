@@ -42,17 +42,20 @@ def test_higher_priorities_and_earlier_submissions_come_first() -> None:
 
 
 def test_a_job_waits_for_the_room_of_those_before_it() -> None:
-    place, problem, _held = vars(asked(job("b", 8), job("a", 8))).values()
-    assert (place, problem.endswith("once a has started")) == (2, True)
+    answer = asked(job("b", 8), job("a", 8))
+    assert (answer.place, answer.before) == (2, ("a",))
+    assert answer.notice.endswith("once a has started; before it: a")
     assert asked(job("b", 4), job("a", 4)).problem == ""
 
 
 def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> None:
     large = job("a", 8, nnodes=2, patience=100.0)
-    assert asked(job("b", 4), large) == Turn(2, "")
-    problem = asked(job("b", 4), replace(large, since=NOW - 101)).problem
-    assert problem.startswith("room is kept for a")
-    assert asked(job("b", 4), replace(large, since=NOW - 101, patience=None)).problem == ""
+    late = replace(large, since=NOW - 101)
+    assert asked(job("b", 4), large, free=(8, 4)) == Turn(2, "")
+    assert asked(job("b", 4), late, free=(8, 4)).problem.startswith("room is kept for a")
+    assert asked(job("b", 4), replace(late, patience=None), free=(8, 4)).problem == ""
+    # A node is missing: it would not fit an empty cluster.
+    assert asked(job("b", 4), late, free=(8,)).problem == ""
 
 
 def test_a_job_that_is_held_waits_and_delays_none() -> None:

@@ -78,7 +78,7 @@ def test_a_job_waits_for_its_turn(scene: Scene) -> None:
         scene.step()
     assert scene.verbs() == []
     waits = scene.archive.steward_heartbeat()
-    assert waits and (waits.place, waits.notice.endswith("once first has started")) == (2, True)
+    assert waits and (waits.place, waits.notice.endswith("once first has started; before it: first")) == (2, True)
     # The next steward knows the order before it has found the jobs again.
     scene.start()
     scene.step()
