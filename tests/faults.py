@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
+import re
 import subprocess
 import threading
 import time
@@ -49,7 +49,10 @@ class Run:
 
 @dataclass
 class Fault:
-    """A fault, and what a job may do under it. outages: between which seconds it lasts."""
+    """A fault, and what a job may do under it.
+
+    outages: between which seconds it lasts. begins: what the job has to have before.
+    """
 
     name: str
     make: Callable[[Job, float], None]
@@ -58,6 +61,7 @@ class Fault:
     # Two workers with a rank each.
     nnodes: int = 1
     kinds: tuple[str, ...] = ()
+    begins: Callable[[Job], object] = lambda job: job.archive.read_status().state
 
 
 TABLE: dict[str, list[Run]] = {}
@@ -66,9 +70,31 @@ TABLE: dict[str, list[Run]] = {}
 # --- Making them ------------------------------------------------------------------------------------------------------
 
 
+def kill(node: str, *pattern: str) -> None:
+    """Kill processes of a node. A node that ends with them may take the answer along."""
+    done = subprocess.run(["docker", "exec", node, "pkill", "-KILL", *pattern], check=False)
+    assert done.returncode != 1, f"{node} has no process {pattern}"
+
+
 def driver_of(job: Job) -> str:
-    """The node of the job's launcher; a worker if it has yet to start."""
-    return str(job.archive.read_status().driver.get("host") or NODES[1])
+    return str(job.archive.read_status().driver["host"])
+
+
+def has_driver(job: Job) -> object:
+    return job.archive.read_status().driver
+
+
+def has_trainer(job: Job) -> object:
+    return has_driver(job) and any(job.submission_id in line for line in trainers(job))
+
+
+def trainers(job: Job) -> list[str]:
+    lines = on_node(driver_of(job), "ps", "-eo", "args").splitlines()
+    return [line for line in lines if f"-m {job.archive.plan().module} " in line]
+
+
+def has_step(job: Job) -> object:
+    return job.archive.heartbeat().step
 
 
 def kill_head(_job: Job, outage: float) -> None:
@@ -84,7 +110,7 @@ def make_head_anew(_job: Job, outage: float) -> None:
 
 
 def kill_gcs(_job: Job, _outage: float) -> None:
-    docker("exec", HEAD, "pkill", "-KILL", "gcs_server", check=False)
+    kill(HEAD, "gcs_server")
 
 
 def pause_head(_job: Job, outage: float) -> None:
@@ -94,7 +120,7 @@ def pause_head(_job: Job, outage: float) -> None:
 
 
 def kill_steward(_job: Job, _outage: float) -> None:
-    docker("exec", HEAD, "pkill", "-KILL", "-f", "current steward", check=False)
+    kill(HEAD, "-f", "current steward")
 
 
 def kill_node_of_driver(job: Job, outage: float) -> None:
@@ -112,28 +138,28 @@ def kill_other_node(job: Job, outage: float) -> None:
 
 
 def kill_raylet(job: Job, _outage: float) -> None:
-    docker("exec", driver_of(job), "pkill", "-KILL", "-x", "raylet", check=False)
+    kill(driver_of(job), "-x", "raylet")
 
 
 def stop_raylet(job: Job, outage: float) -> None:
     node = driver_of(job)
     on_node(node, "pkill", "-STOP", "-x", "raylet")
     time.sleep(outage)
-    docker("exec", node, "pkill", "-CONT", "-x", "raylet", check=False)
+    on_node(node, "pkill", "-CONT", "-x", "raylet")
 
 
 def kill_launcher(job: Job, _outage: float) -> None:
-    docker("exec", driver_of(job), "pkill", "-KILL", "-f", f"launch run .*{job.submission_id}", check=False)
+    kill(driver_of(job), "-f", f"launch run .*{job.submission_id}")
 
 
 def kill_trainer(job: Job, _outage: float) -> None:
-    pattern = f"{job.archive.plan().module} .*{job.submission_id}"
-    docker("exec", driver_of(job), "pkill", "-KILL", "-f", pattern, check=False)
+    kill(driver_of(job), "-f", f"{job.archive.plan().module} .*{job.submission_id}")
 
 
 def kill_rank(_job: Job, _outage: float) -> None:
-    for node in NODES[1:]:
-        docker("exec", node, "pkill", "-KILL", "-f", "^ray::(TrainingWorker|WorkerDict)", check=False)
+    pattern = "^ray::(TrainingWorker|WorkerDict)"
+    holders = [node for node in NODES[1:] if re.search(pattern, on_node(node, "ps", "-eo", "args"), re.MULTILINE)]
+    kill(holders[0], "-f", pattern)
 
 
 def cut_network(job: Job, outage: float) -> None:
@@ -147,22 +173,27 @@ def cut_network(job: Job, outage: float) -> None:
     subprocess.run([*inside, "--flush"], check=False)
 
 
+NODE_LOST, KILLED = ("node_lost",), ("killed",)
 FAULTS = (
     Fault("the head is killed, and started again", kill_head, GOES_ON, (2, 180)),
     Fault("the head is removed, and made anew by cluster_up", make_head_anew, GOES_ON, (2, 60)),
     Fault("gcs_server is killed", kill_gcs, GOES_ON),
     Fault("the head is paused for 60 s", pause_head, GOES_ON, (60, 60)),
     Fault("the steward is killed", kill_steward, GOES_ON),
-    Fault("the driver's worker is killed", kill_node_of_driver, RETRIED, (5, 60), kinds=("node_lost",)),
-    Fault("another worker of the job is killed", kill_other_node, RETRIED, (5, 60), 2, ("node_lost",)),
-    Fault("the raylet of the driver's worker is killed", kill_raylet, RETRIED, kinds=("node_lost", "killed")),
-    Fault("the raylet is stopped for 60 s", stop_raylet, GOES_ON, (60, 60)),
-    Fault("the launcher is killed", kill_launcher, RETRIED, kinds=("killed",)),
-    Fault("the trainer is killed", kill_trainer, RETRIED, kinds=("killed",)),
-    Fault("a rank is killed", kill_rank, RETRIED, kinds=("killed",)),
-    Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5)),
-    Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40)),
-    Fault("the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), kinds=("node_lost", "killed")),
+    Fault("the driver's worker is killed", kill_node_of_driver, RETRIED, (5, 60), 1, NODE_LOST, has_driver),
+    Fault("another worker of the job is killed", kill_other_node, RETRIED, (5, 60), 2, NODE_LOST, has_step),
+    Fault(
+        "the raylet of the driver's worker is killed", kill_raylet, RETRIED, (0, 0), 1, NODE_LOST + KILLED, has_driver
+    ),
+    Fault("the raylet is stopped for 60 s", stop_raylet, GOES_ON, (60, 60), begins=has_driver),
+    Fault("the launcher is killed", kill_launcher, RETRIED, kinds=KILLED, begins=has_driver),
+    Fault("the trainer is killed", kill_trainer, RETRIED, kinds=KILLED, begins=has_trainer),
+    Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
+    Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5), begins=has_driver),
+    Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40), begins=has_driver),
+    Fault(
+        "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
+    ),
 )
 
 
@@ -177,14 +208,14 @@ def moment_of(job: Job) -> str:
 
 def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     """Make a fault at a random moment of a job's life, and wait for the job's end."""
-    until(lambda: job.archive.read_status().state, "it is submitted")
-    time.sleep(chance.uniform(0, 50))
+    until(lambda: fault.begins(job), "the job has what the fault needs")
+    # Its steps take less than half a minute on two workers.
+    time.sleep(chance.uniform(0, 12 if fault.begins is has_step else 40))
     run = Run(moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
     watch = Watch(job)
     watch.start()
     fault.make(job, run.outage)
-    with contextlib.suppress(OSError):
-        until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 600)
+    until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 600)
     status = job.archive.read_status()
     run.attempts = tuple(attempt.kind or str(attempt.state) for attempt in status.attempts)
     run.noticed = first_after(job, watch.began, ("RETRYING", "HEAD_RETURNED"))
@@ -234,6 +265,8 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
         found.append(f"the job ended {status.state}: {status.reason}")
     if events(job)[-1] != "CLOSED":
         found.append(f"the last event is {events(job)[-1]}")
+    if fault.outcome == RETRIED and len(run.attempts) < 2:
+        found.append("it had no effect")
     allowed = {"SUCCEEDED", "head_lost", *fault.kinds} if run.moment.startswith(("starts", "waits")) else None
     allowed = allowed or {"SUCCEEDED", *fault.kinds}
     found += [f"an attempt ended as {kind}" for kind in run.attempts if kind not in allowed]

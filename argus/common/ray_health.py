@@ -15,10 +15,9 @@ PERIOD_SECONDS = 1
 TIMEOUT_SECONDS = 15
 CALLS = 5
 
-# After how long the head knows the end of a node whose processes were killed, on a busy machine, and of one whose
-# machine or network is gone.
+# After how long the head knows the end of a node whose processes were killed, on a busy machine. One whose machine or
+# network is gone takes CALLS * (PERIOD_SECONDS + TIMEOUT_SECONDS).
 KILLED_SECONDS = 20.0
-GONE_SECONDS = float(CALLS * (PERIOD_SECONDS + TIMEOUT_SECONDS))
 
 
 def environment() -> dict[str, str]:

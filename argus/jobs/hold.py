@@ -10,11 +10,9 @@ from pathlib import Path
 from ..common.shared_root import JOBS
 from ..launcher import queue
 from ..launcher.reading import UnreadableError
-from ..launcher.status import JobState
+from ..launcher.status import WAITING
 from .listing import UnknownJobError, find_job
 from .services import Answer, OperationError, Services
-
-WAITING = (JobState.QUEUED, JobState.RETRYING)
 
 
 def hold(shared_root: str, submission_id: str, services: Services, held: bool, check_mode: bool = False) -> Answer:
@@ -25,7 +23,7 @@ def hold(shared_root: str, submission_id: str, services: Services, held: bool, c
     except (UnknownJobError, UnreadableError) as error:
         raise OperationError(str(error)) from error
     if known is None:
-        raise OperationError(f"{submission_id} is not registered on this head, so no steward starts it")
+        raise OperationError(f"{submission_id} is not registered on this head; use the inventory of its cluster")
     if state not in WAITING:
         raise OperationError(f"{submission_id} is {state or 'UNKNOWN'}: only a job that waits can be held or released")
     changed = queue.is_held(services.registry.path, submission_id) is not held

@@ -19,7 +19,7 @@ from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
 from ..launcher.ray_api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.status import ENDED, JobState, Status, ray_id
+from ..launcher.status import ENDED, WAITING, JobState, Status, ray_id
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
@@ -137,8 +137,7 @@ def job_info(
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
     notice = no_steward(record, answered) if unattended else steward_notice(steward, state)
-    waits = state in (JobState.QUEUED, JobState.RETRYING)
-    if waits and notice and state == JobState.QUEUED:
+    if notice and state == JobState.QUEUED:
         # The reason is that of the submission.
         reason = ""
     nothing = LogPart([], position or BEGINNING)
@@ -179,7 +178,7 @@ def job_info(
         unreadable=tuple(problems),
         notice=notice,
         unattended=unattended,
-        place=steward.place if waits and steward and not unattended else None,
+        place=steward.place if state in WAITING and steward and not unattended else None,
     )
 
 

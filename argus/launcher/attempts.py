@@ -20,7 +20,7 @@ from .plan import Plan
 from .ray_api import with_names
 from .reading import UnreadableError
 from .room import Demand
-from .status import ENDED, Attempt, JobState, Status, ray_id
+from .status import ENDED, WAITING, Attempt, JobState, Status, ray_id
 
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
@@ -134,7 +134,7 @@ def record_end(
     if status.state is JobState.ENDING and status.ended_at is not None:
         ended_at = status.ended_at
     # A job that waits for its first or its next attempt has none that could end.
-    attempted = status.state not in (JobState.QUEUED, JobState.RETRYING)
+    attempted = status.state not in WAITING
     failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
     reason = failure.reason if failure else details.pop("reason", "")
     retry = (

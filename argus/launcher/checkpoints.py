@@ -23,7 +23,7 @@ SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank
 NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 STEP = re.compile(rf"global_step_(?P<step>{NUMBER.pattern})")
 # The names of files decide how long this takes, and jobs decide on the names.
-INSPECTED, LISTED, MOST_FILES = 100, 16, 100_000
+INSPECTED, LISTED = 100, 16
 TRACKER_BYTES = 64
 # verl writes the step here after it has saved a checkpoint.
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -132,7 +132,7 @@ def size(directory: Path) -> int:
     """The bytes of a checkpoint; links are not followed. Files that are removed meanwhile do not count."""
     total = 0
     for parent, _directories, names in os.walk(directory):
-        for name in names[:MOST_FILES]:
+        for name in names:
             with contextlib.suppress(OSError):
                 total += os.lstat(Path(parent, name)).st_size
     return total

@@ -38,6 +38,8 @@ class JobState(StrEnum):
 
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
+# For resources, without an attempt.
+WAITING = (JobState.QUEUED, JobState.RETRYING)
 
 
 def ray_id(submission_id: str, attempt: int) -> str:

@@ -15,7 +15,7 @@ from ..launcher.failures import Failure, FailureKind
 from ..launcher.output import last_lines
 from ..launcher.plan import Plan
 from ..launcher.ray_api import JobRecord
-from ..launcher.status import ENDED, JobState, Status
+from ..launcher.status import ENDED, WAITING, JobState, Status
 
 # Ray lists a job within a second of its submission.
 UNKNOWN_SECONDS = 60.0
@@ -126,7 +126,7 @@ def decide(view: View) -> Action:
     state = view.status.state
     if state in ENDED:
         return Action(ActionKind.FINISH)
-    if state in (JobState.QUEUED, JobState.RETRYING):
+    if state in WAITING:
         return decide_waiting(view)
     if state is JobState.ENDING:
         return decide_ending(view)

@@ -32,7 +32,7 @@ from ..launcher.program import Runner
 from ..launcher.queue import Queue, Turn, Waiting, hold, is_held, turn
 from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from ..launcher.room import Demand, Room
-from ..launcher.status import ENDED, JobState, Status, ray_id
+from ..launcher.status import ENDED, WAITING, JobState, Status, ray_id
 from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 from .notify import Notifier, events
@@ -52,8 +52,6 @@ CLEAN_UP_SECONDS = 300.0
 AFTER_START_SECONDS = 600.0
 # To find out whether a machine answers whose node has ended.
 UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
-# The states of a job that waits for resources.
-WAITING = (JobState.QUEUED, JobState.RETRYING)
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
 
