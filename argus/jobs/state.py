@@ -137,8 +137,8 @@ def job_info(
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
     notice = no_steward(record, answered) if unattended else steward_notice(steward, state)
-    if notice and state == JobState.QUEUED:
-        # The reason is that of the submission.
+    if notice and not unattended and state == JobState.QUEUED:
+        # The steward knows better than the submission.
         reason = ""
     nothing = LogPart([], position or BEGINNING)
     log = readable(lambda: read_log(archive, tail, position, state in ENDED), nothing, problems)

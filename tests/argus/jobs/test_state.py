@@ -193,7 +193,7 @@ def restarted_head() -> Iterator[RayHead]:
 
 def long_silent(archive: Archive, state: str, launcher: float = 300.0) -> None:
     """A job whose steward, and whose launcher since so many seconds, write no more."""
-    archive.set_status(state)
+    archive.set_status(state, reason="as it was told last")
     beat(archive, launcher)
     archive.write_json("keeper.json", {"time": time.time() - 300})
     archive.write_json("status.json", {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"})
@@ -207,12 +207,15 @@ def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(
     long_silent(archive, state)
     job = describe(archive, restarted_head, tail=0)
     assert (job.state, job.ended, job.failure, job.unattended) == (state, False, None, True)
+    assert job.reason == "as it was told last"
     assert "steward" in job.notice and "the head was restarted" in job.notice
     # Without an answer, it is not known what the head knows.
     assert "restarted" not in describe(archive, None, tail=0).notice
     archive.write_json("keeper.json", {"time": time.time() - 5, "notice": "waits for GPUs"})
     job = describe(archive, restarted_head, tail=0)
     assert (job.state, job.unattended, job.notice) == (state, False, "waits for GPUs")
+    # The reason of a submission that was queued is old.
+    assert bool(job.reason) == (state != "QUEUED")
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "SUBMITTED"])
