@@ -1,4 +1,4 @@
-"""Remove the cluster of the tests before and after each test."""
+"""The cluster of these tests: some need that there is none, and the others bring it up, or find it as it was left."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ def remove_cluster() -> None:
         playbook("cluster_down", allow_disruption=True)
 
 
-@pytest.fixture(autouse=True)
-def no_cluster() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="session")
+def clean() -> Iterator[None]:
     SHARED_ROOT.mkdir(parents=True, exist_ok=True)
     remove_cluster()
     yield
+    remove_cluster()
+
+
+@pytest.fixture
+def no_cluster(clean: None) -> None:
     remove_cluster()

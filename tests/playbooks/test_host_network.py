@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
+import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortPlan
 from system import HEAD, NODES, on_node, playbook
 
@@ -39,6 +40,7 @@ def listening(node: str) -> set[int]:
     return set(json.loads(on_node(node, "python3", "-c", LISTENING)))
 
 
+@pytest.mark.usefixtures("no_cluster")
 def test_head_and_workers_on_one_machine() -> None:
     network = {"cluster_network": "host", "ray_node_address": own_address(), "cluster_port_base": BASE}
     assert "3 of 3 nodes as expected" in playbook("cluster_up", **network).stdout

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import time
 
+import pytest
 from system import ENVIRONMENT, NODES, REPO, on_node, playbook, playbook_command
 
 
+@pytest.mark.usefixtures("no_cluster")
 def test_interrupted_run_can_be_repeated() -> None:
     first = subprocess.Popen(
         playbook_command("cluster_up"),

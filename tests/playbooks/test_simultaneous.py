@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
 from system import ENVIRONMENT, NODES, REPO, playbook, playbook_command
 
 
+@pytest.mark.usefixtures("no_cluster")
 def test_two_runs_at_once_make_one_healthy_cluster() -> None:
     runs = [
         subprocess.Popen(

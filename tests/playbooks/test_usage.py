@@ -6,18 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from system import HEAD, INVENTORY, REPO, playbook, said
-
-
-@pytest.fixture(autouse=True)
-def no_cluster() -> Iterator[None]:
-    """No cluster is needed: every run ends before a host is touched."""
-    yield
 
 
 def refused(name: str, *expected: str, **arguments: Any) -> None:

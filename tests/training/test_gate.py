@@ -34,66 +34,88 @@ def truncated_model() -> None:
         weights.write_bytes(weights.read_bytes()[:-1000])
 
 
-# The JobSpec, the changes, the preparation, and a part of the output.
-REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
-    ("grpo", {"code_path": "verl-0.0.0"}, None, "code_path there is no snapshot"),
-    ("grpo", {"model": "no-model"}, None, "model /private/common/models/no-model/config.json does not exist"),
-    ("grpo", {"model": "truncated"}, truncated_model, "it is truncated"),
-    ("grpo", {"dataset": "gsm8k_tiny_sft"}, None, "is a dataset for sft (messages), not for ppo and grpo"),
+FRAGILE = "def compute_score(solution_str, **kwargs):\n    return float(solution_str.split()[0])\n"
+
+# A mistake of each kind: the JobSpec, the changes, the preparation, and parts of the output.
+REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] = [
     (
         "grpo",
-        {"reward_fn_path": "needs.py"},
-        reward("needs.py", "import no_such_module\n\n\ndef compute_score(**kwargs):\n    return 0.0\n"),
-        "imports no_such_module, which the workers do not have",
+        {"code_path": "verl-0.0.0", "model": "no-model"},
+        [],
+        ["code_path there is no snapshot", "model /private/common/models/no-model/config.json does not exist"],
     ),
     (
         "grpo",
-        {"reward_fn_path": "broken.py"},
-        reward("broken.py", "def compute_score(:\n    return 0.0\n"),
-        "line 1: invalid syntax",
+        {
+            "model": "truncated",
+            "dataset": "gsm8k_tiny_sft",
+            "reward_fn_path": "needs.py",
+            "trainer_overrides": {
+                "actor_rollout_ref.actor.checkpoint.async_save": True,
+                "custom_reward_function.path": "/x.py",
+                "reward_model.enable": True,
+            },
+        },
+        [truncated_model, reward("needs.py", "import no_such_module\n\n\ndef compute_score(**kwargs):\n    pass\n")],
+        [
+            "it is truncated",
+            "is a dataset for sft (messages), not for ppo and grpo",
+            "imports no_such_module, which the workers do not have",
+            # verl 0.9 silently ignores the old name of the reward function.
+            "silently ignores",
+            "is not read by verl 0.9.1",
+            "verl would record no checkpoint as finished",
+        ],
     ),
-    # verl would wait forever for an SFT that does not fit.
-    ("sft", {"resources": {"nnodes": 3}}, None, "asks for 3 workers, but 2 are alive"),
-    # Misspelt keys cost minutes on a GPU cluster; verl 0.9 silently ignores the old name of the reward function.
-    ("sft", {"trainer_overrides": {"trainer.save_frq": 5}}, None, "did you mean trainer.save_freq?"),
-    ("grpo", {"trainer_overrides": {"custom_reward_function.path": "/x.py"}}, None, "silently ignores"),
-    ("grpo", {"trainer_overrides": {"reward_model.enable": True}}, None, "is not read by verl 0.9.1"),
-    ("grpo", {"trainer_overrides": {"data.train_batch_size": 4096}}, None, "the job would run no step"),
-    ("sft", {"trainer_overrides": {"trainer.test_freq": 0}}, None, "trainer.test_freq"),
     (
         "grpo",
-        {"trainer_overrides": {"actor_rollout_ref.actor.checkpoint.async_save": True}},
-        None,
-        "verl would record no checkpoint as finished",
+        {"reward_fn_path": "broken.py", "trainer_overrides": {"data.train_batch_size": 4096}},
+        [reward("broken.py", "def compute_score(:\n    return 0.0\n")],
+        ["line 1: invalid syntax", "the job would run no step"],
     ),
-    ("sft", {"resume_from": "no-such-job"}, None, "there is no job no-such-job"),
+    (
+        "grpo",
+        {
+            "reward_fn_path": "fragile.py",
+            "check_reward": 4,
+            "trainer_overrides": {"data.max_prompt_length": 8, "data.filter_overlong_prompts": True},
+        },
+        [reward("fragile.py", FRAGILE)],
+        [
+            "are longer (the longest has",
+            "line 2: compute_score, called for row 0 with an empty text as the answer, raises IndexError: list index "
+            "out of range, and in 3 more of 8 calls",
+        ],
+    ),
+    # Misspelt keys cost minutes on a GPU cluster, and verl would wait forever for an SFT that does not fit.
     (
         "sft",
-        {"trainer_overrides": {"optim.lr": -0.001}},
-        None,
-        "optim.lr is -0.001, but must be 0 or more: torch refuses",
+        {
+            "resources": {"nnodes": 3},
+            "resume_from": "no-such-job",
+            "ray": {
+                "resources": {"entrypoint_resources": {"worker_node": 101}},
+                "runtime_env": {"pip": ["debugpy"]},
+            },
+            "trainer_overrides": {
+                "trainer.save_frq": 5,
+                "trainer.test_freq": 0,
+                "optim.lr": -0.001,
+                "data.train_files": "/home/ann/train.parquet",
+            },
+        },
+        [],
+        [
+            "asks for 3 workers, but 2 are alive",
+            "asks for 101 worker_node for the driver, but the largest amount is 100, of test-ray-worker-",
+            "add the packages to the image",
+            "did you mean trainer.save_freq?",
+            "trainer.test_freq",
+            "optim.lr is -0.001, but must be 0 or more: torch refuses",
+            "on the machines)",
+            "there is no job no-such-job",
+        ],
     ),
-    (
-        "sft",
-        {"ray": {"resources": {"entrypoint_resources": {"worker_node": 101}}}},
-        None,
-        "asks for 101 worker_node for the driver, but the largest amount is 100, of test-ray-worker-",
-    ),
-    (
-        "grpo",
-        {"trainer_overrides": {"data.max_prompt_length": 8, "data.filter_overlong_prompts": True}},
-        None,
-        "are longer (the longest has",
-    ),
-    (
-        "grpo",
-        {"reward_fn_path": "fragile.py", "check_reward": 4},
-        reward("fragile.py", "def compute_score(solution_str, **kwargs):\n    return float(solution_str.split()[0])\n"),
-        "line 2: compute_score, called for row 0 with an empty text as the answer, raises IndexError: list index "
-        "out of range, and in 3 more of 8 calls",
-    ),
-    ("sft", {"trainer_overrides": {"data.train_files": "/home/ann/train.parquet"}}, None, "on the machines)"),
-    ("sft", {"ray": {"runtime_env": {"pip": ["debugpy"]}}}, None, "add the packages to the image"),
 ]
 
 
@@ -102,14 +124,15 @@ def jobs_of_ray() -> str:
     return on_node(HEAD, "python3", "-c", f"from ray.job_submission import JobSubmissionClient as C; {count}")
 
 
-@pytest.mark.parametrize(("name", "changes", "prepare", "expected"), REFUSED, ids=[row[3] for row in REFUSED])
-def test_refused(
-    submit: Submit, name: str, changes: dict[str, Any], prepare: Callable[[], None] | None, expected: str
+@pytest.mark.parametrize(("name", "changes", "prepare", "expected"), REFUSED, ids=[row[3][0] for row in REFUSED])
+def test_refused_with_all_mistakes_at_once(
+    submit: Submit, name: str, changes: dict[str, Any], prepare: list[Callable[[], None]], expected: list[str]
 ) -> None:
-    if prepare:
-        prepare()
+    for each in prepare:
+        each()
     job = submit(name, check=False, **{"resources": ONE_GPU, **changes})
-    assert expected in said(job.submitted), job.submitted
+    output = said(job.submitted)
+    assert [piece for piece in expected if piece not in output] == [], job.submitted
     assert "nothing was changed" in job.submitted
     assert not job.archive.path.exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -71,25 +72,6 @@ def killed(node: str) -> Iterator[None]:
         engine("start", node)
 
 
-def assert_retried(job: Job, *kinds: str) -> None:
-    """The job failed with these kinds, resumed from a checkpoint each time, and succeeded."""
-    status = job.wait()
-    attempts = status["attempts"]
-    assert [(attempt["state"], attempt["kind"]) for attempt in attempts] == [
-        *(("FAILED", kind) for kind in kinds),
-        ("SUCCEEDED", ""),
-    ]
-    for attempt in attempts[1:]:
-        assert attempt["resumed_from"] > 0
-        # Each attempt has its own metrics file, because verl truncates the file at its start.
-        own = [line["step"] for line in lines_of(job.archive, f"logs/metrics-{attempt['attempt']}.jsonl")]
-        assert min(own) in (attempt["resumed_from"], attempt["resumed_from"] + 1)
-    # Joined, each step is there exactly once.
-    steps = [entry["step"] for entry in metrics_of(job.archive)]
-    assert steps == list(range(1, steps[-1] + 1))
-    assert events(job).count("RETRYING") == len(kinds) and events(job)[-1] == "CLOSED"
-
-
 def known_checkpoints(job: Job) -> tuple[str, tuple[int, ...]]:
     """The state of a job, and the steps of its checkpoints as status lists them."""
     info = wait_for_end(job.archive, None, tail=0, timeout=0)
@@ -110,29 +92,18 @@ def test_grpo_resumes_after_a_worker_was_lost(submit: Submit) -> None:
         until(lambda: job.archive.read_status().state == "RETRYING", "the loss is noticed")
     # verl does not know the checkpoint of the first attempt, and leaves the directory of one that it removes.
     until(lambda: known_checkpoints(job) == ("RUNNING", (4,)), "one checkpoint while it runs")
-    assert_retried(job, "node_lost")
+    first, second = job.wait()["attempts"]
+    assert [(each["state"], each["kind"]) for each in (first, second)] == [("FAILED", "node_lost"), ("SUCCEEDED", "")]
+    assert second["resumed_from"] > 0
+    # Each attempt has its own metrics file, because verl truncates the file at its start.
+    own = [line["step"] for line in lines_of(job.archive, "logs/metrics-2.jsonl")]
+    assert min(own) in (second["resumed_from"], second["resumed_from"] + 1)
+    # Joined, each step is there exactly once.
+    assert [entry["step"] for entry in metrics_of(job.archive)] == list(range(1, 7))
+    assert events(job).count("RETRYING") == 1 and events(job)[-1] == "CLOSED"
+    # All attempts together have as many checkpoints as one keeps.
     assert known_checkpoints(job) == ("SUCCEEDED", (6,))
     assert [path.name for path in (job.archive.path / "checkpoints").glob("*/actor")] == ["actor"]
-
-
-def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
-    job = submit("sft", **ONE_NODE, retries=2, trainer_overrides={**LONG, "trainer.total_epochs": 3})
-    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
-    until(tracker.exists, "a checkpoint")
-    for node in NODES[1:]:
-        subprocess.run(
-            ["docker", "exec", node, "pkill", "-KILL", "-f", "^ray::(TrainingWorker|WorkerDict)"], check=False
-        )
-    until(lambda: "RETRYING" in events(job), "the killed process is noticed")
-    until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
-    with killed(job.archive.read_status().driver["host"]):
-        until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
-    assert_retried(job, "killed", "node_lost")
-    lost = job.archive.read_status().attempts[1].reason
-    assert re.fullmatch(r"node test-ray-worker-[01] was lost \(.+\), and the driver with it", lost)
-    # All attempts together have as many checkpoints as one keeps.
-    assert known_checkpoints(job) == ("SUCCEEDED", (15, 20, 24))
-    assert len(list((job.archive.path / "checkpoints").glob("global_step_*"))) == 3
 
 
 def ranks_of(job: Job, node: str) -> list[str]:
@@ -142,9 +113,9 @@ def ranks_of(job: Job, node: str) -> list[str]:
     return [line.split()[0] for line in lines if wanted in line and job.submission_id in line]
 
 
-def test_torchrun_resumes_after_a_rank_was_killed_and_ends_on_all_nodes(submit: Submit) -> None:
+def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
     job = submit(
-        "sft", launcher="torchrun", resources={"nnodes": 2, "gpus_per_node": 2}, retries=1, trainer_overrides=ENDLESS
+        "sft", launcher="torchrun", resources={"nnodes": 2, "gpus_per_node": 2}, retries=2, trainer_overrides=ENDLESS
     )
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
@@ -152,12 +123,18 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_ends_on_all_nodes(submit: 
     assert {node: len(found) for node, found in ranks.items()} == dict(zip(NODES, (0, 2, 2), strict=True))
     on_node(NODES[2], "kill", "-KILL", ranks[NODES[2]][1])
     until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
+    driver = job.archive.read_status().driver["host"]
+    with killed(driver):
+        until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
+    until(lambda: lines_of(job.archive, "logs/metrics-3.jsonl"), "it resumes")
+    # It ends on all nodes.
     stopped = playbook("stop", submission_id=job.submission_id)
     assert "changed=1" in stopped.stdout
-    status = job.wait("STOPPED")
-    first, second = status["attempts"]
-    assert (first["kind"], second["kind"]) == ("killed", "stopped") and second["resumed_from"] > 0
-    assert re.search(r"rank [0-3] \(pid=\d+\) was killed by SIGKILL", first["reason"])
+    attempts = job.wait("STOPPED")["attempts"]
+    assert [attempt["kind"] for attempt in attempts] == ["killed", "node_lost", "stopped"]
+    assert all(attempt["resumed_from"] > 0 for attempt in attempts[1:])
+    assert re.search(r"rank [0-3] \(pid=\d+\) was killed by SIGKILL", attempts[0]["reason"])
+    assert re.fullmatch(rf"node {driver} was lost \(.+\), and the driver with it", attempts[1]["reason"])
     log = job.log()
     # Every rank names itself, on whichever node it is.
     assert set(re.findall(r"\(rank(\d) pid=\d+\)", log)) == set("0123")
@@ -165,10 +142,11 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_ends_on_all_nodes(submit: 
     for node in NODES:
         assert job.submission_id not in on_node(node, "ps", "-eo", "args")
     swept = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "SWEPT"]
-    assert [(event["killed"], event["left"]) for event in swept] == [(0, 0), (0, 0)]
+    assert [(event["killed"], event["left"]) for event in swept] == [(0, 0)] * 3
 
 
 CANARY = "canary-7d1e-4b0a"
+SECRETS = {"job_secrets_from_environment": ["CANARY_API_KEY"]}
 HANGING = """
 import os
 import threading
@@ -195,7 +173,7 @@ def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp
     job = submit(
         "grpo",
         environment={"CANARY_API_KEY": CANARY},
-        arguments=["-vvv", "-e", '{"job_secrets_from_environment": ["CANARY_API_KEY"]}'],
+        arguments=["-vvv", "-e", json.dumps(SECRETS)],
         reward_fn_path="hanging.py",
         stall_timeout="40s",
         on_stall="stop",
@@ -227,7 +205,10 @@ def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp
         assert CANARY not in inspected.stdout
 
 
-def test_two_simultaneous_submissions_create_one_job(submit: Submit, tmp_path: Path) -> None:
+def test_two_simultaneous_submissions_create_one_job_and_a_deadline_ends_another(
+    submit: Submit, tmp_path: Path
+) -> None:
+    endless = submit("sft", **ONE_NODE, deadline="75s", trainer_overrides=ENDLESS)
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec |= {**ONE_NODE, "submission_id": f"test-twice-{time.time_ns()}"}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
@@ -253,6 +234,11 @@ def test_two_simultaneous_submissions_create_one_job(submit: Submit, tmp_path: P
     checkpoint = f"/private/jobs/{job.submission_id}/checkpoints/global_step_8"
     assert status["lineage"] == {"resumed_from": job.submission_id, "checkpoint": checkpoint}
     assert "without an error and without any step, at step 0 of 16" in status["reason"]
+
+    assert endless.wait("FAILED")["failure"]["kind"] == "deadline"
+    assert list(endless.archive.path.glob("debug/*-deadline-*/stacks.txt"))
+    for node in NODES[1:]:
+        assert endless.submission_id not in on_node(node, "ps", "-eo", "args")
 
 
 def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
@@ -350,30 +336,15 @@ def submitted_and_followed(directory: Path, **changes: Any) -> tuple[Job, subpro
     shown = directory / "shown"
     with shown.open("w") as terminal:
         following = subprocess.Popen(
-            playbook_command("submit", jobspec=str(directory / "spec.yaml"), job_wait=True),
+            playbook_command("submit", jobspec=str(directory / "spec.yaml"), job_wait=True, **SECRETS),
             cwd=REPO,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "CANARY_API_KEY": CANARY},
             stdout=terminal,
             start_new_session=True,
         )
     job = Job(spec["submission_id"])
     until(lambda: f"{job.submission_id}  RUNNING" in shown.read_text(), "a progress line")
     return job, following, shown
-
-
-@pytest.mark.usefixtures("submit")  # the cluster
-def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
-    job, following, shown = submitted_and_followed(tmp_path, deadline="75s")
-    os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
-    following.wait(timeout=60)
-    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in shown.read_text()
-    assert job.archive.read_status().state == "RUNNING"
-
-    status = job.wait("FAILED")
-    assert status["failure"]["kind"] == "deadline"
-    assert list(job.archive.path.glob("debug/*-deadline-*/stacks.txt"))
-    for node in NODES[1:]:
-        assert job.submission_id not in on_node(node, "ps", "-eo", "args")
 
 
 @pytest.mark.usefixtures("submit")  # the cluster
@@ -414,30 +385,25 @@ def test_a_job_trains_on_without_its_head(tmp_path: Path) -> None:
     assert not re.search(rf"{job.submission_id} +FAILED", shown.read_text())
 
 
+@pytest.mark.usefixtures("submit")  # the cluster
 @pytest.mark.parametrize("head", ["alive", "dead"])
-def test_jobs_end_with_their_cluster(submit: Submit, head: str) -> None:
+def test_ctrl_c_stops_following_and_jobs_end_with_their_cluster(tmp_path: Path, head: str) -> None:
     """The last test, because it leaves no cluster."""
     if head == "dead":
         playbook("cluster_up")
-    job = submit(
-        "sft",
-        **ONE_NODE,
-        retries=1,
-        environment={"CANARY_API_KEY": CANARY},
-        arguments=["-e", '{"job_secrets_from_environment": ["CANARY_API_KEY"]}'],
-        secrets=["CANARY_API_KEY"],
-        trainer_overrides=ENDLESS,
-    )
+    job, following, shown = submitted_and_followed(tmp_path, retries=1, secrets=["CANARY_API_KEY"])
+    os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
+    following.wait(timeout=60)
+    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in shown.read_text()
+    assert job.archive.read_status().state == "RUNNING"
+
     secrets = SHARED_ROOT / "jobs" / ".secrets" / f"{job.submission_id}.json"
     assert secrets.exists()
-    until(lambda: "RUNNING" in events(job), "it runs")
     refused = playbook("cluster_down", check=False)
     assert refused.returncode != 0 and job.submission_id in refused.stdout
     if head == "dead":
         engine("kill", HEAD)
-    started = time.monotonic()
     output = playbook("cluster_down", allow_disruption=True).stdout
-    print(f"cluster_down with a job, head {head}: {time.monotonic() - started:.1f} s")
     assert job.submission_id in output
     assert not secrets.exists()
     status = job.wait("STOPPED")
