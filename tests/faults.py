@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
 import subprocess
@@ -195,6 +196,8 @@ FAULTS = (
         "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
     ),
 )
+# What a job of weeks meets more than once.
+OFTEN = (kill_head, kill_gcs, kill_steward, kill_node_of_driver)
 
 
 # --- Looking at what became of a job ----------------------------------------------------------------------------------
@@ -220,9 +223,33 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     run.attempts = tuple(attempt.kind or str(attempt.state) for attempt in status.attempts)
     run.noticed = first_after(job, watch.began, ("RETRYING", "HEAD_RETURNED"))
     run.went_on = watch.after
-    run.lost_steps = lost_steps(job)
+    run.lost_steps = sum(lost_steps(job))
     TABLE.setdefault(fault.name, []).append(run)
     return run
+
+
+def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
+    """Make a fault at a random moment of a job that goes on, and wait until it has done a further step."""
+    until(lambda: has_driver(job) and job.archive.heartbeat().step and all_alive(), "the job trains", 600)
+    time.sleep(chance.uniform(0, 10))
+    run = Run(moment_of(job), outage=round(chance.triangular(*fault.outages, fault.outages[0]), 1))
+    watch = Watch(job)
+    fault.make(job, run.outage)
+    if fault.outcome == RETRIED:
+        until(lambda: first_after(job, watch.began, ("RETRYING",)), f"{fault.name}: it is noticed", 300)
+    watch.start()
+    watch.join()
+    run.noticed, run.went_on = first_after(job, watch.began, ("RETRYING", "HEAD_RETURNED")), watch.after
+    TABLE.setdefault(fault.name, []).append(run)
+    return run
+
+
+def all_alive() -> bool:
+    """Whether the head answers, and knows all nodes as alive."""
+    command = ["docker", "exec", HEAD, "argus", "nodes", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    nodes = json.loads(done.stdout)["nodes"] if done.returncode == 0 else []
+    return {node["node_name"] for node in nodes if node["state"] == "ALIVE"} == set(NODES)
 
 
 def at(line: dict[str, object]) -> float:
@@ -249,12 +276,12 @@ class Watch(threading.Thread):
             time.sleep(0.5)
 
 
-def lost_steps(job: Job) -> int:
-    """The steps that an attempt had done and the next one did again."""
-    attempts, lost = job.archive.read_status().attempts, 0
-    for attempt, following in itertools.pairwise(attempts):
+def lost_steps(job: Job) -> list[int]:
+    """For each attempt that another one followed, the steps that it had done and the next one did again."""
+    lost = []
+    for attempt, following in itertools.pairwise(job.archive.read_status().attempts):
         steps = [line["step"] for line in lines_of(job.archive, f"logs/metrics-{attempt.attempt}.jsonl")]
-        lost += max(0, max(steps, default=0) - (following.resumed_from or 0))
+        lost.append(max(0, max(steps, default=0) - (following.resumed_from or 0)))
     return lost
 
 
@@ -276,7 +303,12 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
     if fault.outcome == GOES_ON and run.lost_steps:
         found.append(f"{run.lost_steps} steps were lost")
     problem = checkpoints.inspect(job.archive.path / "checkpoints" / f"global_step_{steps[-1]}", "sft").problem
-    found += [problem] if problem else []
+    return [*found, *([problem] if problem else []), *left_by(job)]
+
+
+def left_by(job: Job) -> list[str]:
+    """What is wrong with a cluster after a job."""
+    found = []
     until(lambda: "3 of 3 nodes as expected" in playbook("cluster_status", check=False).stdout, "the nodes are back")
     again = playbook("cluster_up", check=False).stdout
     if "changed=0" not in again:
@@ -297,9 +329,9 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
 HEADER = """# Faults
 
 What becomes of a job when a part of its cluster fails. `make chaos` makes each fault in a real cluster of three
-containers, at a random moment of the life of a real SFT job on two CPU cores. Then it checks job, archive and cluster,
-and writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is noticed
-when it is back.
+containers, at a random moment of the life of a real SFT job on two CPU cores, and some of them again and again under
+one long job. Then it checks job, archive and cluster, and writes this table. Times are in seconds after the fault: the
+median, the longest. A fault of the head is noticed when it is back.
 
 | Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
 |---|---|---|---|---|---|---|
