@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..launcher.admission import registry_path
+from ..launcher.bad_nodes import bad_nodes
 from ..launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
 from ..launcher.status import ENDED
 from .membership import ExpectedNode, Membership, membership
@@ -30,6 +32,7 @@ class ClusterState:
     problem: str = ""
     nodes: Sequence[Mapping[str, Any]] = ()
     jobs: Sequence[Mapping[str, Any]] = ()
+    bad_nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     slow: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -42,6 +45,7 @@ class ClusterState:
             "problem": self.problem,
             "nodes": list(self.nodes),
             "jobs": list(self.jobs),
+            "bad_nodes": dict(self.bad_nodes),
             "slow": round(self.slow, 1),
         }
 
@@ -88,7 +92,7 @@ def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) ->
             state = replace(state, jobs=jobs, problem=exposure(head.address) if expected else "")
         except RayApiError as error:
             state = replace(state, problem=str(error))
-    return replace(state, slow=head.slow)
+    return replace(state, slow=head.slow, bad_nodes=bad_nodes(registry_path(), time.time()))
 
 
 def exposure(address: str) -> str:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from ..launcher import attempts, draining, evidence, room
+from ..jobs.drain import stop_new_work
+from ..launcher import attempts, bad_nodes, draining, evidence, room
 from ..launcher.admission import one_at_a_time, registry_path
 from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
 from ..launcher.evidence import Moment
@@ -66,6 +67,7 @@ class Observed:
     ended_since: float | None = None
     lost_since: float | None = None
     lost_at_step: int | None = None
+    lost_nodes: tuple[str, ...] = ()
     lost_cause: str = ""
     # The time of the launcher's last heartbeat, by its clock, and when it was first seen.
     beat: float | None = None
@@ -272,7 +274,8 @@ class Steward:
         actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
         own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         gone = [node for node_id, node in dead.items() if node_id in own | {job.driver_node_id}]
-        lost = ", ".join(node["node_name"] for node in gone)
+        self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
+        lost = ", ".join(self.observed.lost_nodes)
         if gone and self.observed.lost_since is None:
             self.observed.lost_cause = cause_of_end(str(gone[0].get("node_ip") or ""))
         step = self.archive.heartbeat().step
@@ -344,11 +347,25 @@ class Steward:
 
     def submit(self, view: View, _failure: Failure | None) -> None:
         attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
+        if attempt > 1:
+            self.leave_out_bad_nodes(view.now)
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():
             if not self.problem_now(view.status, view.now):
                 self.observed, self.checks = Observed(), AttemptChecks(self.head, self.demand)
                 self.runner.run_ray_client("submit", attempt)
+
+    def leave_out_bad_nodes(self, moment: float) -> None:
+        """Let nodes get no new work that were lost under several jobs, if this job has room on the others."""
+        for name, jobs in bad_nodes.bad_nodes(self.queue.directory, moment).items():
+            others = tuple(worker for worker in self.room.workers if worker.name != name)
+            if len(others) == len(self.room.workers) or room.capacity_problem(others, self.demand):
+                continue
+            (bad,) = set(self.room.workers) - set(others)
+            with contextlib.suppress(RayApiError, OSError):
+                stop_new_work(bad.node_id, str(self.queue.directory))
+                self.room = replace(self.room, workers=others)
+                self.archive.event("NODE_LEFT_OUT", node=name, jobs=jobs)
 
     def cancel(self, view: View, failure: Failure | None) -> None:
         self.runner.run_ray_client("cancel", view.status.attempt)
@@ -386,6 +403,9 @@ class Steward:
         attempts.name_nodes(self.archive, self.nodes)
         if node := draining.removed_under(self.ray_id(view.status), self.registry):
             attempts.explain_removal(self.archive, node)
+        elif view.status.failure and view.status.failure.kind is FailureKind.NODE_LOST:
+            for lost in self.observed.lost_nodes:
+                bad_nodes.remember(self.queue.directory, lost, self.archive.submission_id, view.now)
         self.wait_for_ray(view.status)
         self.runner.run("end", seconds=CLEAN_UP_SECONDS)
 

@@ -14,7 +14,7 @@ import click
 
 from ..jobs.drain import is_alive, remember_end, stop_new_work, wait_while_held
 from ..jobs.services import OperationError
-from ..launcher import draining
+from ..launcher import bad_nodes, draining
 from ..launcher.admission import registry_path
 from ..launcher.ray_api import RayApiError, own_head
 from .request import Request, common, request_from, write_answer
@@ -43,6 +43,7 @@ def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
         changed = node_id not in draining.draining(registry) and is_alive(head, node_id)
         if changed and not request.check:
             stop_new_work(node_id, registry)
+            bad_nodes.forget(registry, request.worker)
             draining.forget_all_but(frozenset(node["node_id"] for node in head.nodes()), registry)
         if request.ends_jobs and not request.check:
             remember_end(head, node_id, request.worker, registry)

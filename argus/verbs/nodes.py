@@ -16,6 +16,7 @@ from ..cluster.readiness import ClusterState, state_of
 from ..common.text import table
 from ..jobs.services import OperationError
 from ..launcher.admission import NO_STEWARD, registry_path, steward_runs
+from ..launcher.bad_nodes import sentences
 from ..launcher.identity import node_name
 from ..launcher.ray_api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
@@ -53,7 +54,8 @@ def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
         ]
         for name, node in sorted(latest.items())
     ]
-    return [table(["node", "state", "resources", "address"], rows, width), *slowness(state.slow)]
+    nodes = table(["node", "state", "resources", "address"], rows, width)
+    return [nodes, *sentences(state.bad_nodes), *slowness(state.slow)]
 
 
 @click.command(name="nodes", short_help="Show the nodes of the cluster.")

@@ -148,6 +148,10 @@ nodes:
   type: list
   elements: dict
   returned: always
+bad_nodes:
+  description: The nodes that were lost under two jobs or more within a day, by name, with the ids of these jobs.
+  type: dict
+  returned: always
 jobs:
   description: The jobs that have not ended.
   type: list

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..argus.cluster.membership import NodeRow, NodeState, strangers
+from ..argus.launcher.bad_nodes import sentences
 from ..argus.launcher.ray_api import slowness
 from .actions import ActionKind, PlannedNode
 from .attendance import needed
@@ -34,6 +35,8 @@ class ClusterInfo:
     slow: float = 0.0
     # All nodes that Ray knows, as its state API returns them.
     nodes: Sequence[Mapping[str, Any]] = ()
+    # The nodes that were lost under several jobs lately, with these.
+    bad_nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ClusterInfo:
@@ -106,6 +109,7 @@ def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
         f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME}"
         for stranger in strangers(cluster.nodes, scope.inventory_nodes)
     ]
+    text += sentences(cluster.bad_nodes)
     draining = [row.name for row in cluster.rows if row.state == NodeState.DRAINING]
     if draining:
         text.append(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from steward_scene import Scene
 
-from argus.launcher import attempts, failures
+from argus.launcher import attempts, bad_nodes, failures
+from argus.launcher.ray_api import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
@@ -134,6 +136,29 @@ def test_a_failure_with_a_lost_node_is_retried(scene: Scene, reason: str) -> Non
     scene.step(after=1)
     status = scene.archive.read_status()
     assert (status.state, status.reason) == ("RETRYING", "node worker-w1 was lost")
+
+
+@pytest.mark.parametrize(("jobs", "others", "left_out"), [(1, 1, False), (2, 1, True), (2, 0, False)])
+def test_a_node_that_was_lost_under_two_jobs_gets_no_retry_if_others_have_room(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, jobs: int, others: int, left_out: bool
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(steward, "stop_new_work", lambda *call: asked.append(call))
+    registry = scene.queue.directory
+    for number in range(jobs - 1):
+        bad_nodes.remember(registry, "worker-w1", f"sft-{number}", time.time())
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    scene.lose("w1")
+    scene.step(after=1)
+    assert scene.archive.read_status().state == "RETRYING"
+    # It is back, as another node of Ray.
+    scene.head.workers = [WorkerCapacity("worker-w1", "w1-again", 8, 48, 8, 48), *scene.head.workers[:others]]
+    scene.step(after=1)
+    scene.step(after=1)
+    assert scene.verbs()[-1] == "submit 2"
+    assert asked == [("w1-again", str(registry))] * left_out
+    assert scene.events().count("NODE_LEFT_OUT") == left_out
 
 
 def test_the_drivers_own_node_counts(scene: Scene) -> None:

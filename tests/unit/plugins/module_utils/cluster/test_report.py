@@ -56,6 +56,11 @@ def test_slow_head_is_reported() -> None:
     assert ClusterInfo.from_json(ANSWER).slow == 0
 
 
+def test_nodes_that_were_lost_under_several_jobs_are_named() -> None:
+    cluster = ClusterInfo.from_json({**ANSWER, "bad_nodes": {"worker-1": ["sft-1", "sft-2"]}})
+    assert any("worker-1 was lost under 2 jobs" in line and "sft-2" in line for line in report(cluster)["text"])
+
+
 def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:
     log = [*(f"line {number}" for number in range(40)), "wrong token"]
     found = report(info("alive", "missing", "differs"), {"worker-0": log, "ray-head": ["healthy"]})
