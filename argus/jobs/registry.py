@@ -19,6 +19,7 @@ from typing import Any
 from ..jobspec.submission_id import SUBMISSION_ID
 from ..launcher.admission import registry_path
 from ..launcher.reading import MIB, UnreadableError, read_json
+from ..launcher.room import Limit
 from ..launcher.schema import MalformedError, parse
 from ..launcher.writing import write_text
 
@@ -36,6 +37,7 @@ class Registered:
     shared_root: the one that has the job's archive.
     address: of the Jobs API, as the inventory gives it.
     notify: what tells people about the job, a command or an address; it may have a secret.
+    limits: of the jobs with one of its tags.
     """
 
     submission_id: str
@@ -44,6 +46,7 @@ class Registered:
     shared_root: str
     address: str = ""
     notify: str = field(default="", repr=False)
+    limits: tuple[Limit, ...] = ()
 
 
 class Registry:

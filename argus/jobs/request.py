@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt
 
 from ..common.findings import WARNING, Finding
 from ..common.shared_root import archive_path
@@ -33,6 +33,13 @@ INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
 FILE = "config/job_spec.json"
 
 
+class TagLimit(BaseModel, extra="forbid"):
+    """How many jobs and GPUs jobs may hold at once; None: any number."""
+
+    jobs: NonNegativeInt | None = None
+    gpus: NonNegativeFloat | None = None
+
+
 class Request(BaseModel):
     """What is to be submitted.
 
@@ -41,6 +48,7 @@ class Request(BaseModel):
     secrets: the values that the inventory has for jobs, by name. None: it allows to take the value from the
         controller's environment, which has none. The job gets those that its JobSpec names.
     notify: tells people about the job, a command or an address.
+    limits: how many jobs and GPUs the jobs with a tag may hold at once, by tag.
     resubmitted_from: the earlier job. warnings: about its JobSpec.
     check: check everything, change nothing.
     """
@@ -51,6 +59,7 @@ class Request(BaseModel):
     defaults: dict[str, Any] = Field(default_factory=dict)
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     notify: str = Field(default="", repr=False)
+    limits: dict[str, TagLimit] = Field(default_factory=dict)
     resubmitted_from: str = ""
     warnings: tuple[Finding, ...] = ()
     check: bool = False

@@ -32,7 +32,7 @@ from ..launcher.program import RECORD, VERSION, Program
 from ..launcher.queue import Waiting, stored, turn
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.room import Demand
+from ..launcher.room import Demand, Limit
 from ..launcher.status import JobState
 from .registry import Registered, Registry
 from .request import Request
@@ -66,6 +66,7 @@ class Submission:
     # Why the cluster has no capacity for the job; its steward then submits it later.
     queue_reason: str = ""
     notify: str = field(default="", repr=False)
+    limits: tuple[Limit, ...] = ()
     # The code of the reward function.
     reward: RewardFiles | None = None
 
@@ -91,6 +92,8 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         raise RuntimeError(f"no job and no finding: {spec}")
     reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
     submission = submission_of(request, spec, result.job, result, reward)
+    if beyond := [problem for limit in submission.limits if (problem := limit.problem(Demand.of(result.job.plan), ()))]:
+        raise RefusedError([Finding("job_limits", problem, "ask for less, or raise the limit") for problem in beyond])
     origin = request.resubmitted_from
     changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
     if not request.check:
@@ -183,6 +186,7 @@ def submission_of(
         # Only those that the JobSpec names.
         secrets={name: request.secrets[name] for name in spec.secrets},
         notify=request.notify,
+        limits=Limit.of({tag: limit.model_dump() for tag, limit in request.limits.items()}, job.plan.tags),
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=result.capacity_problem,
         reward=reward,
@@ -197,7 +201,9 @@ def looked_at_again(
         return submission
     job = submission.job
     now, plan = time.time(), job.plan
-    own = Waiting(job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience)
+    own = Waiting(
+        job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience, limits=submission.limits
+    )
     problem = turn(stored(registry.path), own, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room(problem)])
@@ -289,9 +295,8 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
     archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
-    registry.write(
-        Registered(archive.submission_id, time.time(), submission.given, shared_root, address, submission.notify)
-    )
+    own = (archive.submission_id, time.time(), submission.given, shared_root, address)
+    registry.write(Registered(*own, submission.notify, submission.limits))
 
 
 def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:

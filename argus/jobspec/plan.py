@@ -210,6 +210,7 @@ def plan_job(
         on_stall=spec.on_stall,
         deadline=spec.deadline,
         wait_for_resources=spec.wait_for_resources,
+        tags=tuple(f"{name}={value}" for name, value in spec.tags.items()),
         priority=spec.priority,
         queue_patience=spec.queue_patience,
         start_timeout=spec.start_timeout,

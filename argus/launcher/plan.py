@@ -45,6 +45,8 @@ class Plan:
     on_stall: str = "report"
     deadline: float | None = None
     wait_for_resources: float | None = None
+    # As name=value.
+    tags: tuple[str, ...] = ()
     priority: int = 0
     queue_patience: float | None = None
     start_timeout: float | None = None

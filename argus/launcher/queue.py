@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .evidence import is_of
 from .reading import MIB, UnreadableError, read_json
-from .room import Demand, Room, active, capacity_problem, exclusive_problem, reserve
+from .room import Demand, Limit, Room, active, capacity_problem, exclusive_problem, reserve
 from .schema import MalformedError, parse
 from .writing import write_text
 
@@ -38,7 +39,7 @@ class Waiting:
     """A job that waits. Times are in seconds since the epoch.
 
     since: when it began to wait. patience: for how many seconds others may pass it; None: always.
-    held: whether it is not to be started.
+    held: whether it is not to be started. limits: of the jobs with one of its tags.
     """
 
     submission_id: str
@@ -48,10 +49,17 @@ class Waiting:
     since: float = 0.0
     patience: float | None = None
     held: bool = False
+    limits: tuple[Limit, ...] = ()
 
     @property
     def order(self) -> tuple[float, float, str]:
         return -self.priority, self.submitted_at, self.submission_id
+
+    def problem_beside(self, jobs: Iterable[Mapping[str, Any]]) -> str:
+        """Why the job may not start, whatever room there is, or ""."""
+        others = [job for job in jobs if not is_of(self.submission_id, job)]
+        limited = (limit.problem(self.demand, others) for limit in self.limits)
+        return next(filter(None, limited), "") or exclusive_problem(self.demand, others)
 
 
 @dataclass(frozen=True)
@@ -88,12 +96,12 @@ def turn(
     def answer(problem: str) -> Turn:
         return Turn(len(before) + 1, problem, before=names)
 
-    if problem := room.problem(job.submission_id, job.demand, jobs):
+    if problem := job.problem_beside(jobs) or room.problem(job.submission_id, job.demand, jobs):
         return answer(problem)
     left, first = room.left(jobs), []
     whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in room.workers]
     for one in before:
-        if exclusive_problem(one.demand, jobs):
+        if one.problem_beside(jobs):
             continue
         if not capacity_problem(left, one.demand):
             left = reserve(left, [one.demand])

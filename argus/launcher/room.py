@@ -41,6 +41,7 @@ class Demand:
     driver_cpus, controller_cpus: on any worker, of the driver and of TransferQueue's controller.
     storage_units: of TransferQueue. verl pins them to the workers in turn, each with a CPU.
     exclusive: the name of a service that the cluster can have only once; "" for most jobs.
+    tags: by which `job_limits` counts the job.
     """
 
     nnodes: int = 0
@@ -50,6 +51,7 @@ class Demand:
     controller_cpus: float = 0
     storage_units: int = 0
     exclusive: str = ""
+    tags: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> Demand:
@@ -61,6 +63,7 @@ class Demand:
             controller_cpus=1 if plan.transfer_queue else 0,
             storage_units=plan.storage_units,
             exclusive=plan.exclusive_backend,
+            tags=plan.tags,
         )
 
     def to_metadata(self) -> dict[str, str]:
@@ -75,6 +78,10 @@ class Demand:
             return None
         amounts = (demand.nnodes, demand.gpus, demand.cpus, demand.driver_cpus, demand.controller_cpus)
         return demand if min(*amounts, demand.storage_units) >= 0 else None
+
+    @property
+    def all_gpus(self) -> float:
+        return self.nnodes * self.gpus
 
     def units_per_worker(self, workers: int) -> int:
         return math.ceil(self.storage_units / workers) if workers else 0
@@ -129,6 +136,31 @@ def exclusive_problem(demand: Demand, others: Iterable[Mapping[str, Any]]) -> st
                 "per cluster"
             )
     return ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the jobs with a tag may hold at once; None: any amount."""
+
+    tag: str
+    jobs: int | None = None
+    gpus: float | None = None
+
+    @classmethod
+    def of(cls, limits: Mapping[str, Mapping[str, Any]], tags: Iterable[str]) -> tuple[Limit, ...]:
+        """The limits of a job. limits: by tag, or by the name of one for each of its values."""
+        return tuple(cls(tag, **limits[key]) for tag in tags for key in (tag, tag.partition("=")[0]) if key in limits)
+
+    def problem(self, demand: Demand, others: Iterable[Mapping[str, Any]]) -> str:
+        """Why a job cannot start beside others, or "". others: Ray's records of active jobs."""
+        holders = [other for job in others if (other := Demand.from_job(job)) and self.tag in other.tags]
+        if self.jobs is not None and len(holders) >= self.jobs:
+            return f"{len(holders)} jobs with {self.tag} are active, and job_limits allows {self.jobs}"
+        gpus = sum(other.all_gpus for other in holders)
+        if self.gpus is not None and gpus + demand.all_gpus > self.gpus:
+            wanted = f"the job needs {demand.all_gpus:g} GPUs, and jobs with {self.tag} hold {gpus:g}"
+            return f"{wanted} of the {self.gpus:g} that job_limits allows"
+        return ""
 
 
 def accepted(job: Mapping[str, Any]) -> Demand | None:

@@ -59,7 +59,7 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event,
             archive = Archive(archive_path(job.shared_root, submission_id))
             if archive.needs_steward():
                 wait_until_submitted(archive)
-                Steward(archive, leaving=leaving.is_set, queue=queue, notify=job.notify).run()
+                Steward(archive, leaving=leaving.is_set, queue=queue, notify=job.notify, limits=job.limits).run()
             return
         except Exception as error:
             # Jobs can put anything into their archives, and a shared root comes back.

@@ -101,6 +101,7 @@ class Steward:
         leaving: Callable[[], bool] = lambda: False,
         queue: Queue | None = None,
         notify: str = "",
+        limits: tuple[room.Limit, ...] = (),
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
@@ -112,6 +113,7 @@ class Steward:
         self.registry = registry_path()
         self.queue = queue or Queue(self.registry)
         self.turn = Turn(0, "")
+        self.limits = limits
         self.notifier = Notifier(notify, archive, self.queue.directory)
         self.away_for: float | None = None
         self.demand, self.room = Demand.of(self.plan), Room()
@@ -319,6 +321,7 @@ class Steward:
             since=since or moment,
             patience=self.plan.queue_patience,
             held=is_held(self.queue.directory, self.archive.submission_id),
+            limits=self.limits,
         )
 
     def problem_now(self, status: Status, moment: float) -> str:

@@ -132,6 +132,7 @@ class ActionModule(NodeAction):
             "defaults": arguments["defaults"],
             "secrets": secret_values(arguments["secret_values"], arguments["secrets_from_environment"], os.environ),
             "notify": arguments["notify"],
+            "limits": arguments["limits"],
             "check": check,
         }
         verb, origin = "submit", arguments["resubmitted_from"]

@@ -82,6 +82,12 @@ options:
         an C(http) or C(https) address, which gets it by POST. See docs/notifications.md.
     type: str
     default: ""
+  limits:
+    description:
+      - How many C(jobs) and C(gpus) the jobs with a tag may hold at once. By tag, such as C(team=vision), or by the
+        name of one, such as C(user), for each of its values.
+    type: dict
+    default: {}
   user_code:
     description:
       - The users' own Python files and directories on the controller, as C(staging_user_code) names them. If the reward

@@ -38,7 +38,7 @@ from argus.launcher.admission import BusyError, one_at_a_time, steward_lock, ste
 from argus.launcher.archive import Archive
 from argus.launcher.queue import Queue, Waiting
 from argus.launcher.ray_api import RayApiError, WorkerCapacity
-from argus.launcher.room import Demand, Room
+from argus.launcher.room import Demand, Limit, Room
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"
@@ -193,6 +193,28 @@ def test_no_job_passes_one_that_waits_before_it(head: Head) -> None:
     assert head.submit(spec).result["state"] == "QUEUED"
     assert head.archive.read_status().reason.endswith("once first has started")
     assert head.submit({**spec, "submission_id": "urgent", "priority": 1}).result["state"] == "SUBMITTED"
+
+
+def test_a_job_waits_for_others_with_its_tag(head: Head) -> None:
+    spec = head.jobspec(wait_for_resources="2h", tags={"user": "ann"})
+    head.ray.statuses["sft-1"] = "RUNNING"
+    head.ray.metadata["sft-1"] = Demand(1, 1, 1, tags=("user=ann",)).to_metadata()
+    assert head.submit(spec, limits={"user": {"jobs": 1}}).result["state"] == "QUEUED"
+    assert "user=ann" in head.archive.read_status().reason
+    # The steward applies them, too.
+    job = head.registry.read(head.archive.submission_id)
+    assert job and job.limits == (Limit("user=ann", 1),)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_job_beyond_its_limit_is_refused(head: Head, check: bool) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(
+            head.jobspec(wait_for_resources="2h", tags={"user": "ann"}), limits={"user": {"gpus": 0}}, check=check
+        )
+    (finding,) = refused.value.findings
+    assert finding.where == "job_limits"
+    assert_nothing_changed(head)
 
 
 def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:

@@ -14,11 +14,11 @@ import pytest
 from argus.launcher import queue
 from argus.launcher.queue import Queue, Turn, Waiting, hold, is_held, stored, turn
 from argus.launcher.ray_api import WorkerCapacity
-from argus.launcher.room import Demand, Room, reserve
+from argus.launcher.room import Demand, Limit, Room, reserve
 
 NOW = 10_000.0
 # All that are run take a minute: COUNT=10000 SEED=7 pytest …
-COUNT, SEED = int(os.environ.get("COUNT", "500")), int(os.environ.get("SEED", "1"))
+COUNT, SEED = int(os.environ.get("COUNT", "200")), int(os.environ.get("SEED", "1"))
 
 
 def room(*gpus: float) -> Room:
@@ -69,6 +69,32 @@ def test_a_job_that_waits_for_a_service_delays_none() -> None:
     first = replace(job("a", 8, patience=1.0), demand=demand)
     own = job("b", 4)
     assert turn([first, own], own, replace(room(8), placed=frozenset({"x"})), [taken], NOW).problem == ""
+
+
+def tagged(name: str, gpus: float, *tags: str) -> Waiting:
+    """A job of a cluster that allows each user two jobs, and team=a eight GPUs."""
+    limits = Limit.of({"user": {"jobs": 2}, "team=a": {"gpus": 8}}, tags)
+    return replace(job(name, gpus), demand=Demand(1, gpus, 1, tags=tags), limits=limits)
+
+
+def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
+    taken = [
+        {"submission_id": name, "status": "RUNNING", "metadata": Demand(1, 3, 1, tags=tags).to_metadata()}
+        for name, tags in (("x", ("user=ann", "team=a")), ("y", ("user=ann",)), ("z", ("user=bob", "team=b")))
+    ]
+    free = replace(room(8), placed=frozenset("xyz"))
+
+    def problem(own: Waiting, *others: Waiting) -> str:
+        return turn([*others, own], own, free, taken, NOW).problem
+
+    assert "2 jobs with user=ann are active, and job_limits allows 2" in problem(tagged("b", 1, "user=ann"))
+    assert problem(tagged("b", 1, "user=bob")) == problem(tagged("b", 1)) == ""
+    assert "jobs with team=a hold 3 of the 8" in problem(tagged("b", 6, "team=a"))
+    assert problem(tagged("b", 5, "team=a")) == problem(tagged("b", 8, "team=b")) == ""
+    # Its own earlier attempt does not count.
+    assert problem(tagged("x", 8, "team=a")) == ""
+    late = replace(tagged("a", 8, "user=ann"), since=NOW - 999, patience=1.0)
+    assert problem(tagged("b", 8), late) == ""
 
 
 # --- Many random clusters ---------------------------------------------------------------------------------------------

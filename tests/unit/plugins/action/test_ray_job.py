@@ -45,6 +45,7 @@ def test_the_request_of_a_submission(shown: list[str], monkeypatch: pytest.Monke
                 # Of the environment, only what the inventory allows.
                 "secrets": {"HF_TOKEN": "given", "WANDB_API_KEY": "of the environment", "ABSENT": None},
                 "notify": "",
+                "limits": {},
                 "check": False,
             },
         )
