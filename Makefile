@@ -112,8 +112,8 @@ molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	  molecule test --scenario-name $$scenario || failed="$$failed $$scenario"; done; \
 	[ -z "$$failed" ] || { echo "failed scenarios:$$failed"; exit 1; }
 # Others run with Podman as well. This one creates nodes, starts one of them again, and removes them.
-	@if [ "$$(id -u)" != 0 ]; then echo "skipped: the scenario worker_lost with Podman, for whose user root is needed"; \
-	else tools/podman.sh $(IMAGE) && ARGUS_VERL_TEST_ENGINE=podman molecule test --scenario-name worker_lost; fi
+	@if [ "$$(id -u)" != 0 ]; then echo "skipped: the scenario first_cluster with Podman, for whose user root is needed"; \
+	else tools/podman.sh $(IMAGE) && ARGUS_VERL_TEST_ENGINE=podman molecule test --scenario-name first_cluster; fi
 
 training: setup-dev  ## Run real training jobs
 	pytest tests/training
