@@ -163,6 +163,16 @@ def kill_rank(_job: Job, _outage: float) -> None:
     kill(holders[0], "-f", pattern)
 
 
+def use_up_memory(job: Job, _outage: float) -> None:
+    """The kernel ends processes, those of Ray's workers first: Ray has read the limit when it started."""
+    node = driver_of(job)
+    files = "/sys/fs/cgroup/memory/memory.usage_in_bytes /sys/fs/cgroup/memory.current"
+    limit = str(int(on_node(node, "sh", "-c", f"cat {files} 2>/dev/null || true")) + (128 << 20))
+    docker("update", "--memory", limit, "--memory-swap", limit, node)
+    subprocess.run(["docker", "exec", node, "python3", "-c", "bytearray(1 << 30)"], check=False)
+    docker("update", "--memory", "64g", "--memory-swap", "64g", node)
+
+
 def cut_network(job: Job, outage: float) -> None:
     """Between the driver's node and the head: packets are dropped, both ways."""
     node = driver_of(job)
@@ -190,6 +200,7 @@ FAULTS = (
     Fault("the launcher is killed", kill_launcher, RETRIED, kinds=KILLED, begins=has_driver),
     Fault("the trainer is killed", kill_trainer, RETRIED, kinds=KILLED, begins=has_trainer),
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
+    Fault("the memory of the driver's worker is used up", use_up_memory, RETRIED, kinds=KILLED, begins=has_step),
     Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5), begins=has_driver),
     Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40), begins=has_driver),
     Fault(

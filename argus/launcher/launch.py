@@ -75,6 +75,7 @@ class Launcher:
         self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
         self.last_output = time.time()
         self.health = Health(archive, tuple(self.overrides), attempt)
+        self.oom_kills = node.oom_kills()
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
     def print_line(self, line: str) -> None:
@@ -228,6 +229,7 @@ class Launcher:
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
             overrides=self.overrides,
+            oom_kills=node.oom_kills() - self.oom_kills,
         )
         return outcome(end)
 

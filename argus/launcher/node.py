@@ -187,6 +187,19 @@ def tail(path: Path, size: int = LOG_BYTES) -> str:
     return data[first:].decode(errors="replace")
 
 
+def oom_kills(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
+    """How many processes of this one's control group the kernel has ended for lack of memory; 0 if it does not tell."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for line in groups.read_text().splitlines():
+            _number, controller, path = line.split(":", 2)
+            # Version 2 has one group for everything. In a container, its group may be the root of what is mounted.
+            for directory in (mounted / controller / path.lstrip("/"), mounted / controller):
+                for file in (directory / "memory.events", directory / "memory.oom_control"):
+                    if controller in ("", "memory") and file.exists():
+                        return int(dict(entry.split() for entry in file.read_text().splitlines())["oom_kill"])
+    return 0
+
+
 def packages() -> dict[str, str]:
     """The version of every package, by name."""
     found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}

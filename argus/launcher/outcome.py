@@ -31,7 +31,8 @@ class End:
     stopped_by: the signal that ended the launcher, and steward_verdict: why the steward had it sent, if it did.
     watch_verdict: why the launcher itself ended the trainer. log: the end of the attempt's log.
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
-    intended to do. overrides: those of the trainer.
+    intended to do. overrides: those of the trainer. oom_kills: how many processes of the driver's node the kernel has
+    ended meanwhile, as there was no memory left.
     """
 
     exit_code: int
@@ -44,6 +45,7 @@ class End:
     attempt_steps: int = 0
     total_steps: int | None = None
     overrides: Sequence[str] = ()
+    oom_kills: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
 
 def classify(end: End, log: str, exit_code: int) -> Failure:
     found = failures.classify(log, exit_code, end.attempt_steps)
+    if found.kind is FailureKind.KILLED and end.oom_kills:
+        processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
+        reason = f"{found.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"
+        return replace(found, reason=reason, todo=failures.WHAT_TO_DO[FailureKind.HOST_OOM])
     usual = found.kind is FailureKind.GPU_OOM and found.todo == failures.WHAT_TO_DO[found.kind]
     return replace(found, todo=less_gpu_memory(end.overrides)) if usual else found
 

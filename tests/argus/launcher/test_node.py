@@ -17,7 +17,7 @@ import pytest
 
 from argus.launcher import node, redact
 from argus.launcher.archive import JOB
-from argus.launcher.node import Process, clip
+from argus.launcher.node import Process, clip, oom_kills
 from argus.launcher.redact import Redactor
 
 SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
@@ -396,3 +396,20 @@ def test_processes_of_the_job_that_hold_gpu_memory(tmp_path: Path, monkeypatch: 
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert node.gpu_processes([10, 11]) == ["10, 300 MiB, GPU-a"]
+
+
+OOM_FILES = [
+    ("0::/\n", "memory.events", "low 0\noom 1\noom_kill 3\n"),
+    ("0::/system.slice/job\n", "system.slice/job/memory.events", "oom_kill 3\n"),
+    ("5:cpu:/docker/c\n4:memory:/docker/c\n0::/docker/c\n", "memory/memory.oom_control", "under_oom 0\noom_kill 3\n"),
+]
+
+
+@pytest.mark.parametrize(("groups", "file", "text"), OOM_FILES)
+def test_processes_that_the_kernel_ended_for_lack_of_memory(tmp_path: Path, groups: str, file: str, text: str) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    assert oom_kills(tmp_path / "cgroup", tmp_path / "fs") == 0
+    (tmp_path / "fs" / file).parent.mkdir(parents=True)
+    (tmp_path / "fs" / file).write_text(text)
+    assert oom_kills(tmp_path / "cgroup", tmp_path / "fs") == 3
+    assert oom_kills(tmp_path / "none", tmp_path / "fs") == 0

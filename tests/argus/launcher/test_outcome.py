@@ -8,6 +8,7 @@ import pytest
 from jobs import CUDA, planned
 
 from argus.launcher import failures
+from argus.launcher.failures import FailureKind
 from argus.launcher.outcome import End, Outcome, outcome
 from argus.launcher.watch import ENDED_BY_WATCH
 
@@ -88,6 +89,16 @@ def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:
     for exit_code, log, kind in ((3, "", "unknown"), (-9, "", "killed"), (1, gloo, "communication")):
         assert shown(outcome(End(exit_code=exit_code, log=log))) == ("ENDING", kind)
     assert shown(outcome(End(exit_code=1, log=CONFIG))) == ("FAILED", "config")
+
+
+def test_a_process_that_was_killed_for_lack_of_memory() -> None:
+    found = outcome(End(exit_code=-9, oom_kills=2)).failure
+    assert found and found.kind == "killed"
+    assert "the kernel ended 2 processes on the driver's node for lack of memory" in found.reason
+    assert found.todo == failures.WHAT_TO_DO[FailureKind.HOST_OOM]
+    # What ended the job is not a signal.
+    other = outcome(End(exit_code=1, log=CONFIG, oom_kills=2)).failure
+    assert other and "memory" not in other.reason
 
 
 def test_the_steps_of_the_attempt_count_for_its_communication() -> None:
