@@ -27,6 +27,7 @@ class FailureKind(StrEnum):
     COMMUNICATION = "communication"
     PORT_IN_USE = "port_in_use"
     DISK_FULL = "disk_full"
+    STORAGE = "storage"
     NODE_LOST = "node_lost"
     HEAD_LOST = "head_lost"
     KILLED = "killed"
@@ -39,8 +40,8 @@ class FailureKind(StrEnum):
 
     def retryable(self, steps: int) -> bool:
         """Whether a further attempt of the same job may succeed; `steps` are those that the failed attempt did."""
-        if self is FailureKind.COMMUNICATION:
-            # Before the first step, an interface is configured wrongly or a firewall is closed.
+        if self in (FailureKind.COMMUNICATION, FailureKind.STORAGE):
+            # Before the first step, an interface or a mount is configured wrongly, or a firewall is closed.
             return steps > 0
         return self in (FailureKind.NODE_LOST, FailureKind.HEAD_LOST, FailureKind.KILLED)
 
@@ -68,6 +69,7 @@ WHAT_TO_DO = {
     "NCCL_SOCKET_IFNAME name. NCCL_DEBUG=INFO in env_vars shows which interface NCCL chose.",
     PORT_IN_USE: "End the process that holds the port, often one left by an earlier job, and submit again.",
     DISK_FULL: "Free space there, or keep fewer checkpoints (trainer.max_actor_ckpt_to_keep), then submit again.",
+    FailureKind.STORAGE: "Check the file server and its mount. The job can resume from its last checkpoint.",
     NODE_LOST: "Check the node: its machine, its container, its memory. The job can resume from its last checkpoint.",
     FailureKind.HEAD_LOST: "Check the machine of the head. The job can resume from its last checkpoint.",
     KILLED: "Check dmesg on the node: the kernel kills processes for memory, the GPU driver for GPU errors. "
@@ -119,6 +121,11 @@ CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/c
 DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
 REWARD_CODE = r'File "[^"\n]*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
 
+# torch does not report why it could not write.
+UNWRITTEN = "a checkpoint could not be written"
+BROKEN = (
+    "Input/output error|Remote I/O error|Stale file handle|Read-only file system|Transport endpoint is not connected"
+)
 # The share of a GPU's memory that the inference engine takes, for its weights and its cache.
 CACHE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 # A name, once it has taken the place of Ray's id.
@@ -177,11 +184,11 @@ CAUSES = (
         "actor_rollout_ref.rollout.tensor_model_parallel_size.",
     ),
     Rule(DISK_FULL, r"^OSError: \[Errno \d+\] (?P<what>(?:No space left on device|Disk quota exceeded).*)", "{what}"),
-    # torch does not report why it could not write.
+    Rule(FailureKind.STORAGE, rf"^OSError: \[Errno \d+\] (?P<what>(?:{BROKEN}).*)", "{what}"),
     Rule(
         DISK_FULL,
         r"(?P<error>RuntimeError: .*(?:PytorchStreamWriter failed writing|iostream error|unexpected pos).*)",
-        "a checkpoint could not be written to {checkpoints}: {error}",
+        UNWRITTEN + " to {checkpoints}: {error}",
         below=r"torch/serialization\.py",
     ),
     Rule(

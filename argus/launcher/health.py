@@ -124,6 +124,12 @@ class Health:
         # Some file systems count no blocks.
         return file_system.f_bavail * file_system.f_frsize if file_system.f_blocks else sys.maxsize
 
+    def has_space(self) -> bool:
+        """Whether another checkpoint would fit. A file system that does not answer is not known to be full."""
+        with contextlib.suppress(OSError):
+            return 0 < self.measured[1] <= self.free_bytes()
+        return True
+
     def record(self, now: float, over: bool) -> None:
         saved: list[int] = []
         with contextlib.suppress(UnreadableError):

@@ -230,6 +230,7 @@ class Launcher:
             total_steps=total_steps(self.archive),
             overrides=self.overrides,
             oom_kills=node.oom_kills() - self.oom_kills,
+            has_space=self.health.has_space(),
         )
         return outcome(end)
 

@@ -32,7 +32,7 @@ class End:
     watch_verdict: why the launcher itself ended the trainer. log: the end of the attempt's log.
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
     intended to do. overrides: those of the trainer. oom_kills: how many processes of the driver's node the kernel has
-    ended meanwhile, as there was no memory left.
+    ended meanwhile, as there was no memory left. has_space: whether another checkpoint would fit.
     """
 
     exit_code: int
@@ -46,6 +46,7 @@ class End:
     total_steps: int | None = None
     overrides: Sequence[str] = ()
     oom_kills: int = 0
+    has_space: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def classify(end: End, log: str, exit_code: int) -> Failure:
         processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
         reason = f"{found.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"
         return replace(found, reason=reason, todo=failures.WHAT_TO_DO[FailureKind.HOST_OOM])
+    if found.reason.startswith(failures.UNWRITTEN) and end.has_space:
+        return replace(found, kind=FailureKind.STORAGE, todo=failures.WHAT_TO_DO[FailureKind.STORAGE])
     usual = found.kind is FailureKind.GPU_OOM and found.todo == failures.WHAT_TO_DO[found.kind]
     return replace(found, todo=less_gpu_memory(end.overrides)) if usual else found
 

@@ -13,7 +13,19 @@ from pathlib import Path
 
 import pytest
 from archive_files import metrics_of
-from faults import FAULTS, OFTEN, RETRIED, Fault, left_by, lost_steps, problems_after, run_between_steps, run_under
+from faults import (
+    FAULTS,
+    FUSE,
+    OF_FUSE,
+    OFTEN,
+    RETRIED,
+    Fault,
+    left_by,
+    lost_steps,
+    problems_after,
+    run_between_steps,
+    run_under,
+)
 from system import SHARED_ROOT, Submit, forget_losses, playbook
 
 COUNT = int(os.environ.get("CHAOS_COUNT", "1"))
@@ -27,7 +39,8 @@ SETTINGS = {
 }
 # A step of one rank takes two seconds.
 ENVIRONMENT = {"SLOW_ROWS_SECONDS": "0.1"}
-CHOSEN = [fault for fault in FAULTS if any(part in fault.name for part in ONLY.split(","))]
+POSSIBLE = [fault for fault in FAULTS if shutil.which(FUSE) or fault.make not in OF_FUSE]
+CHOSEN = [fault for fault in POSSIBLE if any(part in fault.name for part in ONLY.split(","))]
 
 
 @pytest.fixture(autouse=True, scope="module")

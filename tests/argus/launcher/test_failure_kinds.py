@@ -55,7 +55,7 @@ def test_the_documentation_has_all_kinds_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "retried"),
-    [(0, {"node_lost", "head_lost", "killed"}), (3, {"node_lost", "head_lost", "killed", "communication"})],
+    [(0, {"node_lost", "head_lost", "killed"}), (3, {"node_lost", "head_lost", "killed", "communication", "storage"})],
 )
 def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
     assert {kind for kind in FailureKind if kind.retryable(steps)} == retried

@@ -259,6 +259,8 @@ REWARD = (
         ("[2026-01-01 14:00:09,106 E 169 169] logging.cc:474: *** SIGTERM received at time=1795183209\n", "killed"),
         # Disks and ports.
         (HYDRA + "OSError: [Errno 28] No space left on device: '/private/jobs/x'\n", "disk_full"),
+        (HYDRA + "OSError: [Errno 30] Read-only file system: '/private/jobs/x'\n", "storage"),
+        (HYDRA + "OSError: [Errno 116] Stale file handle\n", "storage"),
         (HYDRA + "OSError: [Errno 122] Disk quota exceeded: '/private/jobs/x'\n", "disk_full"),
         (HYDRA + "OSError: [Errno 98] Address already in use\n", "port_in_use"),
         ("ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use\n",

@@ -106,9 +106,13 @@ def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch:
     monkeypatch.setattr(Health, "free_bytes", lambda _self: 999)
     health.look(1000.0)
     assert told(archive) == ["no_space"]
+    assert not health.has_space()
     monkeypatch.setattr(Health, "free_bytes", lambda _self: 1000)
     health.look(1001.0)
     assert told(archive) == []
+    assert health.has_space()
+    # Before the first one, it is not known how much it needs.
+    assert not Health(archive, (), 1).has_space()
 
 
 def test_nothing_is_written_after_the_end(archive: Archive) -> None:

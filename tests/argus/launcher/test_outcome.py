@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,14 @@ def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:
     for exit_code, log, kind in ((3, "", "unknown"), (-9, "", "killed"), (1, gloo, "communication")):
         assert shown(outcome(End(exit_code=exit_code, log=log))) == ("ENDING", kind)
     assert shown(outcome(End(exit_code=1, log=CONFIG))) == ("FAILED", "config")
+
+
+@pytest.mark.parametrize(("has_space", "kind"), [(False, "disk_full"), (True, "storage")])
+def test_a_checkpoint_that_could_not_be_written(has_space: bool, kind: str) -> None:
+    log = (Path(__file__).with_name("logs") / "disk_full-checkpoint.log").read_text()
+    found = outcome(End(exit_code=1, log=log, has_space=has_space)).failure
+    assert found and found.kind == kind
+    assert found.todo == failures.WHAT_TO_DO[found.kind]
 
 
 def test_a_process_that_was_killed_for_lack_of_memory() -> None:
