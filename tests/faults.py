@@ -279,7 +279,7 @@ def all_alive() -> bool:
     """Whether the head answers, and knows all nodes as alive."""
     command = ["docker", "exec", HEAD, "argus", "nodes", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    nodes = json.loads(done.stdout)["nodes"] if done.returncode == 0 else []
+    nodes = json.loads(done.stdout)["result"]["nodes"] if done.returncode == 0 else []
     return {node["node_name"] for node in nodes if node["state"] == "ALIVE"} == set(NODES)
 
 
