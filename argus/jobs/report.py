@@ -228,7 +228,7 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Reason", job.reason))
     if job.notice:
         place = f"{ordinal(job.place)} in line: " if job.place else ""
-        lines.append(("Waits", f"{place}{job.notice.removeprefix('waits ')}"))
+        lines.append(("Waits", f"{place}{job.notice.removeprefix('waits').removeprefix(':').lstrip()}"))
     # The reason of an unreadable job says the same.
     if job.unreadable and job.state != UNREADABLE:
         lines.append(("Unreadable", "; ".join(job.unreadable)))

@@ -81,7 +81,7 @@ class Turn:
         before = (
             f"; before it: {', '.join(self.before[:NAMED])}{'…' * (len(self.before) > NAMED)}" if self.before else ""
         )
-        return f"waits {self.problem}{before}" if self.problem else ""
+        return f"waits{':' * (not self.held)} {self.problem}{before}" if self.problem else ""
 
 
 def turn(
