@@ -54,7 +54,8 @@ class Run:
 class Fault:
     """A fault, and what a job may do under it.
 
-    outages: between which seconds it lasts. begins: what the job has to have before.
+    outages: between which seconds it lasts. begins: what the job has to have before; within: how many seconds later it
+    is made at most.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Fault:
     nnodes: int = 1
     kinds: tuple[str, ...] = ()
     begins: Callable[[Job], object] = lambda job: job.archive.read_status().state
+    within: float = 40.0
 
 
 TABLE: dict[str, list[Run]] = {}
@@ -203,6 +205,7 @@ def protect_shared_root(_job: Job, outage: float) -> None:
 NODE_LOST, KILLED = ("node_lost",), ("killed",)
 FAULTS = (
     Fault("the head is killed, and started again", kill_head, GOES_ON, (2, 180)),
+    Fault("the head is killed while the job starts", kill_head, GOES_ON, (2, 60), begins=has_trainer, within=10),
     Fault("the head is removed, and made anew by cluster_up", make_head_anew, GOES_ON, (2, 60)),
     Fault("gcs_server is killed", kill_gcs, GOES_ON),
     Fault("the head is paused for 60 s", pause_head, GOES_ON, (60, 60)),
@@ -244,7 +247,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     """Make a fault at a random moment of a job's life, and wait for the job's end."""
     until(lambda: fault.begins(job), "the job has what the fault needs")
     # Its steps take less than half a minute on two workers.
-    time.sleep(chance.uniform(0, 12 if fault.begins is has_step else 40))
+    time.sleep(chance.uniform(0, 12 if fault.begins is has_step else fault.within))
     run = Run(moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
     watch = Watch(job)
     watch.start()
