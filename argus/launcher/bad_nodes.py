@@ -50,5 +50,5 @@ def entries(directory: str | Path) -> Iterator[tuple[Path, str, str]]:
     """The files, with the node and the job of each."""
     for path in list(Path(directory).iterdir()):
         if path.name.startswith(PREFIX):
-            job, _, node = path.name.removeprefix(PREFIX).partition("@")
+            job, _at, node = path.name.removeprefix(PREFIX).partition("@")
             yield path, node, job
