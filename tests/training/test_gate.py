@@ -87,16 +87,14 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
             "out of range, and in 3 more of 8 calls",
         ],
     ),
+    ("sft", {"ray": {"runtime_env": {"pip": ["debugpy"]}}}, [], ["add the packages to the image"]),
     # Misspelt keys cost minutes on a GPU cluster, and verl would wait forever for an SFT that does not fit.
     (
         "sft",
         {
             "resources": {"nnodes": 3},
             "resume_from": "no-such-job",
-            "ray": {
-                "resources": {"entrypoint_resources": {"worker_node": 101}},
-                "runtime_env": {"pip": ["debugpy"]},
-            },
+            "ray": {"resources": {"entrypoint_resources": {"worker_node": 101}}},
             "trainer_overrides": {
                 "trainer.save_frq": 5,
                 "trainer.test_freq": 0,
@@ -108,7 +106,6 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
         [
             "asks for 3 workers, but 2 are alive",
             "asks for 101 worker_node for the driver, but the largest amount is 100, of test-ray-worker-",
-            "add the packages to the image",
             "did you mean trainer.save_freq?",
             "trainer.test_freq",
             "optim.lr is -0.001, but must be 0 or more: torch refuses",
