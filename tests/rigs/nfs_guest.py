@@ -15,7 +15,7 @@ import ansible
 from rigs.image import REPO, image
 
 MARK = "@answer "
-BOOT_SECONDS = 180
+BOOT_SECONDS = 90
 # The collection and Ansible in the container, which only read them.
 COLLECTION = "/collections/ansible_collections/argus/verl"
 SITE = "/site"
