@@ -194,14 +194,6 @@ def hang_shared_root(_job: Job, outage: float) -> None:
     subprocess.run(["pkill", "-CONT", "-x", FUSE], check=True)
 
 
-def protect_shared_root(_job: Job, outage: float) -> None:
-    """Nothing can be written to it."""
-    remount = ("mount", "--internal-only", "-o")
-    subprocess.run([*remount, "remount,ro", str(SHARED_ROOT)], check=True)
-    time.sleep(outage)
-    subprocess.run([*remount, "remount,rw", str(SHARED_ROOT)], check=True)
-
-
 NODE_LOST, KILLED = ("node_lost",), ("killed",)
 FAULTS = (
     Fault("the head is killed, and started again", kill_head, GOES_ON, (2, 180)),
@@ -221,15 +213,12 @@ FAULTS = (
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
     Fault("the memory of the driver's worker is used up", use_up_memory, RETRIED, kinds=KILLED, begins=has_step),
     Fault("the shared root hangs for 60 s", hang_shared_root, GOES_ON, (60, 60), begins=has_step),
-    Fault("the shared root is read-only for 30 s", protect_shared_root, RETRIED, (30, 30), 1, ("storage",), has_step),
     Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5), begins=has_driver),
     Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40), begins=has_driver),
     Fault(
         "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
     ),
 )
-# These need a shared root of FUSE.
-OF_FUSE = (hang_shared_root, protect_shared_root)
 # What a job of weeks meets more than once.
 OFTEN = (kill_head, kill_gcs, kill_steward, kill_node_of_driver)
 

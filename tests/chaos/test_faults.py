@@ -16,10 +16,10 @@ from archive_files import metrics_of
 from faults import (
     FAULTS,
     FUSE,
-    OF_FUSE,
     OFTEN,
     RETRIED,
     Fault,
+    hang_shared_root,
     left_by,
     lost_steps,
     problems_after,
@@ -39,7 +39,7 @@ SETTINGS = {
 }
 # A step of one rank takes two seconds.
 ENVIRONMENT = {"SLOW_ROWS_SECONDS": "0.1"}
-POSSIBLE = [fault for fault in FAULTS if shutil.which(FUSE) or fault.make not in OF_FUSE]
+POSSIBLE = [fault for fault in FAULTS if shutil.which(FUSE) or fault.make is not hang_shared_root]
 CHOSEN = [fault for fault in POSSIBLE if any(part in fault.name for part in ONLY.split(","))]
 
 
