@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import re
 import subprocess
@@ -40,9 +41,10 @@ def address_of(node: str) -> str:
 
 @dataclass
 class Run:
-    """One fault under one job. Times are in seconds after it."""
+    """One fault under a job. Times are in seconds after `began`."""
 
     moment: str = ""
+    began: float = 0.0
     outage: float = 0.0
     noticed: float | None = None
     went_on: float | None = None
@@ -262,7 +264,7 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
         until(lambda: first_after(job, watch.began, ("RETRYING",)), f"{fault.name}: it is noticed", 300)
     watch.start()
     watch.join()
-    run.noticed, run.went_on = first_after(job, watch.began, ("RETRYING", "HEAD_RETURNED")), watch.after
+    run.began, run.went_on = watch.began, watch.after
     TABLE.setdefault(fault.name, []).append(run)
     return run
 
@@ -279,9 +281,9 @@ def at(line: dict[str, object]) -> float:
     return datetime.fromisoformat(str(line["time"])).timestamp()
 
 
-def first_after(job: Job, began: float, names: tuple[str, ...]) -> float | None:
-    times = [at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] in names and at(line) > began]
-    return round(times[0] - began, 1) if times else None
+def first_after(job: Job, began: float, names: tuple[str, ...], before: float = math.inf) -> float | None:
+    found = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] in names)
+    return next((round(moment - began, 1) for moment in found if began < moment < before), None)
 
 
 class Watch(threading.Thread):

@@ -19,6 +19,7 @@ from faults import (
     OFTEN,
     RETRIED,
     Fault,
+    first_after,
     hang_shared_root,
     left_by,
     lost_steps,
@@ -78,8 +79,10 @@ def test_a_long_job_survives_many(submit: Submit) -> None:
     # No step is lost where only the head, or a part of it, ended: nothing else has ended an attempt.
     assert [attempt["kind"] for attempt in attempts] == ["node_lost"] * retries + ["stopped"]
     lost = iter(lost_steps(job))
-    for fault, run in zip(faults, runs, strict=True):
+    ends = [run.began for run in runs[1:]] + [time.time()]
+    for fault, run, end in zip(faults, runs, ends, strict=True):
         run.lost_steps = next(lost) if fault.outcome == RETRIED else 0
+        run.noticed = first_after(job, run.began, ("RETRYING", "HEAD_RETURNED"), before=end)
     steps = [line["step"] for line in metrics_of(job.archive)]
     assert steps == list(range(1, len(steps) + 1))
     assert left_by(job) == []
