@@ -259,10 +259,13 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
     time.sleep(chance.uniform(0, 10))
     run = Run(moment_of(job), outage=round(chance.triangular(*fault.outages, fault.outages[0]), 1))
     watch = Watch(job)
+    if fault.outcome == GOES_ON:
+        watch.start()
     fault.make(job, run.outage)
     if fault.outcome == RETRIED:
+        # A step of the attempt that has ended is none.
         until(lambda: first_after(job, watch.began, ("RETRYING",)), f"{fault.name}: it is noticed", 300)
-    watch.start()
+        watch.start()
     watch.join()
     run.began, run.went_on = watch.began, watch.after
     TABLE.setdefault(fault.name, []).append(run)
