@@ -8,12 +8,12 @@ The JobSpec of an earlier job comes from the registry: it may have been changed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, ValidationError
 
 from ..common.findings import WARNING, Finding
 from ..common.shared_root import archive_path
@@ -59,7 +59,7 @@ class Request(BaseModel):
     defaults: dict[str, Any] = Field(default_factory=dict)
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     notify: str = Field(default="", repr=False)
-    limits: dict[str, TagLimit] = Field(default_factory=dict)
+    limits: dict[str, Any] = Field(default_factory=dict)
     resubmitted_from: str = ""
     warnings: tuple[Finding, ...] = ()
     check: bool = False
@@ -82,7 +82,15 @@ class Request(BaseModel):
             values = secret_value_findings(spec.secrets, self.secrets)
             findings += [finding for finding in values if finding.key not in known]
             findings = [with_place(finding, given, self.defaults) for finding in findings]
-        return [*misspelt(self.command_line), *findings], spec
+        return [*misspelt(self.command_line), *limit_findings(self.limits), *findings], spec
+
+
+def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:
+    for tag, limit in limits.items():
+        try:
+            TagLimit.model_validate(limit)
+        except ValidationError:
+            yield Finding(f"job_limits.{tag}", f"is {limit!r}", "give jobs, gpus or both, such as {jobs: 2, gpus: 16}")
 
 
 def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Finding:

@@ -155,7 +155,7 @@ class Limit:
         """Why a job cannot start beside others, or "". others: Ray's records of active jobs."""
         holders = [other for job in others if (other := Demand.from_job(job)) and self.tag in other.tags]
         if self.jobs is not None and len(holders) >= self.jobs:
-            return f"{len(holders)} jobs with {self.tag} are active, and job_limits allows {self.jobs}"
+            return f"as many jobs with {self.tag} are active as job_limits allows ({self.jobs})"
         gpus = sum(other.all_gpus for other in holders)
         if self.gpus is not None and gpus + demand.all_gpus > self.gpus:
             wanted = f"the job needs {demand.all_gpus:g} GPUs, and jobs with {self.tag} hold {gpus:g}"

@@ -206,6 +206,15 @@ def test_a_job_waits_for_others_with_its_tag(head: Head) -> None:
     assert job and job.limits == (Limit("user=ann", 1),)
 
 
+@pytest.mark.parametrize("limit", [3, {"gpu": 1}, {"jobs": -1}, None])
+def test_limits_that_are_none(head: Head, limit: Any) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(), limits={"user": limit})
+    (finding,) = refused.value.findings
+    assert finding.where == "job_limits.user"
+    assert_nothing_changed(head)
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_a_job_beyond_its_limit_is_refused(head: Head, check: bool) -> None:
     with pytest.raises(RefusedError) as refused:

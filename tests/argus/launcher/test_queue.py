@@ -87,7 +87,7 @@ def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
     def problem(own: Waiting, *others: Waiting) -> str:
         return turn([*others, own], own, free, taken, NOW).problem
 
-    assert "2 jobs with user=ann are active, and job_limits allows 2" in problem(tagged("b", 1, "user=ann"))
+    assert "jobs with user=ann are active as job_limits allows (2)" in problem(tagged("b", 1, "user=ann"))
     assert problem(tagged("b", 1, "user=bob")) == problem(tagged("b", 1)) == ""
     assert "jobs with team=a hold 3 of the 8" in problem(tagged("b", 6, "team=a"))
     assert problem(tagged("b", 5, "team=a")) == problem(tagged("b", 8, "team=b")) == ""
