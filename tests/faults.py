@@ -246,7 +246,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 600)
     status = job.archive.read_status()
     run.attempts = tuple(attempt.kind or str(attempt.state) for attempt in status.attempts)
-    run.noticed = first_after(job, watch.began, ("RETRYING", "HEAD_RETURNED"))
+    run.noticed = noticed_after(fault, job, watch.began)
     run.went_on = watch.after
     run.lost_steps = sum(lost_steps(job))
     TABLE.setdefault(fault.name, []).append(run)
@@ -264,7 +264,7 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
     fault.make(job, run.outage)
     if fault.outcome == RETRIED:
         # A step of the attempt that has ended is none.
-        until(lambda: first_after(job, watch.began, ("RETRYING",)), f"{fault.name}: it is noticed", 300)
+        until(lambda: noticed_after(fault, job, watch.began), f"{fault.name}: it is noticed", 300)
         watch.start()
     watch.join()
     run.began, run.went_on = watch.began, watch.after
@@ -284,8 +284,10 @@ def at(line: dict[str, object]) -> float:
     return datetime.fromisoformat(str(line["time"])).timestamp()
 
 
-def first_after(job: Job, began: float, names: tuple[str, ...], before: float = math.inf) -> float | None:
-    found = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] in names)
+def noticed_after(fault: Fault, job: Job, began: float, before: float = math.inf) -> float | None:
+    """After how many seconds the steward has recorded a fault."""
+    event = "RETRYING" if fault.outcome == RETRIED else "HEAD_RETURNED"
+    found = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] == event)
     return next((round(moment - began, 1) for moment in found if began < moment < before), None)
 
 

@@ -19,10 +19,10 @@ from faults import (
     OFTEN,
     RETRIED,
     Fault,
-    first_after,
     hang_shared_root,
     left_by,
     lost_steps,
+    noticed_after,
     problems_after,
     run_between_steps,
     run_under,
@@ -82,7 +82,7 @@ def test_a_long_job_survives_many(submit: Submit) -> None:
     ends = [run.began for run in runs[1:]] + [time.time()]
     for fault, run, end in zip(faults, runs, ends, strict=True):
         run.lost_steps = next(lost) if fault.outcome == RETRIED else 0
-        run.noticed = first_after(job, run.began, ("RETRYING", "HEAD_RETURNED"), before=end)
+        run.noticed = noticed_after(fault, job, run.began, before=end)
     steps = [line["step"] for line in metrics_of(job.archive)]
     assert steps == list(range(1, len(steps) + 1))
     assert left_by(job) == []
