@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt
 
 from ..common.findings import WARNING, Finding
 from ..common.shared_root import archive_path
@@ -59,7 +59,8 @@ class Request(BaseModel):
     defaults: dict[str, Any] = Field(default_factory=dict)
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     notify: str = Field(default="", repr=False)
-    limits: dict[str, Any] = Field(default_factory=dict)
+    # What is none stays as it was given, for a finding.
+    limits: dict[str, Annotated[TagLimit | Any, Field(union_mode="left_to_right")]] = Field(default_factory=dict)
     resubmitted_from: str = ""
     warnings: tuple[Finding, ...] = ()
     check: bool = False
@@ -87,9 +88,7 @@ class Request(BaseModel):
 
 def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:
     for tag, limit in limits.items():
-        try:
-            TagLimit.model_validate(limit)
-        except ValidationError:
+        if not isinstance(limit, TagLimit):
             yield Finding(f"job_limits.{tag}", f"is {limit!r}", "give jobs, gpus or both, such as {jobs: 2, gpus: 16}")
 
 

@@ -186,7 +186,7 @@ def submission_of(
         # Only those that the JobSpec names.
         secrets={name: request.secrets[name] for name in spec.secrets},
         notify=request.notify,
-        limits=Limit.of(request.limits, job.plan.tags),
+        limits=Limit.of({tag: limit.model_dump() for tag, limit in request.limits.items()}, job.plan.tags),
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=result.capacity_problem,
         reward=reward,
