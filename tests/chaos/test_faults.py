@@ -19,6 +19,7 @@ from faults import (
     OFTEN,
     RETRIED,
     Fault,
+    all_alive,
     hang_shared_root,
     left_by,
     lost_steps,
@@ -27,7 +28,7 @@ from faults import (
     run_between_steps,
     run_under,
 )
-from system import SHARED_ROOT, Submit, forget_losses, playbook
+from system import SHARED_ROOT, Submit, forget_losses, playbook, until
 
 COUNT = int(os.environ.get("CHAOS_COUNT", "1"))
 KILLS = int(os.environ.get("CHAOS_KILLS", "2"))
@@ -74,6 +75,7 @@ def test_a_long_job_survives_many(submit: Submit) -> None:
     for number, fault in enumerate(faults, 1):
         runs.append(run_between_steps(fault, job, chance))
         print(f"{number} of {len(faults)}: {fault.name}: {runs[-1]}", flush=True)
+    until(all_alive, "the head is back after the last fault")
     playbook("stop", submission_id=job.submission_id)
     attempts = job.wait("STOPPED")["attempts"]
     # No step is lost where only the head, or a part of it, ended: nothing else has ended an attempt.
