@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import median
 
@@ -21,6 +21,8 @@ from system import HEAD, NODES, REPO, SHARED_ROOT, Job, events, in_ray, on_node,
 from argus.launcher import checkpoints
 
 PAGE = REPO / "docs" / "faults.md"
+# A line for each fault that was made; the page is written from all of them.
+RECORD = REPO / "tests" / "chaos" / "runs.jsonl"
 # A file system that shows a directory in another place, as a process that can be stopped.
 FUSE = "bindfs"
 # The state in which a job may end. A second attempt is one only if its kind says whose fault the first one's end was.
@@ -43,7 +45,8 @@ def address_of(node: str) -> str:
 class Run:
     """One fault under a job. Times are in seconds after `began`."""
 
-    moment: str = ""
+    fault: str
+    moment: str
     began: float = 0.0
     outage: float = 0.0
     noticed: float | None = None
@@ -71,7 +74,7 @@ class Fault:
     within: float = 40.0
 
 
-TABLE: dict[str, list[Run]] = {}
+RUNS: list[Run] = []
 
 
 # --- Making them ------------------------------------------------------------------------------------------------------
@@ -222,7 +225,11 @@ FAULTS = (
     ),
 )
 # What a job of weeks meets more than once.
-OFTEN = (kill_head, kill_gcs, kill_steward, kill_node_of_driver)
+OFTEN = tuple(
+    fault
+    for fault in FAULTS
+    if fault.make in (kill_head, kill_gcs, kill_steward, kill_node_of_driver) and fault.begins is not has_trainer
+)
 
 
 # --- Looking at what became of a job ----------------------------------------------------------------------------------
@@ -239,7 +246,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     until(lambda: fault.begins(job), "the job has what the fault needs")
     # Its steps take less than half a minute on two workers.
     time.sleep(chance.uniform(0, 12 if fault.begins is has_step else fault.within))
-    run = Run(moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
+    run = Run(fault.name, moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
     watch = Watch(job)
     watch.start()
     fault.make(job, run.outage)
@@ -249,7 +256,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     run.noticed = noticed_after(fault, job, watch.began)
     run.went_on = watch.after
     run.lost_steps = sum(lost_steps(job))
-    TABLE.setdefault(fault.name, []).append(run)
+    RUNS.append(run)
     return run
 
 
@@ -257,7 +264,7 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
     """Make a fault at a random moment of a job that goes on, and wait until it has done a further step."""
     until(lambda: has_driver(job) and job.archive.heartbeat().step and all_alive(), "the job trains", 600)
     time.sleep(chance.uniform(0, 10))
-    run = Run(moment_of(job), outage=round(chance.triangular(*fault.outages, fault.outages[0]), 1))
+    run = Run(fault.name, moment_of(job), outage=round(chance.triangular(*fault.outages, fault.outages[0]), 1))
     watch = Watch(job)
     if fault.outcome == GOES_ON:
         watch.start()
@@ -268,7 +275,7 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
         watch.start()
     watch.join()
     run.began, run.went_on = watch.began, watch.after
-    TABLE.setdefault(fault.name, []).append(run)
+    RUNS.append(run)
     return run
 
 
@@ -373,10 +380,14 @@ def times(values: Iterable[float | None]) -> str:
     return f"{median(known):.0f}, {max(known):.0f}" if known else "-"
 
 
-def write_page() -> None:
+def record() -> None:
+    """Add what this process has seen to the record, and write the page from all of it."""
+    with RECORD.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(asdict(run)) + "\n" for run in RUNS)
+    seen = [Run(**json.loads(line)) for line in RECORD.read_text(encoding="utf-8").splitlines()]
     rows = []
     for fault in FAULTS:
-        if runs := TABLE.get(fault.name, []):
+        if runs := [run for run in seen if run.fault == fault.name]:
             noticed, went_on = times(run.noticed for run in runs), times(run.went_on for run in runs)
             kinds = ", ".join(sorted({f"`{kind}`" for run in runs for kind in run.attempts}))
             cells = (fault.name, len(runs), fault.outcome, noticed, went_on, kinds, max(run.lost_steps for run in runs))

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from faults import FUSE, TABLE, write_page
+from faults import FUSE, RUNS, record
 from shared_cluster import submit
 from system import SHARED_ROOT
 
@@ -32,11 +32,10 @@ def fuse() -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if os.environ.get("CHAOS_PAGE") and TABLE:
-        write_page()
+    if os.environ.get("CHAOS_PAGE") and RUNS:
+        record()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for name, runs in TABLE.items():
-        for run in runs:
-            terminalreporter.line(f"{name}  {run}")
+    for run in RUNS:
+        terminalreporter.line(str(run))
