@@ -99,6 +99,9 @@ class Runner:
     def run_ray_client(self, verb: str, attempt: int) -> None:
         self.record(verb, attempt)
 
+    def admit(self) -> None:
+        self.record("admit")
+
 
 class Clock:
     """A time that passes only when a test, or a sleep, lets it."""

@@ -98,7 +98,7 @@ def examine(
         can_run = not never
     room = Room(tuple(head.capacity(started)), placed) if can_run else Room()
     waits_for = room.problem(submission_id, Demand.of(job.plan), head.jobs()) if can_run else ""
-    if waits_for and not spec.wait_for_resources:
+    if waits_for and not spec.wait_for_resources and not spec.depends_on:
         found.append(no_room(waits_for))
     # Only then the values are known to be those of the job.
     found += [] if errors(found) else repetition_notes(spec)

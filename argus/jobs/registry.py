@@ -38,6 +38,7 @@ class Registered:
     address: of the Jobs API, as the inventory gives it.
     notify: what tells people about the job, a command or an address; it may have a secret.
     limits: of the jobs with one of its tags.
+    defaults: the inventory's keys of a JobSpec, for a job that is checked again.
     """
 
     submission_id: str
@@ -47,6 +48,7 @@ class Registered:
     address: str = ""
     notify: str = field(default="", repr=False)
     limits: tuple[Limit, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Registry:

@@ -9,13 +9,14 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..common.findings import Finding, errors
+from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
+from ..common.text import nearest
 from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..jobspec.parse import examinable, meant, separate_key
@@ -46,6 +47,8 @@ REGISTERED_SECONDS = 2
 RESERVED_SECONDS = 5
 RESERVED_POLL_SECONDS = 0.1
 # Names of the logger W&B; "tracking" is an old one.
+# Keys whose values may be results of the job on which another one depends.
+RESULTS = ("model", "dataset", "resume_from")
 WANDB = re.compile(r"\b(wandb|tracking)\b")
 
 Value = TypeVar("Value")
@@ -67,6 +70,7 @@ class Submission:
     queue_reason: str = ""
     notify: str = field(default="", repr=False)
     limits: tuple[Limit, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     # The code of the reward function.
     reward: RewardFiles | None = None
 
@@ -87,7 +91,10 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
     archive = Archive(archive_path(spec.shared_root, submission_id))
     if archive.exists() and not errors(findings):
         return existing_job(archive, request, head, services)
-    result = admit(spec, findings, submission_id, head, services, gate)
+    findings += dependency_findings(spec, services.registry)
+    if spec.depends_on and dependency_state(spec) is JobState.SUCCEEDED:
+        spec = spec.model_copy(update={"depends_on": None})
+    result = admit(spec, findings, submission_id, head, services, gate, RESULTS if spec.depends_on else ())
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
     reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
@@ -152,9 +159,18 @@ def is_open_rl(registry: Registry, submission_id: str) -> bool:
 
 
 def admit(
-    spec: JobSpec, known: Sequence[Finding], submission_id: str, head: RayHead, services: Services, gate: Gate
+    spec: JobSpec,
+    known: Sequence[Finding],
+    submission_id: str,
+    head: RayHead,
+    services: Services,
+    gate: Gate,
+    unknown: Collection[str] = (),
 ) -> GateResult:
-    """The result of the gate, if it admits the job. known: findings about keys of which `spec` has other values."""
+    """The result of the gate, if it admits the job.
+
+    known: findings about keys of which `spec` has other values. unknown: keys whose values may still become right.
+    """
     try:
         result = gate(spec, submission_id, head)
     except RayApiError as error:
@@ -166,9 +182,27 @@ def admit(
     result = replace(result, findings=(*found, *time_limit_findings(spec, step or 0, services.clock.time())))
     replaced = {separate_key(finding) for finding in known} | meant(known)
     findings = [*known, *(finding for finding in result.findings if separate_key(finding) not in replaced)]
+    findings = [finding for finding in findings if finding.severity != ERROR or finding.key not in unknown]
     if errors(findings):
         raise RefusedError(findings)
     return replace(result, findings=tuple(findings))
+
+
+def dependency_state(spec: JobSpec) -> JobState | None:
+    return Archive(archive_path(spec.shared_root, spec.depends_on or "")).state()
+
+
+def dependency_findings(spec: JobSpec, registry: Registry) -> list[Finding]:
+    """Why a job can never start after the one that it depends on."""
+    if spec.depends_on is None:
+        return []
+    if spec.depends_on not in registry.ids():
+        what = f"{spec.depends_on} is not a job of this cluster"
+        return [about("depends_on", what, nearest(spec.depends_on, registry.ids()) or "status.yml lists the jobs")]
+    state = dependency_state(spec)
+    if state in (JobState.FAILED, JobState.STOPPED):
+        return [about("depends_on", f"{spec.depends_on} ended {state}", "submit that one again, and name its new id")]
+    return []
 
 
 def submission_of(
@@ -188,7 +222,8 @@ def submission_of(
         notify=request.notify,
         limits=Limit.of({tag: limit.model_dump() for tag, limit in request.limits.items()}, job.plan.tags),
         lineage={name: value for name, value in lineage.items() if value},
-        queue_reason=result.capacity_problem,
+        queue_reason=f"waits for {spec.depends_on} to succeed" if spec.depends_on else result.capacity_problem,
+        defaults=request.defaults if spec.depends_on else {},
         reward=reward,
     )
 
@@ -296,7 +331,7 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
     own = (archive.submission_id, time.time(), submission.given, shared_root, address)
-    registry.write(Registered(*own, submission.notify, submission.limits))
+    registry.write(Registered(*own, submission.notify, submission.limits, submission.defaults))
 
 
 def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:

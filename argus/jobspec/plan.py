@@ -216,6 +216,7 @@ def plan_job(
         start_timeout=spec.start_timeout,
         stall_timeout=spec.stall_timeout,
         transfer_queue=uses_queue(spec, profile),
+        depends_on=spec.depends_on,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )

@@ -316,6 +316,14 @@ class JobSpec(BaseModel):
             "give the id of the job whose last checkpoint this job resumes from",
         ),
     ] = key("The id of a job with the same workload. The new job resumes from its last complete checkpoint.", None)
+    depends_on: Annotated[
+        str | None,
+        fits(SUBMISSION_ID.fullmatch, "{} is not a submission id", "give the id of the job that has to succeed before"),
+    ] = key(
+        "The id of a job that was submitted to this cluster. The new job waits until that one has succeeded, and fails "
+        "if it ends otherwise. Model, dataset and the checkpoint to resume from may be that job's results.",
+        None,
+    )
     debugger: Literal["post_mortem", "legacy"] | None = key(
         "Ray's debugger for the tasks and actors of the job. `post_mortem` requires `debugpy` 1.8 or newer on the "
         "workers and is used with VS Code; `legacy` is used with `ray debug`. A job that waits for a debugger counts "

@@ -57,5 +57,7 @@ class Plan:
     storage_units: int = 0
     # A backend of TransferQueue that cannot serve two jobs of a cluster; "" for the others.
     exclusive_backend: str = ""
+    # The job that has to succeed before; None once the job was admitted.
+    depends_on: str | None = None
     resumed_from: str | None = None
     resumed_from_step: int | None = None

@@ -87,7 +87,10 @@ class Runner:
 
     def start(self, verb: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start it in the background, in a session of its own: it outlives its parent."""
-        python, *rest = self.program.command(str(self.archive.path), verb, *arguments)
+        return self.spawn(self.program.command(str(self.archive.path), verb, *arguments), output)
+
+    def spawn(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
+        python, *rest = command
         # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
         isolated = ["-I"] if sys.flags.isolated else []
         return subprocess.Popen(
@@ -105,13 +108,21 @@ class Runner:
             wait(self.start(verb, *arguments), seconds)
 
     def run_ray_client(self, verb: str, attempt: int) -> None:
-        """Run a verb that needs Ray's client; its errors go to the steward's log. Raises TimeoutExpired."""
+        """Run a verb that needs Ray's client. Raises TimeoutExpired."""
+        self.run_logged(self.program.command(str(self.archive.path), verb, str(attempt)))
+
+    def admit(self) -> None:
+        """Have the program check a job again. Raises TimeoutExpired."""
+        self.run_logged([sys.executable, self.program.path, "admit", self.archive.submission_id])
+
+    def run_logged(self, command: list[str]) -> None:
+        """Run a command whose output goes to the steward's log."""
         log = subprocess.DEVNULL
         with contextlib.ExitStack() as stack:
             # A job may have put something else there. Its errors are lost then, but it is looked after as before.
             with contextlib.suppress(OSError):
                 log = stack.enter_context(writing.appended(self.archive.path / KEEPER_LOG))
-            wait(self.start(verb, str(attempt), output=log), RAY_CLIENT_SECONDS)
+            wait(self.spawn(command, log), RAY_CLIENT_SECONDS)
 
 
 def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:

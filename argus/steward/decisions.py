@@ -53,6 +53,8 @@ class ActionKind(StrEnum):
     STOP_ATTEMPT = "stop_attempt"
     # Collect the last evidence of an attempt and sweep its nodes before the next attempt.
     CLEAN_UP = "clean_up"
+    # Check a job whose dependency has succeeded, and put it into the queue.
+    ADMIT = "admit"
     # The same after the last attempt; the archive is closed then.
     FINISH = "finish"
 
@@ -92,6 +94,7 @@ class View:
     lost_since: when the attempt did its last step, or when its node was lost if that was later.
     held: whether a person keeps the job from being started.
     verdict: why the attempt is being stopped from outside.
+    dependency: the state of the job that has to succeed before.
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
     """
 
@@ -105,6 +108,7 @@ class View:
     forgotten_since: float | None = None
     lost_since: float | None = None
     held: bool = False
+    dependency: JobState | None = None
     stop_requested: bool = False
     verdict: Failure | None = None
     cleaned_up: bool = False
@@ -148,6 +152,10 @@ def decide_waiting(view: View) -> Action:
         return stopped(view, "stopped while it waited for resources")
     if over_deadline(view, 0):
         return Action(ActionKind.FAIL, deadline_failure(view))
+    if view.dependency is JobState.SUCCEEDED:
+        return Action(ActionKind.ADMIT)
+    if view.dependency in ENDED:
+        return fail(FailureKind.DEPENDENCY, f"{view.plan.depends_on}, on which it depends, ended {view.dependency}")
     if view.head and not view.head.capacity_problem:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at

@@ -55,6 +55,8 @@ AFTER_START_SECONDS = 600.0
 UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
+# The same for a job that could not be checked, because the head did not answer.
+ADMIT_AGAIN_SECONDS = 60.0
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Steward:
         self.checks = AttemptChecks(self.head, self.demand)
         # An attempt that is running was known to an earlier steward, before the head was restarted.
         self.observed = Observed(known=archive.read_status().state is JobState.RUNNING)
-        self.next_stop = 0.0
+        self.next_stop = self.next_admission = 0.0
         self.next_periodic = clock.time() + PERIODIC_SECONDS
         # When the steward before this one last ran, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
@@ -141,6 +143,7 @@ class Steward:
             ActionKind.SUCCEED: self.succeed,
             ActionKind.STOP_ATTEMPT: self.stop_attempt,
             ActionKind.CLEAN_UP: self.clean_up,
+            ActionKind.ADMIT: self.admit,
             ActionKind.FINISH: self.finish,
         }
 
@@ -196,7 +199,7 @@ class Steward:
         """What the job waits for, for people."""
         if self.state not in WAITING:
             return {"notice": self.checks.notice}
-        return {"notice": self.turn.notice, "place": self.turn.place}
+        return {"notice": self.turn.notice, "place": None if self.plan.depends_on else self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------
 
@@ -227,6 +230,7 @@ class Steward:
             forgotten_since=observed.forgotten_since,
             lost_since=observed.lost_since,
             held=self.turn.held,
+            dependency=self.dependency(status),
             stop_requested=self.archive.stop_requested(),
             verdict=attempts.verdict(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
@@ -320,7 +324,7 @@ class Steward:
             submitted_at=status.submitted_at or moment,
             since=since or moment,
             patience=self.plan.queue_patience,
-            held=is_held(self.queue.directory, self.archive.submission_id),
+            held=bool(self.plan.depends_on) or is_held(self.queue.directory, self.archive.submission_id),
             limits=self.limits,
         )
 
@@ -328,7 +332,15 @@ class Steward:
         """Why the next attempt cannot start, as far as Ray's list of jobs tells since its resources were counted."""
         own = self.in_queue(status, moment)
         self.turn = turn(self.queue.jobs(), own, self.room, self.head.jobs(), moment)
+        if self.plan.depends_on:
+            self.turn = Turn(0, f"for {self.plan.depends_on} to succeed", held=True)
         return self.turn.problem
+
+    def dependency(self, status: Status) -> JobState | None:
+        """The state of the job that has to succeed before this one starts."""
+        if status.state is not JobState.QUEUED or not self.plan.depends_on:
+            return None
+        return Archive(self.archive.path.with_name(self.plan.depends_on)).state()
 
     # --- Acting ------------------------------------------------------------------------------------------------------
 
@@ -357,6 +369,14 @@ class Steward:
             if not self.problem_now(view.status, view.now):
                 self.observed, self.checks = Observed(), AttemptChecks(self.head, self.demand)
                 self.runner.run_ray_client("submit", attempt)
+
+    def admit(self, view: View, _failure: Failure | None) -> None:
+        """Have the job checked again, now that nothing is missing. If that cannot be done, it is tried again."""
+        if view.now >= self.next_admission:
+            self.next_admission = view.now + ADMIT_AGAIN_SECONDS
+            self.runner.admit()
+            self.plan = self.archive.plan() or Plan()
+            self.demand = Demand.of(self.plan)
 
     def leave_out_bad_nodes(self, moment: float) -> None:
         """Let nodes get no new work that were lost under several jobs, if this job has room on the others."""

@@ -209,6 +209,7 @@ def test_two_simultaneous_submissions_create_one_job_and_a_deadline_ends_another
     submit: Submit, tmp_path: Path
 ) -> None:
     endless = submit("sft", **ONE_NODE, deadline="75s", trainer_overrides=ENDLESS)
+    never = submit("sft", **ONE_NODE, depends_on=endless.submission_id)
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec |= {**ONE_NODE, "submission_id": f"test-twice-{time.time_ns()}"}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
@@ -224,18 +225,21 @@ def test_two_simultaneous_submissions_create_one_job_and_a_deadline_ends_another
         thread.join()
     assert sorted("changed=1" in output for output in outputs) == [False, True], outputs
     job = Job(spec["submission_id"])
+    # Its last checkpoint is at the end of an epoch: verl trains nothing more from there, and exits with success.
+    chain = {"depends_on": job.submission_id, "resume_from": job.submission_id}
+    again = submit("sft", **ONE_NODE, **chain, trainer_overrides={"trainer.total_epochs": 2})
+    assert again.archive.read_status().reason == f"waits for {job.submission_id} to succeed"
     job.wait()
     assert list(ray_jobs(job.submission_id)) == [job.submission_id]
     assert events(job).count("SUBMITTED") == 1
 
-    # Its last checkpoint is at the end of an epoch: verl trains nothing more from there, and exits with success.
-    again = submit("sft", **ONE_NODE, resume_from=job.submission_id, trainer_overrides={"trainer.total_epochs": 2})
     status = again.wait("FAILED")
     checkpoint = f"/private/jobs/{job.submission_id}/checkpoints/global_step_8"
     assert status["lineage"] == {"resumed_from": job.submission_id, "checkpoint": checkpoint}
     assert "without an error and without any step, at step 0 of 16" in status["reason"]
 
     assert endless.wait("FAILED")["failure"]["kind"] == "deadline"
+    assert never.wait("FAILED")["failure"]["kind"] == "dependency"
     assert list(endless.archive.path.glob("debug/*-deadline-*/stacks.txt"))
     for node in NODES[1:]:
         assert endless.submission_id not in on_node(node, "ps", "-eo", "args")

@@ -16,6 +16,7 @@ from argus.checks.common import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.jobs import submit as submit_module
+from argus.jobs.dependency import admit_dependent
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
 from argus.jobs.services import (
@@ -193,6 +194,61 @@ def test_no_job_passes_one_that_waits_before_it(head: Head) -> None:
     assert head.submit(spec).result["state"] == "QUEUED"
     assert head.archive.read_status().reason.endswith("once first has started")
     assert head.submit({**spec, "submission_id": "urgent", "priority": 1}).result["state"] == "SUBMITTED"
+
+
+@pytest.fixture
+def earlier(head: Head) -> Archive:
+    """The archive of a job that trains."""
+    head.submit(head.jobspec(submission_id="sft-1", workload="sft"))
+    return Archive(head.root / "jobs" / "sft-1")
+
+
+def test_a_job_waits_for_another_one(head: Head, earlier: Archive) -> None:
+    missing = Finding("model", "does not exist", "stage it", key="model")
+    head.gate.findings = [missing]
+    spec = head.jobspec(depends_on="sft-1", secrets=["HF_TOKEN"])
+    submitted = head.submit(spec, secrets={"HF_TOKEN": "hf_secret"}).result
+    assert (submitted["state"], head.archive.plan().depends_on) == ("QUEUED", "sft-1")
+    assert head.ray.changes == [("submit_job", "sft-1")]
+    assert head.submit(spec, secrets={"HF_TOKEN": "hf_secret"}).changed is False
+    earlier.set_status("SUCCEEDED")
+    head.gate.findings = []
+    head.gate.details["capacity_problem"] = NO_CAPACITY
+    assert admit_dependent("grpo-1", head.services, head.gate.examine) == "QUEUED"
+    assert (head.archive.plan().depends_on, head.archive.read_status().reason) == (None, NO_CAPACITY)
+    assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret"}
+
+
+def test_a_job_is_checked_again_before_its_turn(head: Head, earlier: Archive) -> None:
+    head.gate.findings = [Finding("model", "does not exist", "stage it", key="model")]
+    head.submit(head.jobspec(depends_on="sft-1"))
+    earlier.set_status("SUCCEEDED")
+    assert admit_dependent("grpo-1", head.services, head.gate.examine) == "FAILED"
+    status = head.archive.read_status()
+    assert status.failure and (status.failure.kind, status.reason) == ("config", "model: does not exist")
+
+
+def test_what_an_earlier_job_does_not_make_is_refused_at_once(head: Head, earlier: Archive) -> None:
+    head.gate.findings = [Finding("x", "is true", "do", key="x"), Finding("model", "is none", "stage it", key="model")]
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(depends_on="sft-1"))
+    assert [finding.key for finding in refused.value.findings] == ["x"]
+    assert not head.archive.exists()
+
+
+def test_a_job_after_one_that_has_succeeded_is_like_any_other(head: Head, earlier: Archive) -> None:
+    earlier.set_status("SUCCEEDED")
+    assert head.submit(head.jobspec(depends_on="sft-1")).result["state"] == "SUBMITTED"
+    assert head.archive.plan().depends_on is None
+
+
+@pytest.mark.parametrize(("name", "state"), [("sft-2", "RUNNING"), ("sft-1", "FAILED"), ("sft-1", "STOPPED")])
+def test_a_dependency_that_cannot_succeed(head: Head, earlier: Archive, name: str, state: str) -> None:
+    earlier.set_status(state)
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(depends_on=name))
+    assert [finding.key for finding in refused.value.findings] == ["depends_on"]
+    assert not head.archive.exists()
 
 
 def test_a_job_waits_for_others_with_its_tag(head: Head) -> None:

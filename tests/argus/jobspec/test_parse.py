@@ -102,6 +102,7 @@ def test_an_empty_value_counts_as_not_given() -> None:
         stall_timeout:
         on_stall:
         resume_from:
+        depends_on:
         debugger:
         tags:
         accept:
@@ -205,6 +206,7 @@ REPLACED: list[tuple[dict[str, Any], str, Any]] = [
     ({"start_timeout": "long"}, "start_timeout", 3600),
     ({"stall_timeout": "long"}, "stall_timeout", 1800),
     ({"resume_from": "A"}, "resume_from", None),
+    ({"depends_on": "A"}, "depends_on", None),
     ({"debugger": "pdb"}, "debugger", None),
     ({"tags": {"a": []}}, "tags", {}),
     ({"accept": ["all"]}, "accept", ()),

@@ -202,6 +202,7 @@ def test_the_plan() -> None:
         wait_for_resources="2h",
         priority=10,
         queue_patience="30m",
+        depends_on="sft-1",
         start_timeout="5m",
         stall_timeout="0",
         on_stall="stop",
@@ -232,6 +233,7 @@ def test_the_plan() -> None:
         start_timeout=300,
         stall_timeout=None,
         transfer_queue=False,
+        depends_on="sft-1",
         resumed_from=None,
         resumed_from_step=None,
     )
@@ -296,6 +298,7 @@ def test_the_plan_as_it_is_stored() -> None:
         "queue_patience": 3600.0,
         "start_timeout": 3600.0,
         "stall_timeout": 1800.0,
+        "depends_on": None,
         "resumed_from": None,
         "resumed_from_step": None,
         "transfer_queue": True,

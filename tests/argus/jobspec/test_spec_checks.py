@@ -25,7 +25,11 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"workload": "GRPO"}, "workload", "should be 'ppo'"),
     ({"workflow": "grpo"}, "workflow", 'did you mean "workload"?'),
     ({"Dataset": "x"}, "Dataset", 'did you mean "dataset"?'),
-    ({"zzz": 1}, "zzz", "known keys: accept, check_reward, code_path, dataset, deadline, debugger, env_vars, launcher"),
+    (
+        {"zzz": 1},
+        "zzz",
+        "known keys: accept, check_reward, code_path, dataset, deadline, debugger, depends_on, env_vars, launcher",
+    ),
     ({True: 1}, "True", "is not a key of a JobSpec"),
     ({"ray": {"adress": "http://x"}}, "ray.adress", 'did you mean "address"?'),
     ({"ray": {"resources": {"num_cpus": 1}}}, "ray.resources.num_cpus", "entrypoint_num_cpus"),
@@ -311,6 +315,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"resources": {"gpus_per_node": False}}, "resources.gpus_per_node", "is False: a truth value"),
     ({"retries": False}, "retries", "is False: a truth value"),
     ({"resume_from": ""}, "resume_from", "'' is not a submission id"),
+    ({"depends_on": "A"}, "depends_on", "'A' is not a submission id"),
     ({"trainer_overrides": ["~trainer.nnodes"]}, "trainer_overrides.trainer.nnodes", "is controlled by the JobSpec"),
 ]
 

@@ -35,6 +35,7 @@ PLAN = Plan(
     start_timeout=3600.0,
     stall_timeout=None,
     transfer_queue=True,
+    depends_on="sft-1",
     resumed_from="grpo-1",
     resumed_from_step=30,
 )

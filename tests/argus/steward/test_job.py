@@ -12,6 +12,7 @@ import pytest
 from steward_scene import Evidence, Scene
 
 from argus.launcher import attempts, failures, redact
+from argus.launcher.archive import Archive
 from argus.launcher.draining import Removal, remember
 from argus.launcher.queue import Waiting, hold
 from argus.launcher.ray_api import WorkerCapacity
@@ -103,6 +104,43 @@ def test_a_job_that_is_held_waits_as_long_as_it_has_to(scene: Scene) -> None:
     hold(scene.queue.directory, "one", False)
     scene.step()
     assert scene.verbs() == ["submit 1"]
+
+
+def test_a_job_waits_for_another_one_to_succeed(scene: Scene) -> None:
+    plan = {"nnodes": 1, "gpus_per_node": 8}
+    scene.archive.write_json("config/plan.json", {**plan, "depends_on": "sft-1", "wait_for_resources": 60.0})
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    earlier = Archive(scene.archive.path.with_name("sft-1"))
+    earlier.reserve()
+    scene.start()
+    for state in ("RUNNING", "RETRYING"):
+        earlier.set_status(state)
+        scene.step(after=90)
+    waits = scene.archive.steward_heartbeat()
+    assert waits and (waits.place, waits.notice, scene.verbs()) == (None, "waits for sft-1 to succeed", [])
+    earlier.set_status("SUCCEEDED")
+    # The head does not answer the check.
+    for _step in range(2):
+        scene.step(after=2)
+    assert scene.verbs() == ["admit"]
+    scene.runner.effects["admit"] = lambda: scene.archive.write_json("config/plan.json", plan)
+    scene.step(after=steward.ADMIT_AGAIN_SECONDS)
+    scene.step(after=2)
+    assert scene.verbs() == ["admit", "admit", "submit 1"]
+
+
+@pytest.mark.parametrize("state", ["FAILED", "STOPPED"])
+def test_a_job_whose_dependency_did_not_succeed_fails(scene: Scene, state: str) -> None:
+    scene.archive.write_json("config/plan.json", {"nnodes": 1, "depends_on": "sft-1"})
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    earlier = Archive(scene.archive.path.with_name("sft-1"))
+    earlier.reserve()
+    earlier.set_status(state)
+    scene.start()
+    scene.step()
+    status = scene.archive.read_status()
+    assert status.failure and (status.state, status.failure.kind, scene.verbs()) == ("FAILED", "dependency", [])
+    assert f"sft-1, on which it depends, ended {state}" in status.reason
 
 
 def test_the_first_attempt_of_a_queued_job(scene: Scene) -> None:
