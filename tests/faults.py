@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import random
 import re
 import subprocess
@@ -103,6 +104,10 @@ def trainers(job: Job) -> list[str]:
     return [line for line in lines if f"-m {job.archive.plan().module} " in line]
 
 
+def has_two_checkpoints(job: Job) -> object:
+    return len(list(checkpoints.finished(job.archive.path / "checkpoints", job.archive.plan().workload))) > 1
+
+
 def has_step(job: Job) -> object:
     return job.archive.heartbeat().step
 
@@ -182,6 +187,15 @@ def use_up_memory(job: Job, _outage: float) -> None:
     docker("update", "--memory", "64g", "--memory-swap", "64g", node)
 
 
+def cut_checkpoint(job: Job, outage: float) -> None:
+    """A file of the last checkpoint loses its end, before the job has to resume from one."""
+    last = checkpoints.last_complete(job.archive.path / "checkpoints", job.archive.plan().workload)
+    assert last, "the job has no checkpoint"
+    shard = next(last.path.rglob("model_world_size_*"))
+    os.truncate(shard, shard.stat().st_size // 2)
+    kill_trainer(job, outage)
+
+
 def cut_network(job: Job, outage: float) -> None:
     """Between the driver's node and the head: packets are dropped, both ways."""
     node = driver_of(job)
@@ -216,6 +230,14 @@ FAULTS = (
     Fault("the launcher is killed", kill_launcher, RETRIED, kinds=KILLED, begins=has_driver),
     Fault("the trainer is killed", kill_trainer, RETRIED, kinds=KILLED, begins=has_trainer),
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
+    Fault(
+        "the last checkpoint is cut, and the trainer killed",
+        cut_checkpoint,
+        RETRIED,
+        kinds=KILLED,
+        begins=has_two_checkpoints,
+        within=5,
+    ),
     Fault("the memory of the driver's worker is used up", use_up_memory, RETRIED, kinds=KILLED, begins=has_step),
     Fault("the shared root hangs for 60 s", hang_shared_root, GOES_ON, (60, 60), begins=has_step),
     Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5), begins=has_driver),
@@ -339,7 +361,9 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
         found.append(f"the steps are {steps}")
     if fault.outcome == GOES_ON and run.lost_steps:
         found.append(f"{run.lost_steps} steps were lost")
-    problem = checkpoints.inspect(job.archive.path / "checkpoints" / f"global_step_{steps[-1]}", "sft").problem
+    problem = checkpoints.inspect(
+        job.archive.path / "checkpoints" / f"global_step_{steps[-1]}", job.archive.plan().workload
+    ).problem
     return [*found, *([problem] if problem else []), *left_by(job)]
 
 
@@ -366,9 +390,9 @@ def left_by(job: Job) -> list[str]:
 HEADER = """# Faults
 
 What becomes of a job when a part of its cluster fails. `make chaos` makes each fault in a real cluster of three
-containers, at a random moment of the life of a real SFT job on two CPU cores, and some of them again and again under
-one long job. Then it checks job, archive and cluster, and writes this table. Times are in seconds after the fault: the
-median, the longest. A fault of the head is noticed when it is back.
+containers, at a random moment of the life of a real SFT or GRPO job on two CPU cores, and some of them again and again
+under one long job. Then it checks job, archive and cluster, and writes this table. Times are in seconds after the
+fault: the median, the longest. A fault of the head is noticed when it is back.
 
 | Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
 |---|---|---|---|---|---|---|

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from faults import (
     Fault,
     all_alive,
     hang_shared_root,
+    has_step,
     left_by,
     lost_steps,
     noticed_after,
@@ -39,6 +41,7 @@ SETTINGS = {
     **{"trainer.total_epochs": 3, "trainer.save_freq": 4, "trainer.test_freq": -1},
     **{"data.custom_cls.path": f"/private/user/code/{SLOW_ROWS.name}", "data.custom_cls.name": "SlowRows"},
 }
+SIZE = {"nnodes": 1, "gpus_per_node": 1}
 # A step of one rank takes two seconds.
 ENVIRONMENT = {"SLOW_ROWS_SECONDS": "0.1"}
 POSSIBLE = [fault for fault in FAULTS if shutil.which(FUSE) or fault.make is not hang_shared_root]
@@ -63,14 +66,24 @@ def test_a_job_survives(submit: Submit, fault: Fault, number: int) -> None:
     assert not problems, f"{run}: {'; '.join(problems)}"
 
 
+@pytest.mark.parametrize("fault", [fault for fault in CHOSEN if fault in OFTEN], ids=lambda fault: fault.name)
+def test_grpo_survives(submit: Submit, fault: Fault) -> None:
+    forget_losses()
+    fault = replace(fault, begins=has_step)
+    settings = {"trainer.total_training_steps": 8, "trainer.save_freq": 2}
+    job = submit("grpo", resources=SIZE, retries=2, trainer_overrides=settings)
+    run = run_under(fault, job, random.Random(f"{SEED} grpo {fault.name}"))  # noqa: S311
+    problems = problems_after(fault, job, run)
+    assert not problems, f"{run}: {'; '.join(problems)}"
+
+
 def test_a_long_job_survives_many(submit: Submit) -> None:
     chance = random.Random(f"{SEED} long")  # noqa: S311
     faults = [fault for fault in CHOSEN if fault in OFTEN] * KILLS
     chance.shuffle(faults)
     retries = sum(fault.outcome == RETRIED for fault in faults)
-    resources = {"nnodes": 1, "gpus_per_node": 1}
     endless = {**SETTINGS, "trainer.total_epochs": 100_000}
-    job = submit("sft", resources=resources, retries=retries, trainer_overrides=endless, env_vars=ENVIRONMENT)
+    job = submit("sft", resources=SIZE, retries=retries, trainer_overrides=endless, env_vars=ENVIRONMENT)
     runs = []
     for number, fault in enumerate(faults, 1):
         runs.append(run_between_steps(fault, job, chance))

@@ -18,7 +18,7 @@ from argus.launcher.failures import (
 from argus.launcher.schema import parse
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
-FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources"}
+FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources", "dependency"}
 CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of\n"
 
 
