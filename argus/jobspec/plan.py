@@ -50,7 +50,7 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 WANDB_DIRECTORY = "logs/wandb"
 # What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
-# Ray runs this function first in every worker process of a job with secrets or with a TransferQueue.
+# Ray runs this function first in every worker process of a job with secrets, a TransferQueue or nodes that it avoids.
 HOOK = "argus.launcher.isolation.enter_worker"
 
 
@@ -186,7 +186,7 @@ def plan_job(
     defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
     if uses_queue(spec, profile):
         defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
-    hook = bool(spec.secrets) or uses_queue(spec, profile)
+    hook = bool(spec.secrets or spec.avoid) or uses_queue(spec, profile)
     variables = environment(spec, archive, hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
     forwarded = {name: variables.pop(name) for name in names}
@@ -205,6 +205,7 @@ def plan_job(
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
+        avoid=spec.avoid,
         secrets=spec.secrets,
         retries=spec.retries,
         on_stall=spec.on_stall,

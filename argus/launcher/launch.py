@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, node, recording, redact
+from . import attempts, avoidance, node, recording, redact
 from .archive import Archive
 from .checkpoints import Retention
 from .failures import Failure
@@ -128,7 +128,8 @@ class Launcher:
     def command(self) -> list[str]:
         if self.plan.launcher == TORCHRUN:
             return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
-        return [sys.executable, "-m", self.plan.module, *self.overrides]
+        first = [avoidance.__name__] if self.plan.avoid else []
+        return [sys.executable, "-m", *first, self.plan.module, *self.overrides]
 
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end; returns its exit code, negative for a signal."""

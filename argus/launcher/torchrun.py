@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import attempts, redact
+from . import attempts, avoidance, redact
 from .archive import Archive
 from .failures import TORCHRUN_FAILED
 from .plan import Plan
@@ -67,6 +67,7 @@ def torchrun(archive: Archive, attempt: str) -> int:
 
 class Ranks:
     def __init__(self, archive: Archive, attempt: str) -> None:
+        avoidance.enter()
         import ray
         import ray.cloudpickle
         from ray.util.placement_group import placement_group
