@@ -7,6 +7,7 @@ Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import tempfile
 import time
@@ -50,11 +51,13 @@ def main() -> None:
             make(Archive(jobs / name))
         verbs: dict[str, Callable[[], object]] = {
             "status: the latest 20 jobs": lambda: latest_jobs(jobs, None, 20),
+            "status: the latest 20 jobs with a tag": lambda: latest_jobs(jobs, None, 20, {"team": "a"}),
             "cluster_down: archives to be closed": lambda: close_jobs(jobs, names),
         }
         print(f"{given.archives} archives, medians of {given.rounds} rounds\n")
         for name, what in verbs.items():
             print(f"{name:38} {median(given.rounds, what) * 1000:6.0f} ms")
+        print(f"\nat most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory")
 
 
 if __name__ == "__main__":

@@ -186,6 +186,12 @@ def look_at_placed(head: RayHead, now: float) -> frozenset[str]:
     return placed(jobs, placement_groups(head), now) if jobs else frozenset()
 
 
+def look(head: RayHead, now: float) -> tuple[Room, list[dict[str, Any]]]:
+    """What is free, and Ray's records of jobs, newer than it. Raises RayApiError, KeyError and TypeError."""
+    placed = look_at_placed(head, now)
+    return Room(tuple(head.capacity()), placed), head.jobs()
+
+
 def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], now: float) -> frozenset[str]:
     """The jobs whose placement groups have all their GPUs, by Ray's submission ids."""
     gpus: dict[str, float] = {}

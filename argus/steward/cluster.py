@@ -19,20 +19,21 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from ..common.shared_root import archive_path
 from ..jobs.registry import Registry
-from ..launcher import attempts, failures, node
+from ..launcher import attempts, failures, node, room
 from ..launcher.admission import one_at_a_time, steward_lock
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
 from ..launcher.identity import AGENT_API
 from ..launcher.program import CURRENT, Program
 from ..launcher.queue import Queue
-from ..launcher.ray_api import RayApiError, own_head
+from ..launcher.ray_api import RayApiError, RayHead, own_head
 from ..launcher.reading import exists
 from ..launcher.status import JobState
-from .job import Steward
+from .job import STEP_SECONDS, Look, Seen, Steward
 
 # How often the registry is read: a job that is submitted has a steward this soon.
 POLL_SECONDS = 0.5
@@ -48,7 +49,37 @@ CALL_SECONDS = 2.0
 LookAfter = Callable[[Registry, str, threading.Event], None]
 
 
-def look_after(registry: Registry, submission_id: str, leaving: threading.Event, queue: Queue | None = None) -> None:
+class SharedLook:
+    """What `room.look` returns or raises, for all jobs that wait.
+
+    Ray counts what is free every 5 s, and is asked until it has. Dozens of jobs that each ask keep it from its work.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.until = 0.0
+        self.answer: Seen | RayApiError = (room.Room(), [])
+
+    def __call__(self, head: RayHead, now: float) -> Seen:
+        with self.lock:
+            if time.monotonic() > self.until:
+                try:
+                    self.answer = room.look(head, now)
+                except (RayApiError, KeyError, TypeError) as error:
+                    self.answer = RayApiError(str(error))
+                self.until = time.monotonic() + STEP_SECONDS
+            if isinstance(self.answer, RayApiError):
+                raise self.answer
+            return self.answer
+
+
+def look_after(
+    registry: Registry,
+    submission_id: str,
+    leaving: threading.Event,
+    queue: Queue | None = None,
+    look: Look = room.look,
+) -> None:
     """Look after a job to the end of its archive, whatever happens meanwhile."""
     problem = ""
     while not leaving.is_set():
@@ -59,7 +90,8 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event,
             archive = Archive(archive_path(job.shared_root, submission_id))
             if archive.needs_steward():
                 wait_until_submitted(archive)
-                Steward(archive, leaving=leaving.is_set, queue=queue, notify=job.notify, limits=job.limits).run()
+                shared: dict[str, Any] = {"leaving": leaving.is_set, "queue": queue, "look": look}
+                Steward(archive, **shared, notify=job.notify, limits=job.limits).run()
             return
         except Exception as error:
             # Jobs can put anything into their archives, and a shared root comes back.
@@ -107,7 +139,7 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path))
+        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=SharedLook())
         self.leaving = threading.Event()
         # Of all jobs that this process has seen; a job that has ended needs no other one.
         self.threads: dict[str, threading.Thread] = {}

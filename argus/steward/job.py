@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -57,6 +58,10 @@ UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
 STOP_AGAIN_SECONDS = 60.0
 # The same for a job that could not be checked, because the head did not answer.
 ADMIT_AGAIN_SECONDS = 60.0
+
+# What is free, and Ray's records of jobs, newer than it; of a head, at a moment.
+Seen = tuple[Room, Sequence[Mapping[str, Any]]]
+Look = Callable[[RayHead, float], Seen]
 
 
 @dataclass
@@ -104,6 +109,7 @@ class Steward:
         queue: Queue | None = None,
         notify: str = "",
         limits: tuple[room.Limit, ...] = (),
+        look: Look = room.look,
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
@@ -116,21 +122,26 @@ class Steward:
         self.queue = queue or Queue(self.registry)
         self.turn = Turn(0, "")
         self.limits = limits
+        self.look_at_room = look
         self.notifier = Notifier(notify, archive, self.queue.directory)
         self.away_for: float | None = None
         self.demand, self.room = Demand.of(self.plan), Room()
         self.checks = AttemptChecks(self.head, self.demand)
         # An attempt that is running was known to an earlier steward, before the head was restarted.
-        self.observed = Observed(known=archive.read_status().state is JobState.RUNNING)
+        status = archive.read_status()
+        running = status.state is JobState.RUNNING
+        self.observed = Observed(known=running)
         self.next_stop = self.next_admission = 0.0
-        self.next_periodic = clock.time() + PERIODIC_SECONDS
         # When the steward before this one last ran, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
         self.kept_until = earlier.time if earlier else 0.0
+        # Each collection is a process on the head: after a restart, not of all jobs at once.
+        spread = zlib.crc32(archive.submission_id.encode()) % PERIODIC_SECONDS if self.kept_until else 0.0
+        self.next_periodic = clock.time() + PERIODIC_SECONDS - spread
         # As the last step saw it.
         self.state: JobState | None = None
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
-        self.started_evidence = 0
+        self.started_evidence = status.attempt if running and self.kept_until else 0
         self.cleaned_up = 0
         self.children: list[subprocess.Popen[bytes]] = []
         # The names of all nodes that the head has known, by Ray's ids.
@@ -310,10 +321,9 @@ class Steward:
         return self.checks.queue_problem
 
     def capacity_problem(self, status: Status, moment: float) -> str:
-        placed = room.look_at_placed(self.head, moment)
-        self.room = Room(tuple(self.head.capacity()), placed)
+        self.room, jobs = self.look_at_room(self.head, moment)
         self.queue.put(self.in_queue(status, moment))
-        return self.problem_now(status, moment)
+        return self.problem_now(status, moment, jobs)
 
     def in_queue(self, status: Status, moment: float) -> Waiting:
         since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
@@ -328,10 +338,10 @@ class Steward:
             limits=self.limits,
         )
 
-    def problem_now(self, status: Status, moment: float) -> str:
-        """Why the next attempt cannot start, as far as Ray's list of jobs tells since its resources were counted."""
+    def problem_now(self, status: Status, moment: float, jobs: Sequence[Mapping[str, Any]]) -> str:
+        """Why the next attempt cannot start. jobs: Ray's list since its resources were counted."""
         own = self.in_queue(status, moment)
-        self.turn = turn(self.queue.jobs(), own, self.room, self.head.jobs(), moment)
+        self.turn = turn(self.queue.jobs(), own, self.room, jobs, moment)
         if self.plan.depends_on:
             self.turn = Turn(0, f"for {self.plan.depends_on} to succeed", held=True)
         return self.turn.problem
@@ -366,7 +376,7 @@ class Steward:
             self.leave_out_bad_nodes(view.now)
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():
-            if not self.problem_now(view.status, view.now):
+            if not self.problem_now(view.status, view.now, self.head.jobs()):
                 self.observed, self.checks = Observed(), AttemptChecks(self.head, self.demand)
                 self.runner.run_ray_client("submit", attempt)
 

@@ -18,6 +18,11 @@ SMALLEST = {
     "archives": (["--archives", "5", "--rounds", "1"], r"cluster_down: archives to be closed +\d+ ms"),
     "dataset_check": (["--rows", "100", "--rounds", "1"], r"columns +[\d.]+ s"),
     "redaction": (["--mib", "0.01"], r"lines of JSON +\d+ MiB/s"),
+    "steward": (
+        ["--jobs", "6", "--running", "2", "--waiting", "2", "--intervals", "1", "--seconds", "6"],
+        r"/s +/api/",
+    ),
+    "steward_day": (["--hours", "1", "--jobs", "1"], r"events: Counter"),
     "scale": (["2", "--rounds", "1"], r"\n +2 +[\d.]+ +[\d.]+"),
 }
 INVENTORIES = """

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from archive_files import lines_of
 from program import write_program
 
 from argus.jobs.registry import Registered, Registry
-from argus.launcher import redact
+from argus.launcher import redact, room
 from argus.launcher.admission import REGISTRY_VARIABLE, one_at_a_time, steward_runs
 from argus.launcher.archive import Archive
+from argus.launcher.ray_api import RayApiError, RayHead
 from argus.steward import cluster
-from argus.steward.cluster import ClusterSteward, look_after, wait_until_submitted
+from argus.steward.cluster import ClusterSteward, SharedLook, look_after, wait_until_submitted
 
 # Where nothing listens: Ray does not answer.
 ADDRESS = "http://127.0.0.1:1"
@@ -160,6 +162,28 @@ def test_a_submission_that_goes_on_is_waited_for(here: Cluster) -> None:
 
     wait_until_submitted(archive, admission)
     assert archive.read_status().state == "QUEUED"
+
+
+def test_jobs_that_wait_share_one_look_at_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def look(_head: Any, now: float) -> Any:
+        asked.append(now)
+        time.sleep(0.1)
+        if len(asked) == 2:
+            raise RayApiError("it does not answer")
+        return room.Room(), [{"status": "RUNNING"}]
+
+    monkeypatch.setattr(room, "look", look)
+    shared, head = SharedLook(), RayHead(ADDRESS)
+    with ThreadPoolExecutor(8) as pool:
+        assert len({id(seen) for seen in pool.map(lambda now: shared(head, now), range(8))}) == 1
+    shared.until = 0
+    for _job in range(2):
+        with pytest.raises(RayApiError):
+            shared(head, 9)
+    shared.until = 0
+    assert shared(head, 10) == (room.Room(), [{"status": "RUNNING"}]) and asked[1:] == [9, 10]
 
 
 @contextlib.contextmanager

@@ -451,6 +451,11 @@ def test_evidence_of_a_start_once_for_each_attempt(scene: Scene) -> None:
     scene.running(attempt=2)
     scene.step(after=1)
     assert scene.verbs() == ["evidence start"] * 2
+    # A new steward, after which all jobs would collect it at once.
+    scene.start()
+    scene.step(after=1)
+    assert "evidence start" not in scene.verbs()[2:]
+    assert scene.steward.next_periodic < scene.clock.now + steward.PERIODIC_SECONDS - 1
 
 
 def test_no_evidence_of_a_start_before_the_trainer_runs(scene: Scene) -> None:

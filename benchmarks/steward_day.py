@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Let stewards of jobs that run and wait live through a day in minutes, and see whether anything grows.
+
+They have a fake head, and a clock that their sleep advances; archives and evidence are real.
+
+Run it after `make setup-dev`: `.venv/bin/python benchmarks/steward_day.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import steward_scene
+
+from argus.launcher import evidence
+from argus.launcher.archive import Archive
+from argus.launcher.evidence import Moment
+from argus.launcher.identity import JOBS_API
+from argus.steward import job
+
+
+class Runner(steward_scene.Runner):
+    """Collects periodic evidence in this process, of a head that does not answer."""
+
+    def __init__(self, archive: Archive) -> None:
+        super().__init__()
+        self.archive = archive
+
+    def record(self, verb: str, *_arguments: object) -> None:
+        if verb == "evidence":
+            evidence.collect(self.archive, Moment.PERIODIC)
+
+
+def scene(root: Path, *, waits: bool) -> steward_scene.Scene:
+    # The worker has 8 GPUs.
+    made = steward_scene.Scene(root, gpus_per_node=16 if waits else 8)
+    made.steward.runner = Runner(made.archive)
+    if waits:
+        made.state("QUEUED", queued_at=made.clock.now)
+    else:
+        made.running()
+    return made
+
+
+def pass_hour(one: steward_scene.Scene) -> None:
+    until = one.clock.now + 3600
+    while one.clock.now < until:
+        one.archive.write_heartbeat("heartbeat.json", time=one.clock.now, step=int(one.clock.now))
+        one.steward.try_step()
+        # What the fakes record.
+        one.head.asked.clear()
+        one.clock.slept.clear()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--jobs", type=int, default=2, help="every other one waits")
+    parser.add_argument("--directory", help="the directory for archives; temporary by default")
+    given = parser.parse_args()
+    os.environ[JOBS_API] = "http://127.0.0.1:1"
+    # It reads the same file again.
+    job.POLL_SECONDS = job.STEP_SECONDS
+    with tempfile.TemporaryDirectory(dir=given.directory) as root:
+        scenes = [scene(Path(root) / str(number), waits=bool(number % 2)) for number in range(given.jobs)]
+        print("hour  RSS MiB  blocks  objects  descriptors  files  KiB in files", flush=True)
+        for hour in range(1, given.hours + 1):
+            for one in scenes:
+                pass_hour(one)
+            gc.collect()
+            files = [path for path in Path(root).rglob("*") if path.is_file()]
+            size = sum(path.stat().st_size for path in files) / 1024
+            memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            descriptors, objects = len([*Path("/proc/self/fd").iterdir()]), len(gc.get_objects())
+            row = f"{hour:4}  {memory:7.1f}  {sys.getallocatedblocks():6}  {objects:7}  {descriptors:11}"
+            print(f"{row}  {len(files):5}  {size:12.1f}", flush=True)
+        print("events:", Counter(event for one in scenes for event in one.events()))
+
+
+if __name__ == "__main__":
+    main()
