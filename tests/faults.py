@@ -8,6 +8,7 @@ import math
 import os
 import random
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -17,7 +18,7 @@ from datetime import datetime
 from statistics import median
 
 from archive_files import lines_of, metrics_of
-from system import HEAD, NODES, REPO, SHARED_ROOT, Job, events, in_ray, on_node, playbook, until
+from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, events, forget_losses, in_ray, on_node, playbook, until
 
 from argus.launcher import checkpoints
 
@@ -246,12 +247,43 @@ FAULTS = (
         "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
     ),
 )
+# What needs no file system of the tests' own.
+EVERYWHERE = tuple(fault for fault in FAULTS if fault.make is not hang_shared_root)
 # What a job of weeks meets more than once.
 OFTEN = tuple(
     fault
     for fault in FAULTS
     if fault.make in (kill_head, kill_gcs, kill_steward, kill_node_of_driver) and fault.begins is not has_trainer
 )
+
+
+# --- Jobs under them --------------------------------------------------------------------------------------------------
+
+SLOW_ROWS = REPO / "tests" / "training" / "slow_rows.py"
+SETTINGS = {
+    **{"trainer.total_epochs": 3, "trainer.save_freq": 4, "trainer.test_freq": -1},
+    **{"data.custom_cls.path": f"/private/user/code/{SLOW_ROWS.name}", "data.custom_cls.name": "SlowRows"},
+}
+
+
+def sft(submit: Submit, nnodes: int = 1, retries: int = 2, **settings: object) -> Job:
+    """A job whose steps take two seconds with one rank, whatever else runs."""
+    forget_losses()
+    shutil.copy(SLOW_ROWS, SHARED_ROOT / "user" / "code")
+    return submit(
+        "sft",
+        resources={"nnodes": nnodes, "gpus_per_node": 1},
+        retries=retries,
+        trainer_overrides={**SETTINGS, **settings},
+        env_vars={"SLOW_ROWS_SECONDS": "0.1"},
+    )
+
+
+def survive(fault: Fault, job: Job, chance: random.Random) -> None:
+    """Make a fault at a random moment of a job's life, and check what became of job, archive and cluster."""
+    run = run_under(fault, job, chance)
+    problems = problems_after(fault, job, run)
+    assert not problems, f"{run}: {'; '.join(problems)}"
 
 
 # --- Looking at what became of a job ----------------------------------------------------------------------------------
@@ -272,7 +304,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     watch = Watch(job)
     watch.start()
     fault.make(job, run.outage)
-    until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 600)
+    until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 900)
     status = job.archive.read_status()
     run.attempts = tuple(attempt.kind or str(attempt.state) for attempt in status.attempts)
     run.noticed = noticed_after(fault, job, watch.began)
