@@ -47,7 +47,9 @@ def admit_dependent(submission_id: str, services: Services, gate: Gate = examine
         return attempts.record_end(archive, JobState.FAILED, failures.failure(FailureKind.CONFIG, reason))
     planned = replace(result.job, plan=replace(result.job.plan, depends_on=None))
     reward = reward_files(spec, planned.runtime_env["env_vars"]["PYTHONPATH"])
-    write_archive(archive, submission_of(request, spec, planned, result, reward))
-    # It has waited for room from now on.
-    archive.set_status(JobState.QUEUED, queued_at=time.time(), reason=result.capacity_problem)
+    submission = submission_of(request, spec, planned, result, reward)
+    write_archive(archive, submission)
+    known = {"code_id": planned.plan.code_id, "lineage": {**archive.read_status().lineage, **submission.lineage}}
+    # From now on it waits for room.
+    archive.set_status(JobState.QUEUED, **known, queued_at=time.time(), reason=result.capacity_problem)
     return JobState.QUEUED

@@ -213,9 +213,10 @@ def test_a_job_waits_for_another_one(head: Head, earlier: Archive) -> None:
     assert head.submit(spec, secrets={"HF_TOKEN": "hf_secret"}).changed is False
     earlier.set_status("SUCCEEDED")
     head.gate.findings = []
-    head.gate.details["capacity_problem"] = NO_CAPACITY
+    head.gate.details |= {"capacity_problem": NO_CAPACITY, "checkpoint": "/private/jobs/sft-1/checkpoints/1"}
     assert admit_dependent("grpo-1", head.services, head.gate.examine) == "QUEUED"
     assert (head.archive.plan().depends_on, head.archive.read_status().reason) == (None, NO_CAPACITY)
+    assert head.archive.read_status().lineage == {"checkpoint": "/private/jobs/sft-1/checkpoints/1"}
     assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret"}
 
 
