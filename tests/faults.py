@@ -27,8 +27,10 @@ PAGE = REPO / "docs" / "faults.md"
 RECORD = REPO / "tests" / "chaos" / "runs.jsonl"
 # A file system that shows a directory in another place, as a process that can be stopped.
 FUSE = "bindfs"
+# That directory, on a disk of its own.
+BEHIND = SHARED_ROOT.with_name("behind")
 # The state in which a job may end. A second attempt is one only if its kind says whose fault the first one's end was.
-GOES_ON, RETRIED = "goes on", "retried"
+GOES_ON, RETRIED, ENDS = "goes on", "retried", "ends"
 
 
 def docker(*arguments: str, check: bool = True) -> str:
@@ -208,6 +210,13 @@ def cut_network(job: Job, outage: float) -> None:
     subprocess.run([*inside, "--flush"], check=False)
 
 
+def fill_shared_root(_job: Job, outage: float) -> None:
+    filler = BEHIND / "filler"
+    subprocess.run(["fallocate", "--length", str(shutil.disk_usage(BEHIND).free), str(filler)], check=True)
+    time.sleep(outage)
+    filler.unlink()
+
+
 def hang_shared_root(_job: Job, outage: float) -> None:
     subprocess.run(["pkill", "-STOP", "-x", FUSE], check=True)
     time.sleep(outage)
@@ -240,6 +249,7 @@ FAULTS = (
         within=5,
     ),
     Fault("the memory of the driver's worker is used up", use_up_memory, RETRIED, kinds=KILLED, begins=has_step),
+    Fault("the shared root is full for 60 s", fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_step),
     Fault("the shared root hangs for 60 s", hang_shared_root, GOES_ON, (60, 60), begins=has_step),
     Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5), begins=has_driver),
     Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40), begins=has_driver),
@@ -248,7 +258,7 @@ FAULTS = (
     ),
 )
 # What needs no file system of the tests' own.
-EVERYWHERE = tuple(fault for fault in FAULTS if fault.make is not hang_shared_root)
+EVERYWHERE = tuple(fault for fault in FAULTS if fault.make not in (fill_shared_root, hang_shared_root))
 # What a job of weeks meets more than once.
 OFTEN = tuple(
     fault
@@ -379,7 +389,7 @@ def lost_steps(job: Job) -> list[int]:
 def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
     """What is wrong with a job, its archive and the cluster after a fault."""
     status, found = job.archive.read_status(), []
-    if status.state != "SUCCEEDED":
+    if status.state != ("FAILED" if fault.outcome == ENDS else "SUCCEEDED"):
         found.append(f"the job ended {status.state}: {status.reason}")
     if events(job)[-1] != "CLOSED":
         found.append(f"the last event is {events(job)[-1]}")
@@ -393,10 +403,11 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
         found.append(f"the steps are {steps}")
     if fault.outcome == GOES_ON and run.lost_steps:
         found.append(f"{run.lost_steps} steps were lost")
-    problem = checkpoints.inspect(
-        job.archive.path / "checkpoints" / f"global_step_{steps[-1]}", job.archive.plan().workload
-    ).problem
-    return [*found, *([problem] if problem else []), *left_by(job)]
+    directory, workload = job.archive.path / "checkpoints", job.archive.plan().workload
+    last = checkpoints.inspect(directory / f"global_step_{steps[-1]}", workload)
+    if last.problem and (status.state == "SUCCEEDED" or not checkpoints.last_complete(directory, workload)):
+        found.append(last.problem)
+    return [*found, *left_by(job)]
 
 
 def left_by(job: Job) -> list[str]:

@@ -8,27 +8,32 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from faults import FUSE, RUNS, record
+from faults import BEHIND, FUSE, RUNS, record
 from shared_cluster import submit
 from system import SHARED_ROOT
 
 __all__ = ["submit"]
+DISK = "16G"
 
 
 @pytest.fixture(autouse=True, scope="session")
 def fuse() -> Iterator[None]:
-    """The shared root as a file system of FUSE, where there is one."""
+    """The shared root as a file system of FUSE over a disk of its own, where there is one. It is empty at first."""
     if not shutil.which(FUSE):
         yield
         return
-    behind = SHARED_ROOT.with_name("behind")
-    for directory in (behind, SHARED_ROOT):
+    for directory in (BEHIND, SHARED_ROOT):
         directory.mkdir(parents=True, exist_ok=True)
-    subprocess.run([FUSE, "-o", "allow_other,nonempty", str(behind), str(SHARED_ROOT)], check=True)
+    image = BEHIND.with_suffix(".img")
+    subprocess.run(["truncate", "--size", DISK, str(image)], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(BEHIND)], check=True)
+    subprocess.run([FUSE, "-o", "allow_other,nonempty", str(BEHIND), str(SHARED_ROOT)], check=True)
     try:
         yield
     finally:
-        subprocess.run(["umount", str(SHARED_ROOT)], check=True)
+        for mounted in (SHARED_ROOT, BEHIND):
+            subprocess.run(["umount", str(mounted)], check=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
