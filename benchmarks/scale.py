@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measure what a `cluster_up` with nothing to do costs the controller, by the number of machines.
+"""Measure what playbooks with nothing to do cost the controller, by the number of machines.
 
 Each machine is a container with a real sshd, where Ansible runs the collection's real modules. Engines and Ray are not
 real, as this machine cannot run so many of them: `scale_machine/docker` and `scale_machine/head.py` answer that every
 node runs as planned. Machines and controller share this machine's cores. The CPU seconds are those of the controller
 alone, ansible-playbook and its SSH clients; the seconds are not what a controller of its own would need.
 
-    .venv/bin/python benchmarks/scale.py [HOSTS...]                # 4 16 64
+    .venv/bin/python benchmarks/scale.py [HOSTS...]                # 4 16 64, at most 1,000
     .venv/bin/python benchmarks/scale.py --profile FILE HOSTS      # for pstats
 """
 
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ sys.path.insert(0, str(REPO / "tests"))
 from rigs.machines import PORT, USER, Rig, machines
 
 HERE = Path(__file__).resolve().parent / "scale_machine"
-SUBNET = "198.18.80.0/24"
+SUBNET = ip_network("198.18.80.0/22")
+PLAYBOOKS = ("cluster_up", "preflight", "cluster_status")
 # The summary of the console does not count skipped tasks.
 COUNTING = {"ANSIBLE_CALLBACK_PLUGINS": str(HERE.parent / "callbacks"), "ANSIBLE_CALLBACKS_ENABLED": "host_tasks"}
 PROFILE = """
@@ -110,9 +112,9 @@ def children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cluster_up(rig: Rig) -> Run:
+def run(rig: Rig, name: str) -> Run:
     before, cpu, start = rig.sessions(), children(), time.monotonic()
-    output = ansible(rig, REPO / "playbooks" / "cluster_up.yml")
+    output = ansible(rig, REPO / "playbooks" / f"{name}.yml")
     seconds, cpu, after = time.monotonic() - start, children() - cpu, rig.sessions()
     connections, sessions = (
         sum(after[name][index] - before[name][index] for name in after) / len(after) for index in (0, 1)
@@ -121,18 +123,18 @@ def cluster_up(rig: Rig) -> Run:
     return Run(seconds, cpu, host_tasks(output), changed, connections, sessions)
 
 
-def measure(hosts: int, rounds: int, profile: str) -> list[Run]:
-    rig = Rig("scale", {f"m{index:03}": f"198.18.80.{index + 10}" for index in range(hosts)})
+def measure(hosts: int, rounds: int, profile: str) -> dict[str, list[Run]]:
+    rig = Rig("scale", {f"m{index:03}": str(SUBNET[index + 10]) for index in range(hosts)})
     share = REPO / ".cache" / "test" / "scale"
     mounts = {HERE / "docker": "/usr/local/bin/docker", HERE / "head.py": "/head.py", REPO / "argus": "/program/argus"}
     fake = [argument for path, target in mounts.items() for argument in ("--volume", f"{path}:{target}:ro")]
-    with machines(rig, SUBNET, share=share, options=fake):
+    with machines(rig, str(SUBNET), share=share, options=fake):
         (rig.directory / "hosts.json").write_text(json.dumps(inventory(rig)))
         ansible(rig, HERE / "prepare.yml")
         if profile:
             ansible(rig, REPO / "playbooks" / "cluster_up.yml", profile)
-            return []
-        return [cluster_up(rig) for _ in range(rounds)]
+            return {}
+        return {name: [run(rig, name) for _ in range(rounds)] for name in PLAYBOOKS}
 
 
 def main() -> None:
@@ -141,19 +143,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="the one with the fewest CPU seconds counts (3)")
     parser.add_argument("--profile", default="", metavar="FILE", help="write a profile of Ansible's main process")
     args = parser.parse_args()
-    print("hosts  seconds  CPU seconds  a host  host-tasks  a host  connections  sessions  (a host)", flush=True)
+    print(
+        "hosts  playbook        seconds  CPU seconds  a host  host-tasks  a host  connections  sessions  (a host)",
+        flush=True,
+    )
     for hosts in args.hosts:
-        runs = measure(hosts, args.rounds, args.profile)
-        if not runs:
-            continue
-        if any(run.changed for run in runs):
-            sys.exit("cluster_up has changed something: these are no runs with nothing to do")
-        run = min(runs, key=lambda run: run.cpu)
-        print(
-            f"{hosts:5}  {statistics.median(run.seconds for run in runs):7.1f}  {run.cpu:11.1f}  {run.cpu / hosts:6.2f}"
-            f"  {run.host_tasks:10}  {run.host_tasks / hosts:6.1f}  {run.connections:11.1f}  {run.sessions:8.1f}",
-            flush=True,
-        )
+        for name, runs in measure(hosts, args.rounds, args.profile).items():
+            if any(run.changed for run in runs):
+                sys.exit(f"{name} has changed something: these are no runs with nothing to do")
+            least = min(runs, key=lambda run: run.cpu)
+            print(
+                f"{hosts:5}  {name:14}  {statistics.median(run.seconds for run in runs):7.1f}  {least.cpu:11.1f}"
+                f"  {least.cpu / hosts:6.2f}  {least.host_tasks:10}  {least.host_tasks / hosts:6.1f}"
+                f"  {least.connections:11.1f}  {least.sessions:8.1f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -276,8 +276,8 @@ SETTINGS = {
 }
 
 
-def sft(submit: Submit, nnodes: int = 1, retries: int = 2, **settings: object) -> Job:
-    """A job whose steps take two seconds with one rank, whatever else runs."""
+def sft(submit: Submit, nnodes: int = 1, retries: int = 2, noise: int = 0, **settings: object) -> Job:
+    """A job whose steps take two seconds with one rank, whatever else runs. noise: lines in its log for each row."""
     forget_losses()
     shutil.copy(SLOW_ROWS, SHARED_ROOT / "user" / "code")
     return submit(
@@ -285,7 +285,7 @@ def sft(submit: Submit, nnodes: int = 1, retries: int = 2, **settings: object) -
         resources={"nnodes": nnodes, "gpus_per_node": 1},
         retries=retries,
         trainer_overrides={**SETTINGS, **settings},
-        env_vars={"SLOW_ROWS_SECONDS": "0.1"},
+        env_vars={"SLOW_ROWS_SECONDS": "0.1", "SLOW_ROWS_NOISE": str(noise)},
     )
 
 

@@ -23,7 +23,7 @@ SMALLEST = {
         r"/s +/api/",
     ),
     "steward_day": (["--hours", "1", "--jobs", "1"], r"events: Counter"),
-    "scale": (["2", "--rounds", "1"], r"\n +2 +[\d.]+ +[\d.]+"),
+    "scale": (["2", "--rounds", "1"], r"\n +2  cluster_up +[\d.]+ +[\d.]+"),
 }
 INVENTORIES = """
 import json, sys
