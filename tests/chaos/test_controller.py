@@ -54,7 +54,10 @@ def moments() -> Callable[[str, Callable[..., object]], Iterator[float]]:
 def test_jobs(submit: Submit, tmp_path: Path, moments: Callable[..., Iterator[float]]) -> None:
     """A submission and a stop, beside a job that neither may touch."""
     beside = submit("sft", **TRAINS)
-    spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text()) | TRAINS
+    spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text()) | {
+        "resources": TRAINS["resources"]
+    }
+    spec["trainer_overrides"] |= ENDLESS
 
     def jobspec() -> Path:
         file = tmp_path / f"test-killed-{time.time_ns()}.yaml"
