@@ -33,7 +33,8 @@ def fuse() -> Iterator[None]:
         yield
     finally:
         for mounted in (SHARED_ROOT, BEHIND):
-            subprocess.run(["umount", str(mounted)], check=True)
+            # The process that serves the one holds the other for a moment.
+            subprocess.run(["umount", "--lazy", str(mounted)], check=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
