@@ -5,7 +5,7 @@
 
 With ``--json`` a verb reads one JSON object with its options from standard input, and writes one:
 ``{"changed": bool, "findings": [{severity, where, what, todo, key}], "result": {…}}``. Without it, a verb prints for
-people. The output of `fetch` is a file, and its answer is the last line of standard error. Exit codes: 0, it is done;
+people. The output of `fetch` and `report` is a file, and their answer is the last line of standard error. Exit codes: 0, it is done;
 1, it is refused or has failed, and findings say why; 2, it was used wrongly or has a defect.
 """
 
@@ -34,12 +34,12 @@ from .verbs.request import terminal_width, write_answer
 DONE, REFUSED, DEFECT = 0, 1, 2
 VERBS = (
     *("submit", "status", "logs", "stop", "hold", "release", "resubmit", "fetch", "export", "evidence"),
-    *("nodes", "staged", "gc"),
+    *("report", "nodes", "staged", "gc"),
     # Internal ones.
     *("admit", "stage", "drain", "removal", "all_reduce"),
 )
 # Their standard output is a file: they answer on standard error.
-WRITE_FILES = ("fetch",)
+WRITE_FILES = ("fetch", "report")
 
 
 class Verbs(click.Group):

@@ -27,6 +27,8 @@ from argus.__main__ import start
 start()
 """
 HASH_CHARACTERS = 12
+# Modules, and what pages of jobs are made of.
+SUFFIXES = {".py", ".html", ".css", ".js", ".LICENSE"}
 
 
 @functools.cache
@@ -50,8 +52,9 @@ def program_archive() -> Path:
 
 
 def program_sources() -> dict[str, bytes]:
-    """The modules of the program, by their path below the directory that contains `argus`."""
-    return {str(path.relative_to(PROGRAM.parent)): path.read_bytes() for path in sorted(PROGRAM.rglob("*.py"))}
+    """The files of the program, by their path below the directory that contains `argus`."""
+    files = sorted(path for path in PROGRAM.rglob("*") if path.suffix in SUFFIXES)
+    return {str(path.relative_to(PROGRAM.parent)): path.read_bytes() for path in files}
 
 
 def write_archive(path: Path, sources: Mapping[str, bytes]) -> None:
@@ -65,6 +68,8 @@ def write_archive(path: Path, sources: Mapping[str, bytes]) -> None:
         source, bytecode = f"{directory}/source.py", f"{directory}/source.pyc"
         for name, content in sources.items():
             write(name, content)
+            if not name.endswith(".py"):
+                continue
             Path(source).write_bytes(content)
             mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
             py_compile.compile(source, bytecode, name, doraise=True, invalidation_mode=mode)

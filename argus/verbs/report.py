@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus report: the page of a job, or of several."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..common.shared_root import JOBS
+from ..jobs.listing import UnknownJobError, find_job
+from ..jobs.services import OperationError
+from ..launcher.archive import Archive
+from ..launcher.writing import write_text
+from ..report.data import read_job
+from ..report.page import page
+from .fetch import STDOUT
+from .request import Request, common, request_from, write_answer
+
+MOST_JOBS = 20
+
+
+class ReportRequest(Request):
+    submission_ids: tuple[str, ...] = ()
+
+
+def report(request: ReportRequest) -> str:
+    """The page of jobs, from their archives alone. Raises UnknownJobError."""
+    archives = [archive_of(request, each) for each in dict.fromkeys(request.submission_ids)]
+    return page([read_job(archive) for archive in archives], time.time())
+
+
+def archive_of(request: Request, name: str) -> Archive:
+    """The archive of a job by its id, or by its path, as fetch leaves it."""
+    if os.sep not in name:
+        return find_job(request.root / JOBS, name)
+    archive = Archive(Path(name).resolve())
+    if not (archive.path / "status.json").exists():
+        raise UnknownJobError(f"There is no archive of a job in {name}: it has no status.json.")
+    return archive
+
+
+@click.command(name="report", short_help="Write a page of a job, or of several.")
+@click.argument("submission_ids", metavar="ID...", nargs=-1)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file.  [default: stdout]")
+@common
+def command(as_json: bool, submission_ids: Sequence[str], output: Path | None, **options: Any) -> None:
+    """Write one HTML file about the job ID, or one that compares several: argus report ID -o report.html
+
+    Without the nodes, name the directory of a fetched archive: argus report artifacts/ID -o report.html
+    """
+    request = request_from(ReportRequest, as_json, submission_ids=submission_ids or None, **options)
+    if not 0 < len(request.submission_ids) <= MOST_JOBS:
+        raise click.UsageError(f"name 1 to {MOST_JOBS} jobs: argus report ID -o report.html")
+    if not output and os.isatty(STDOUT):
+        raise click.UsageError("standard output is a terminal: argus report ID -o report.html")
+    html = report(request)
+    try:
+        if output:
+            write_text(output.absolute(), html, durable=False)
+        else:
+            with open(STDOUT, "wb", closefd=False) as file:
+                file.write(html.encode())
+    except OSError as error:
+        raise OperationError(f"The page cannot be written: {error.strerror}") from error
+    if as_json:
+        write_answer({"output": str(output or ""), "bytes": len(html.encode())}, err=True)
