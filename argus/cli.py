@@ -5,8 +5,8 @@
 
 With ``--json`` a verb reads one JSON object with its options from standard input, and writes one:
 ``{"changed": bool, "findings": [{severity, where, what, todo, key}], "result": {…}}``. Without it, a verb prints for
-people. The output of `fetch` and `report` is a file, and their answer is the last line of standard error. Exit codes: 0, it is done;
-1, it is refused or has failed, and findings say why; 2, it was used wrongly or has a defect.
+people. The output of `fetch` and `report` is a file, and their answer is the last line of standard error. Exit codes:
+0, it is done; 1, it is refused or has failed, and findings say why; 2, it was used wrongly or has a defect.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from ..common.text import duration, one_line
+from ..common.text import one_line
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, readable, with_checkpoints
 from ..launcher.archive import Archive
@@ -24,23 +24,11 @@ from ..launcher.reading import MIB
 from .curves import Curves, read_curves
 
 LOG_LINES = 200
-MOST_EVENTS, EVENT_LENGTH = 1000, 300
-LINES_BYTES = 4 * MIB
-STAMP = re.compile(r"debug/(?P<stamp>\d{8}T\d{6})\.\d{6}Z-(?P<moment>[a-z]+)-")
-# In events, what other columns tell, and what is only of use to programs.
-DETAILS_LEFT_OUT = {
-    "time",
-    "event",
-    "failure",
-    "warnings",
-    "workload",
-    "code_id",
-    "pid",
-    "exit_code",
-    "lineage",
-    "tags",
-}
-# A checkpoint that was copied has another time than that at which it was written.
+MOST_EVENTS, EVENT_LENGTH, LINES_BYTES = 1000, 300, 4 * MIB
+EVIDENCE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
+# What other parts of the page tell, and what is only of use to programs.
+LEFT_OUT = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
+# What the clocks of two machines may differ.
 CLOCKS_SECONDS = 60
 
 
@@ -60,15 +48,15 @@ class Job:
     plan: Plan
     overrides: Mapping[str, str]
     own: frozenset[str]
-    versions: Mapping[str, str]
+    versions: Mapping[str, Any]
     events: tuple[Event, ...]
     curves: Curves
     problems: tuple[str, ...]
 
     @property
     def seconds(self) -> float | None:
-        start, end = self.info.started_at, self.info.ended_at or self.info.written_at
-        return max(0.0, end - start) if start and end else None
+        begin, end = self.info.started_at, self.info.ended_at or self.info.written_at
+        return max(0.0, end - begin) if begin and end else None
 
 
 def read_job(archive: Archive) -> Job:
@@ -77,27 +65,22 @@ def read_job(archive: Archive) -> Job:
     info = with_checkpoints(archive, describe(archive, None, tail=LOG_LINES))
     jobspec = archive.read_jobspec()
     plan = readable(archive.plan, None, problems) or Plan()
-    with_index = [*archive_events(archive, problems), *evidence(archive, problems), *checkpoints(archive, info)]
     starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
     curves = readable(lambda: read_curves(archive, starts), Curves(), problems)
-    if curves.left_out:
-        problems.append("It has too many metrics: some are left out.")
-    if curves.is_sampled:
-        problems.append("Its metrics files are very large: only parts of them were read, from beginning to end.")
+    events = [*written(archive, problems), *collected(archive, problems), *saved(archive, info)]
     own: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         own = override_list(jobspec.get("trainer_overrides") or [])
-    versions = archive.read_mapping("config/versions.json")
     return Job(
         info=info,
         jobspec=jobspec,
         plan=plan,
         overrides={override_key(each): override_text(each) for each in plan.overrides},
         own=frozenset(map(override_key, own)),
-        versions={name: value for name, value in versions.items() if isinstance(value, str)},
-        events=tuple(sorted(with_index, key=lambda event: event.at)),
+        versions=archive.read_mapping("config/versions.json"),
+        events=tuple(sorted(events, key=lambda event: event.at)),
         curves=curves,
-        problems=(*info.unreadable, *problems),
+        problems=(*info.unreadable, *problems, *sorted(curves.problems)),
     )
 
 
@@ -115,7 +98,8 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
                 yield entry
 
 
-def archive_events(archive: Archive, problems: list[str]) -> list[Event]:
+def written(archive: Archive, problems: list[str]) -> list[Event]:
+    """What is in events.jsonl."""
     events: list[Event] = []
     for entry in json_lines(archive, "events.jsonl", problems):
         with contextlib.suppress(ValueError, OverflowError):
@@ -123,43 +107,38 @@ def archive_events(archive: Archive, problems: list[str]) -> list[Event]:
             events.append(Event(at, one_line(entry.get("event"), 40), details(entry)))
     if len(events) > MOST_EVENTS:
         problems.append(f"{len(events) - MOST_EVENTS} of its events are left out.")
-    # How it began, and how it ended.
-    return [*events[: MOST_EVENTS // 2], *events[MOST_EVENTS // 2 :][-MOST_EVENTS // 2 :]]
+        # How it began, and how it ended.
+        events[MOST_EVENTS // 2 : -MOST_EVENTS // 2] = []
+    return events
 
 
 def details(entry: Mapping[str, Any]) -> str:
     """The short values of an event in one line."""
-    parts = []
-    for name, value in entry.items():
-        if name in DETAILS_LEFT_OUT or name.endswith("_at") or value in (None, "", [], {}):
-            continue
-        if name in ("reason", "text"):
-            parts.append(str(value))
-        elif name == "away_for" and isinstance(value, (int, float)) and abs(value) < MIB * MIB:
-            parts.append(f"away for {duration(value)}")
-        elif name == "driver" and isinstance(value, dict):
-            parts.append(f"driver on {value.get('host')}")
-        elif isinstance(value, (str, int, float)):
-            parts.append(f"{name.replace('_', ' ')} {value}")
-    return one_line(", ".join(part[:EVENT_LENGTH] for part in parts), EVENT_LENGTH)
+    own = {name: value for name, value in entry.items() if name not in LEFT_OUT and not name.endswith("_at")}
+    driver = own.get("driver")
+    own["driver"] = driver.get("host") if isinstance(driver, dict) else None
+    texts = [str(own.pop(name, None) or "")[:EVENT_LENGTH] for name in ("reason", "text")]
+    texts += [f"{name.replace('_', ' ')} {str(value)[:EVENT_LENGTH]}" for name, value in own.items() if value]
+    return one_line(", ".join(filter(None, texts)), EVENT_LENGTH)
 
 
-def evidence(archive: Archive, problems: list[str]) -> list[Event]:
+def collected(archive: Archive, problems: list[str]) -> list[Event]:
     """One event for each moment at which evidence was collected."""
-    found = {}
+    found: dict[str, Event] = {}
     for entry in json_lines(archive, "debug/index.jsonl", problems):
-        match = STAMP.match(str(entry.get("file")))
+        match = EVIDENCE.match(str(entry.get("file")))
         if match and len(found) < MOST_EVENTS:
             with contextlib.suppress(ValueError):
-                at = datetime.fromisoformat(f"{match['stamp']}Z").timestamp()
-                found[match[0]] = Event(at, "EVIDENCE", match["moment"])
+                at = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp()
+                found[match[0]] = Event(at, "EVIDENCE", match[2])
     return list(found.values())
 
 
-def checkpoints(archive: Archive, info: JobInfo) -> Iterator[Event]:
-    end = info.ended_at or info.written_at
+def saved(archive: Archive, info: JobInfo) -> Iterator[Event]:
+    """The checkpoints. A copy of one has another time, mostly after the end of the job."""
+    end = (info.ended_at or info.written_at or 0) + CLOCKS_SECONDS
     for step in info.checkpoints[-MOST_EVENTS:]:
         with contextlib.suppress(OSError):
             at = os.lstat(archive.path / "checkpoints" / f"global_step_{step}").st_mtime
-            if info.started_at and end and info.started_at <= at <= end + CLOCKS_SECONDS:
+            if (info.started_at or end) <= at <= end:
                 yield Event(at, "CHECKPOINT", f"step {step}")

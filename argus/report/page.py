@@ -9,103 +9,70 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from ..common.text import duration, printable, printable_line
-from ..jobs.report import clipped, clock, origin, situation, tags_text
+from ..jobs.report import clock, origin, situation, tags_text, timing
 from ..launcher import outcome
-from ..launcher.status import Attempt
-from .curves import Chart, groups
+from .curves import STEP_PARTS, Charts, charts_of
 from .data import Event, Job
-from .points import MOST_POINTS, Points, reduced
+from .points import MOST_POINTS, Curve
 
-# Of all curves of a page together: about 2.2 MB.
-TOTAL_POINTS, LEAST_POINTS = 200_000, 30
-CLOCK_POINTS = 400
+# Of all curves of a page together, about 2.2 MB; those of one at least; those of the parts of a step, and of its clock.
+TOTAL_POINTS, LEAST_POINTS, FEW_POINTS = 200_000, 30, 400
 # Observable's categorical colours, which are told apart on white and on black.
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-CELL_LENGTH, LOG_LINE_LENGTH = 500, 2000
-# What people ask for first of hundreds of packages.
+# The difference of two values still is a number.
+LARGEST_DRAWN = 1e300
+CELL_LENGTH, LINE_LENGTH, FOLDED_ROWS = 500, 2000, 20
+# What people ask for first of hundreds of packages, and the events that the line of time shows.
 PACKAGES = ("python", "verl", "torch", "ray", "vllm", "sglang", "transformers", "flash-attn", "megatron-core")
-# How the strip of time shows what happened.
-MARKS = {"CHECKPOINT": "saved", "EVIDENCE": "seen", "STALLED": "bad", "HEAD_RETURNED": "bad", "WARNING": "warned"}
-LOOKS = {"SUCCEEDED": "good", "FAILED": "bad", "UNREADABLE": "bad", "STOPPED": "still"}
-UNCHANGED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+MARKED = ("CHECKPOINT", "EVIDENCE", "STALLED", "HEAD_RETURNED", "WARNING")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
     is_folded: bool = False
-
-    @property
-    def looks(self) -> tuple[str, ...]:
-        """Of each column, whether it has numbers only."""
-        columns = zip(*self.rows, strict=True)
-        return tuple(
-            "number" if all(isinstance(value, (int, float, type(None))) for value in column) else ""
-            for column in columns
-        )
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A thing in the strip of time; places in percent of its width."""
-
-    look: str
-    begin: float
-    width: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Of one job, what is not compared."""
-
-    job: Job
-    look: str
-    colour: str
-    facts: tuple[tuple[str, str], ...]
-    failure: tuple[str, tuple[str, ...], str] | None
-    attempts: Table
-    strip: tuple[Mark, ...]
-    history: tuple[Table, ...]
-    settings: tuple[Table, ...]
-    log: str
 
 
 def page(jobs: Sequence[Job], now: float) -> str:
-    """The page of one job, or of several."""
-    charts = groups([job.curves for job in jobs])
-    scripts = [f"/*\n{source('uplot.LICENSE')}\n*/\n{source('uplot.min.js')}", source("page.js")]
+    """The page of one job, or one that compares several."""
+    charts = charts_of([job.curves for job in jobs])
+    scripts = [f"/*\n{source('uplot.LICENSE')}*/\n{source('uplot.min.js')}", source("page.js")]
     style = source("uplot.min.css") + source("page.css")
-    policy = (
-        f"default-src 'none'; script-src {' '.join(map(digest, scripts))}; style-src {digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    # No other code than these, and nothing from anywhere.
+    policy = f"default-src 'none'; script-src {' '.join(map(digest, scripts))}; style-src {digest(style)}; "
     environment = jinja2.Environment(
         autoescape=True, finalize=shown, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(source("page.html")).render(
+    return environment.from_string(
+        source("page.html")
+    ).render(
+        jobs=jobs,
         title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
         made=clock(now),
-        policy=Markup(policy),  # noqa: S704 - of hashes
+        policy=Markup(f"{policy}base-uri 'none'; form-action 'none'"),  # noqa: S704 - hashes
         style=Markup(style),  # noqa: S704 - our own
         scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own
-        panels=[panel(job, number) for number, job in enumerate(jobs)],
-        compared=[table for table in compared(jobs) if table.rows] if len(jobs) > 1 else [],
+        data=Markup(drawn(jobs, charts)),  # noqa: S704 - JSON without markup
+        compared=compared(jobs) if len(jobs) > 1 else [],
         charts=charts,
         parts=parts(jobs),
-        numbers=numbers(jobs[0]) if len(jobs) == 1 else None,
-        data=Markup(drawn(jobs, charts)),  # noqa: S704 - JSON without markup
+        colours=COLOURS,
+        facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
+        advice=outcome.advice,
+        attempts=attempts,
+        events=events,
+        line_of_time=line_of_time,
+        configuration=configuration,
+        log=lambda job: "\n".join(printable_line(line, colour=False)[:LINE_LENGTH] for line in job.info.log),
     )
 
 
@@ -114,163 +81,112 @@ def source(name: str) -> str:
 
 
 def digest(code: str) -> str:
-    """A source of a Content-Security-Policy: this code, and no other."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
 
 
 def shown(value: Any) -> Any:
-    """What a template writes: control characters as text. Markup is only what this module has made."""
+    """What the template writes, before it escapes it: control characters as text. Only this file makes Markup."""
     if isinstance(value, (Markup, jinja2.Undefined)):
         return value
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return "–" if value is None else printable(value)
+    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else printable(value)
 
 
 def cell(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = printable(text, lines=False)
+    text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), lines=False)
     return text if len(text) <= CELL_LENGTH else f"{text[: CELL_LENGTH - 1]}…"
 
 
-# --- One job ---------------------------------------------------------------------------------------------------------
-
-
-def panel(job: Job, number: int) -> Panel:
-    info, failure = job.info, job.info.failure
-    return Panel(
-        job=job,
-        look=LOOKS.get(info.state, "busy"),
-        colour=COLOURS[number % len(COLOURS)],
-        facts=tuple(facts(job)),
-        failure=(f"{failure.kind}: {failure.reason}", tuple(map(clipped, failure.lines)), outcome.advice(failure))
-        if failure
-        else None,
-        attempts=attempts(info.attempts if len(info.attempts) > 1 or not info.ended else ()),
-        strip=tuple(strip(job)),
-        history=tuple(table for table in (events(job),) if table.rows),
-        settings=tuple(table for table in configuration(job) if table.rows),
-        log="\n".join(printable_line(line, colour=False)[:LOG_LINE_LENGTH] for line in info.log),
-    )
-
-
-def facts(job: Job) -> Iterable[tuple[str, str]]:
-    info = job.info
-    known = [line for line in situation(info) if line[0] != "Seconds"]
-    known += [(name.capitalize(), cell(job.jobspec[name])) for name in ("model", "dataset") if job.jobspec.get(name)]
-    if job.jobspec.get("reward_fn_path"):
-        known.append(("Reward", cell(job.jobspec["reward_fn_path"])))
+def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
+    yield from (line for line in situation(job.info) if line[0] != "Seconds")
+    given = (("Model", "model"), ("Dataset", "dataset"), ("Reward", "reward_fn_path"))
+    yield from ((name, job.jobspec[key]) for name, key in given if job.jobspec.get(key))
     if job.plan.nnodes:
-        known.append(("Size", size(job)))
-    known.append(("Submitted", clock(info.submitted_at)))
-    known += [(name, clock(at)) for name, at in (("Started", info.started_at), ("Ended", info.ended_at)) if at]
-    if job.seconds is not None:
-        known.append(("Duration", duration(job.seconds)))
-    return [(name, cell(value)) for name, value in (*known, *origin(info))]
+        yield "Size", size(job)
+    yield from (*timing(job.info, now), *origin(job.info))
 
 
 def size(job: Job) -> str:
     nodes, gpus = job.plan.nnodes, job.plan.gpus_per_node
-    return f"{nodes} node{'s'[: nodes != 1]} × {gpus} GPU{'s'[: gpus != 1]}"
+    return f"{nodes} node{'s'[: nodes != 1]} with {gpus} GPU{'s'[: gpus != 1]}"
 
 
-def attempts(of: Sequence[Attempt]) -> Table:
+def attempts(job: Job) -> Table:
     rows = []
-    for one in of:
+    for one in job.info.attempts:
         took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
         rows.append((one.attempt, one.state, one.kind or None, took, one.resumed_from, one.reason or None))
-    return Table("Attempts", ("Attempt", "State", "Failure", "Took", "From step", "Reason"), tuple(rows))
+    return Table("Attempts", ("Attempt", "State", "Failure", "Took", "From step", "Reason"), rows)
 
 
 def events(job: Job) -> Table:
-    start = job.events[0].at if job.events else 0
-    rows = tuple((clock(event.at), since(event.at - start), event.name, event.text) for event in job.events)
-    return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > 20)
+    rows = [(clock(each.at), since(each, job), each.name, each.text) for each in job.events]
+    return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > FOLDED_ROWS)
 
 
-def configuration(job: Job) -> Iterable[Table]:
-    overrides = [(cell(key), cell(value), key in job.own) for key, value in job.overrides.items()]
-    for title, is_own in (("Overrides of the JobSpec", True), ("Other overrides", False)):
-        rows = tuple((key, value) for key, value, own in overrides if own == is_own)
-        yield Table(title, ("Key", "Value"), rows, is_folded=not is_own)
-    named = [name for name in PACKAGES if name in job.versions]
-    for title, names in (("Versions", named), ("Other packages", [name for name in job.versions if name not in named])):
-        rows = tuple((cell(name), cell(job.versions[name])) for name in names)
-        yield Table(title, ("Package", "Version"), rows, is_folded=names is not named)
+def since(event: Event, job: Job) -> str:
+    return duration(event.at - job.events[0].at)
 
 
-def since(seconds: float) -> str:
-    return duration(min(max(0.0, seconds), 1e9))
+def configuration(job: Job) -> Iterator[Table]:
+    overrides = [(key, cell(value)) for key, value in job.overrides.items()]
+    versions = [(name, cell(version)) for name, version in job.versions.items()]
+    for title, header, rows, first, others in (
+        ("Overrides of the JobSpec", ("Key", "Value"), overrides, job.own, "Other overrides"),
+        ("Versions", ("Package", "Version"), versions, PACKAGES, "Other packages"),
+    ):
+        yield Table(title, header, [row for row in rows if row[0] in first])
+        yield Table(others, header, [row for row in rows if row[0] not in first], is_folded=True)
 
 
-def strip(job: Job) -> Iterable[Mark]:
-    """Attempts as bars, and what happened as marks, over the time of the job."""
-    if len(job.events) < 2:
-        return
-    begin, end = job.events[0].at, max(job.events[-1].at, job.events[0].at + 1)
+def line_of_time(job: Job) -> Iterator[tuple[str, float, float, str]]:
+    """Look, place, width and text of attempts, and of events, which have no width. Places are percents."""
+    times = [event.at for event in job.events] or [0.0]
+    begin, width = times[0], max(1.0, times[-1] - times[0])
 
-    def place(at: float) -> float:
-        return round(100 * min(max(0.0, at - begin), end - begin) / (end - begin), 2)
+    def place(at: float | None) -> float:
+        return 100.0 if at is None else round(100 * min(max(0.0, (at - begin) / width), 1.0), 2)
 
-    for one in job.info.attempts:
-        if one.started_at:
-            text = f"Attempt {one.attempt}: {one.state} {one.kind}".rstrip()
-            ended = place(one.ended_at or end)
-            left = place(one.started_at)
-            yield Mark(LOOKS.get(one.state, "busy"), left, max(0.3, ended - left), text)
+    bars = [(one.state, one.started_at, one.ended_at, f"attempt {one.attempt}") for one in job.info.attempts]
     if job.info.attempt > len(job.info.attempts):
-        runs = [event.at for event in job.events if event.name == "RUNNING"]
-        if runs:
-            yield Mark("busy", place(runs[-1]), max(0.3, 100 - place(runs[-1])), f"Attempt {job.info.attempt}")
+        running = [event.at for event in job.events if event.name == "RUNNING"][-1:]
+        bars += [("RUNNING", at, None, f"attempt {job.info.attempt}") for at in running]
+    for state, started, ended, text in bars:
+        yield state.lower(), place(started), max(0.3, place(ended) - place(started)), f"{text}: {state}"
     for event in job.events:
-        if event.name in MARKS:
-            yield Mark(MARKS[event.name], place(event.at), 0, mark_text(event, begin))
+        if event.name in MARKED:
+            yield event.name.lower(), place(event.at), 0, f"{event.name} after {since(event, job)}: {event.text}"
 
 
-def mark_text(event: Event, begin: float) -> str:
-    return f"{event.name.replace('_', ' ').capitalize()} after {since(event.at - begin)}: {event.text}"
+def parts(jobs: Sequence[Job]) -> Table:
+    """Where the time of a step goes: means of seconds, and of one job shares."""
+    means = [[mean(job.curves.parts.get(part, Curve())) for part in STEP_PARTS] for job in jobs]
+    rows: list[list[Any]] = [[name, *values] for name, *values in zip(STEP_PARTS, *means, strict=True) if any(values)]
+    if len(jobs) > 1:
+        return Table("Where the time of a step goes", ("Seconds", *names(jobs)), rows)
+    rows = [[name, value, f"{value / sum(filter(None, means[0])):.0%}"] for name, value in rows]
+    return Table("Where the time of a step goes", ("Part", "Seconds", "Share"), rows)
 
 
-def numbers(job: Job) -> Table:
-    """The metrics as numbers, which need no script."""
-    rows = []
-    for name, curve in sorted(job.curves.curves.items()):
-        finite = [value for value in curve.values if math.isfinite(value)]
-        if finite:
-            row = (finite[0], min(finite), max(finite), finite[-1])
-            rows.append((cell(name), *map(float, row), curve.steps[-1]))
-    return Table("All metrics as numbers", ("Metric", "First", "Lowest", "Highest", "Last", "Step"), tuple(rows), True)
+def mean(curve: Curve) -> float | None:
+    values = curve.points(FEW_POINTS)[1]
+    return math.fsum(values) / len(values) if values else None
 
 
-def parts(jobs: Sequence[Job]) -> Table | None:
-    """Where the time of a step goes, on average."""
-    means = [job.curves.parts.means() if job.curves.parts.ranges else [] for job in jobs]
-    rows: list[tuple[Any, ...]] = []
-    for number, name in enumerate(jobs[0].curves.parts.names):
-        values = [mean[number] if mean else None for mean in means]
-        if any(values):
-            share = [f"{values[0] / sum(means[0]):.0%}"] if len(jobs) == 1 and values[0] else []
-            rows.append((name, *values, *share))
-    header = ("Seconds", "Share") if len(jobs) == 1 else tuple(job.info.submission_id for job in jobs)
-    return Table("Where the time of a step goes", ("Part", *header), tuple(rows)) if rows else None
-
-
-# --- Several jobs ----------------------------------------------------------------------------------------------------
+def names(jobs: Sequence[Job]) -> list[str]:
+    return [job.info.submission_id for job in jobs]
 
 
 def compared(jobs: Sequence[Job]) -> list[Table]:
-    header = tuple(job.info.submission_id for job in jobs)
-    results = [result(job) for job in jobs]
-    values = [settings(job) for job in jobs]
-    names = dict.fromkeys(name for each in values for name in each)
-    differing = [name for name in names if len({each.get(name) for each in values}) > 1]
-
-    def rows(of: Sequence[Mapping[str, Any]], which: Iterable[str]) -> tuple[tuple[Any, ...], ...]:
-        return tuple((name, *(each.get(name) for each in of)) for name in which)
-
+    """The results of jobs, and what differs between them."""
+    results, values = [result(job) for job in jobs], [settings(job) for job in jobs]
+    keys = dict.fromkeys(key for each in values for key in each)
     return [
-        Table("Results", ("", *header), rows(results, results[0])),
-        Table("What differs", ("", *header), rows(values, differing)),
+        Table("Results", ("", *names(jobs)), [(key, *(each[key] for each in results)) for key in results[0]]),
+        Table(
+            "What differs",
+            ("", *names(jobs)),
+            [row for key in keys if len(set((row := (key, *(each.get(key) for each in values)))[1:])) > 1],
+        ),
     ]
 
 
@@ -284,7 +200,7 @@ def result(job: Job) -> dict[str, Any]:
         "Metric": done.metric or None,
         "First": done.first,
         "Last": done.last,
-        "Tokens per second and GPU": done.tokens_per_second_per_gpu,
+        "Tokens/s per GPU": done.tokens_per_second_per_gpu,
         "Duration": None if job.seconds is None else duration(job.seconds),
         "Submitted": clock(info.submitted_at),
     }
@@ -292,58 +208,44 @@ def result(job: Job) -> dict[str, Any]:
 
 def settings(job: Job) -> dict[str, str]:
     """What may differ between jobs. A job's own id in a value, such as a directory, is no difference."""
-    info = job.info
-    values: dict[str, Any] = {"workload": info.workload, "code": info.code_id, "size": size(job)}
-    values |= {name: job.jobspec[name] for name in ("model", "dataset", "reward_fn_path") if name in job.jobspec}
-    values |= {"tags": tags_text(info.tags), **{f"lineage: {name}": value for name, value in info.lineage.items()}}
-    values |= {**job.overrides, **{f"package {name}": version for name, version in job.versions.items()}}
-    return {name: cell(value).replace(info.submission_id, "<id>") for name, value in values.items()}
+    values: dict[str, Any] = {"workload": job.info.workload, "code": job.info.code_id, "size": size(job)}
+    values |= {key: job.jobspec.get(key) for key in ("model", "dataset", "reward_fn_path")}
+    values |= {"tags": tags_text(job.info.tags), "lineage": tags_text(job.info.lineage), **job.overrides}
+    values |= {f"package {name}": version for name, version in job.versions.items()}
+    return {key: cell(value).replace(job.info.submission_id, "<id>") for key, value in values.items() if value}
 
 
-# --- Charts ----------------------------------------------------------------------------------------------------------
-
-
-def drawn(jobs: Sequence[Job], charts: Mapping[str, Sequence[Chart]]) -> str:
-    """What the script draws, as JSON that cannot end its element. Curves have the differences between their steps."""
-    every = [chart for group in charts.values() for chart in group]
-    count = sum(name in job.curves.curves for chart in every for name in chart.metrics for job in jobs)
+def drawn(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
+    """What the script draws, as JSON that cannot end its element. axes: the differences between steps."""
+    every = [of for section in charts.values() for of in section.values()]
+    count = sum(name in job.curves.curves for of in every for name in of for job in jobs)
     most = min(MOST_POINTS, max(LEAST_POINTS, TOTAL_POINTS // max(1, count)))
     axes: dict[tuple[int, ...], int] = {}
 
-    def points(curve: Points) -> tuple[int, list[float | None]]:
-        steps, values = curve
-        axis = tuple(after - before for before, after in zip([0, *steps], steps, strict=False))
-        return axes.setdefault(axis, len(axes)), list(map(rounded, values))
+    def line(label: str, job: int, curve: Curve, points: int) -> dict[str, Any]:
+        steps, values = curve.points(points)
+        axis = tuple(after - before for before, after in zip((0, *steps), steps, strict=False))
+        place = axes.setdefault(axis, len(axes))
+        return {"label": cell(label), "job": job, "axis": place, "values": list(map(rounded, values))}
 
-    def series(chart: Chart) -> list[dict[str, Any]]:
-        return [
-            {
-                "label": cell(job.info.submission_id if len(jobs) > 1 else chart.label(name)),
-                "job": number,
-                "points": points(reduced(curve.steps, curve.values, most)),
-            }
-            for name in chart.metrics
+    series = [
+        [
+            line(job.info.submission_id if len(jobs) > 1 else name, number, job.curves.curves[name], most)
+            for name in of
             for number, job in enumerate(jobs)
-            if (curve := job.curves.curves.get(name))
+            if name in job.curves.curves
         ]
-
-    whole = jobs[0].curves.parts if len(jobs) == 1 else None
-    used = [number for number, mean in enumerate(whole.means()) if mean] if whole and whole.ranges else []
-    value = {
-        "colours": COLOURS,
-        "charts": [{"series": series(chart), "spread": chart.is_spread} for chart in every],
-        "stack": [
-            {"label": whole.names[part], "job": 0, "points": points(whole.points(part))} for part in used if whole
-        ],
-        "clocks": [points(reduced(*job.curves.clock_points(job.seconds), CLOCK_POINTS)) for job in jobs],
-        "axes": list(axes),
-    }
+        for of in every
+    ]
+    stack = [line(part, 0, curve, FEW_POINTS) for part, curve in jobs[0].curves.parts.items() if any(curve.values)]
+    clocks = [line("", 0, job.curves.times(job.seconds), FEW_POINTS) for job in jobs]
+    value = {"colours": COLOURS, "charts": series, "stack": stack, "clocks": clocks, "axes": list(axes)}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.translate(str.maketrans(UNCHANGED))
+    return text.translate({ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
 
 
 def rounded(value: float) -> float | None:
-    if not math.isfinite(value):
+    """Five digits: more cannot be seen, and cost space. None, a gap, for what has no place in a chart."""
+    if not abs(value) < LARGEST_DRAWN:
         return None
-    short = float(f"{value:.5g}")
-    return int(value) if value.is_integer() and abs(value) < 1e9 else short
+    return int(value) if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")

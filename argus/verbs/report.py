@@ -32,14 +32,14 @@ class ReportRequest(Request):
 
 def report(request: ReportRequest) -> str:
     """The page of jobs, from their archives alone. Raises UnknownJobError."""
-    archives = [archive_of(request, each) for each in dict.fromkeys(request.submission_ids)]
-    return page([read_job(archive) for archive in archives], time.time())
+    jobs = [read_job(archive_of(request.root, name)) for name in dict.fromkeys(request.submission_ids)]
+    return page(jobs, time.time())
 
 
-def archive_of(request: Request, name: str) -> Archive:
-    """The archive of a job by its id, or by its path, as fetch leaves it."""
+def archive_of(root: Path, name: str) -> Archive:
+    """The archive of a job by its id, or by the path where fetch has left it."""
     if os.sep not in name:
-        return find_job(request.root / JOBS, name)
+        return find_job(root / JOBS, name)
     archive = Archive(Path(name).resolve())
     if not (archive.path / "status.json").exists():
         raise UnknownJobError(f"There is no archive of a job in {name}: it has no status.json.")

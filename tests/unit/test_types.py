@@ -15,6 +15,8 @@ import argus
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
     "checks.common.Facts",
+    "report.curves.Curves",
+    "report.points.Curve",
     "steward.attempt_checks.AttemptChecks",
     "steward.job.Observed",
     "staging.dataset.builder.DatasetBuilder",

@@ -1,0 +1,148 @@
+"""Pages of jobs as a person sees them, in Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Page, browsed
+
+from argus.launcher.archive import Archive
+from argus.report.data import read_job
+from argus.report.page import page
+
+from .conftest import FAILED, GRPO, RETRIED
+
+pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: apt-get install chromium")
+# Before a page's own scripts: all that goes wrong in it, and what it asks for.
+WATCH = """window.wrong = [];
+for (const kind of ['error', 'unhandledrejection', 'securitypolicyviolation'])
+  addEventListener(kind, event => wrong.push(kind + ': ' + (event.message || event.reason || event.violatedDirective)));
+console.error = console.warn = (...words) => wrong.push(words.join(' '));"""
+# How many charts have something drawn in colour on them.
+DRAWN = """[...document.querySelectorAll('canvas')].filter(canvas => {
+  const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  for (let at = 0; at < pixels.length; at += 4)
+    if (pixels[at + 3] > 200 && Math.max(pixels[at], pixels[at + 1], pixels[at + 2])
+        - Math.min(pixels[at], pixels[at + 1], pixels[at + 2]) > 60) return true;
+}).length"""
+LINES = "document.querySelectorAll('.u-series').length"
+
+
+async def opened(browser: Page, file: Path, width: int = 1400, scheme: str = "light") -> None:
+    """Show a page, and wait until its first charts are drawn."""
+    await browser.call("Page.enable")
+    await browser.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    await browser.call("Emulation.setDeviceMetricsOverride", **size)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    await browser.call("Emulation.setEmulatedMedia", features=features)
+    await browser.call("Page.navigate", url=file.as_uri())
+    await browser.shows("Made ")
+    await until(browser, "!document.querySelector('figure') || document.querySelector('canvas')")
+    assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
+    assert await browser.value("performance.getEntriesByType('resource').length") == 0
+    assert await browser.value("document.documentElement.scrollWidth") <= width
+
+
+async def until(browser: Page, condition: str) -> Any:
+    for _ in range(150):
+        if found := await browser.value(f"!!({condition})"):
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"never: {condition}")
+
+
+def written(directory: Path, *archives: Archive) -> Path:
+    file = directory / "report.html"
+    file.write_text(page([read_job(archive) for archive in archives], 1795303200.0), encoding="utf-8")
+    return file
+
+
+def test_charts_are_drawn_and_follow_the_reader(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+    file = written(tmp_path, jobs(GRPO))
+
+    async def look() -> None:
+        async with browsed("about:blank") as browser:
+            await opened(browser, file)
+            assert await until(browser, f"{DRAWN} > 5")
+            count = await browser.value(LINES)
+            # Each curve has a pale one below it.
+            await browser.value("smoothing.value = 0.8; smoothing.dispatchEvent(new Event('input', {bubbles: true}))")
+            assert await until(browser, f"{LINES} > {count}")
+            await browser.value("document.querySelector('[value=time]').click()")
+            await until(browser, f"{DRAWN} > 5")
+            # Zoomed in one chart, all of them show the same part of the job.
+            before = await browser.value("document.querySelectorAll('canvas')[1].toDataURL()")
+            box = "document.querySelector('.u-over').getBoundingClientRect()"
+            left, top = await browser.value(f"{box}.left + 100"), await browser.value(f"{box}.top + 50")
+            for kind, x, buttons in (
+                ("mousePressed", left, 1),
+                ("mouseMoved", left + 90, 1),
+                ("mouseReleased", left + 90, 0),
+            ):
+                place = {"x": x, "y": top, "button": "left", "buttons": buttons, "clickCount": 1}
+                await browser.call("Input.dispatchMouseEvent", type=kind, **place)
+            await until(browser, f"document.querySelectorAll('canvas')[1].toDataURL() !== {json.dumps(before)}")
+            await browser.value("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_and_both_schemes(jobs: Callable[[str], Archive], tmp_path: Path, scheme: str) -> None:
+    file = written(tmp_path, jobs(GRPO), jobs(RETRIED), jobs(FAILED))
+
+    async def look() -> None:
+        async with browsed("about:blank") as browser:
+            await opened(browser, file, width=360, scheme=scheme)
+            ground = await browser.value("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+            await browser.value("document.querySelector('.charts').scrollIntoView()")
+            assert await until(browser, f"{DRAWN} > 0")
+
+    asyncio.run(look())
+
+
+def test_hostile_text_is_text(hostile: Archive, jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+    file = written(tmp_path, hostile, jobs(GRPO))
+
+    async def look() -> None:
+        async with browsed("about:blank") as browser:
+            await opened(browser, file)
+            await browser.value("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            await browser.shows("<img src=x onerror=document.title=1>\\x1b[31m\\u202e{{7*7}}")
+            await until(browser, "document.querySelectorAll('canvas').length > 10")
+            assert await browser.value("document.querySelectorAll('img, iframe, object, a').length") == 0
+            assert await browser.value("document.title") == "2 jobs"
+            assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
+
+    asyncio.run(look())
+
+
+def test_a_long_job_opens_at_once(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+    archive = jobs(GRPO)
+    names = [f"actor/{number}" for number in range(58)] + ["critic/rewards/mean", "actor/grad_norm"]
+    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
+        for step in range(1, 6001):
+            data = {name: (step * (number + 7) % 1009) / 3.7 for number, name in enumerate(names)}
+            file.write(json.dumps({"step": step, "data": data}) + "\n")
+    file_ = written(tmp_path, archive)
+    assert file_.stat().st_size < 3_000_000
+
+    async def look() -> None:
+        async with browsed("about:blank") as browser:
+            await opened(browser, file_)
+            assert await until(browser, f"{DRAWN} > 1")
+            took = await browser.value("performance.getEntriesByType('navigation')[0].loadEventEnd")
+            # Other tests run meanwhile.
+            assert took < 2000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+    asyncio.run(look())

@@ -1,0 +1,169 @@
+"""The page of jobs, from recorded archives and from those of hostile jobs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.launcher.archive import Archive
+from argus.report import curves, page
+from argus.report.data import MOST_EVENTS, read_job
+
+from .conftest import FAILED, GRPO, HOSTILE, RETRIED
+
+Jobs = Callable[[str], Archive]
+
+
+def made(*archives: Archive) -> str:
+    return page.page([read_job(archive) for archive in archives], 1795303200.0)
+
+
+def data_of(text: str) -> dict[str, Any]:
+    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return dict(json.loads(data))
+
+
+def test_a_job_that_has_trained(jobs: Jobs) -> None:
+    text = made(jobs(GRPO))
+    for part in (
+        f"<title>{GRPO}</title>",
+        "SUCCEEDED",
+        "grpo on verl-0.9.1",
+        "gsm8k_tiny",
+        "tiny-qwen2",
+        "1 node with",
+    ):
+        assert part in text
+    assert "<td>actor_rollout_ref.actor.optim.lr</td><td>0.001</td>" in text and "<td>gen</td>" in text
+    data = data_of(text)
+    [reward] = [lines for lines in data["charts"] if lines[0]["label"] == "critic/rewards/mean"]
+    assert [line["label"].rpartition("/")[2] for line in reward] == ["mean", "min", "max"]
+    assert (data["axes"][reward[0]["axis"]], reward[0]["values"][-1]) == ([1] * 12, 0.16794)
+    assert [part["label"] for part in data["stack"]][:2] == ["gen", "old_log_prob"]
+    sums = [sum(values) for values in zip(*(part["values"] for part in data["stack"]), strict=True)]
+    [step] = [lines[0]["values"] for lines in data["charts"] if lines[0]["label"] == "timing_s/step"]
+    assert sums == pytest.approx(step, rel=1e-3)
+    assert len(data["charts"]) > 80
+
+
+def test_a_job_that_has_failed(jobs: Jobs) -> None:
+    text = html.unescape(made(jobs(FAILED)))
+    assert (
+        "<h3>reward: ValueError: the reward cannot read this answer (/private/user/code/raises.py, line 2)</h3>" in text
+    )
+    assert "raise ValueError" in text and "Correct the reward function" in text and "team=nlp" in text
+
+
+def test_a_job_with_two_attempts(jobs: Jobs) -> None:
+    text = made(jobs(RETRIED))
+    assert "<td>killed</td><td>0:45</td>" in text and 'class="failed"' in text and "RETRYING" in text
+    # SFT has no times of steps: they are spread over its duration.
+    assert [clock["values"] for clock in data_of(text)["clocks"]] == [[0, 122.65]]
+
+
+def test_several_jobs(jobs: Jobs) -> None:
+    text = made(jobs(GRPO), jobs(FAILED))
+    assert "<title>2 jobs</title>" in text
+    assert "<td>reward_fn_path</td><td>digit_share.py</td><td>raises.py</td>" in text
+    # The same in both, but for the id in it.
+    assert "<td>data.train_batch_size</td><td>8</td><td>8</td>" not in text
+    assert text.count("<td>trainer.default_local_dir<") == 2
+    assert {line["label"] for lines in data_of(text)["charts"] for line in lines} == {GRPO}
+
+
+def test_nothing_but_our_own_code_runs(jobs: Jobs) -> None:
+    text = made(jobs(GRPO))
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    code = re.findall(r"<(?:script|style)>(.*?)</(?:script|style)>", text, re.S)
+    assert len(code) == 3 and "Permission is hereby granted" in code[1]
+    for each in code:
+        assert base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() in policy
+    assert not re.search(r"<[^>]+ (?:on\w+|style|src|href)=", text.replace(code[1], "").replace(code[2], ""))
+
+
+def test_what_is_vendored_is_what_was_read() -> None:
+    directory = resources.files("argus.report")
+    for name, digest in re.findall(r"`(uplot\S+)` \| `(\w{64})`", (directory / "README.md").read_text()):
+        assert hashlib.sha256((directory / name).read_bytes()).hexdigest() == digest
+
+
+def test_hostile_text_is_text(hostile: Archive, jobs: Jobs) -> None:
+    for text in (made(hostile), made(hostile, jobs(GRPO))):
+        assert "<img" not in text and "\x1b" not in text and "\u202e" not in text
+        assert text.count("</script>") == 3
+        assert "\\x1b" in text and "{{7*7}}" in text
+        assert html.unescape(text).count(HOSTILE.partition("\x1b")[0]) > 12
+        assert json.dumps(data_of(text))
+
+
+def test_hostile_files_do_not_hide_the_rest(jobs: Jobs) -> None:
+    archive = jobs(GRPO)
+    for name in ("events.jsonl", "config/plan.json", "config/versions.json", "logs/driver.log"):
+        (archive.path / name).unlink(missing_ok=True)
+        (archive.path / name).mkdir()
+    (archive.path / "debug" / "index.jsonl").write_bytes(b"\xff\x00[[[\n" * 1000)
+    text = made(archive)
+    assert "Not shown" in text and text.count("is not a regular file") >= 3 and "critic/rewards/mean" in text
+
+
+def test_sizes_are_bounded(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = jobs(GRPO)
+    long = "x" * 1_000_000
+    data = {f"metric-{number}-{'y' * number}": 1.0 for number in range(1000)} | {"actor/lr": 1.0}
+    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
+        file.writelines(json.dumps({"step": step, "data": data}) + "\n" for step in range(20))
+    line = '{"time": "2026-11-22T00:00:00Z", "event": "WARNING", "text": "again"}\n'
+    (archive.path / "events.jsonl").write_text(line * (MOST_EVENTS + 500))
+    archive.append("logs/driver.log", f"{long}\n" * 3)
+    archive.write_json("config/versions.json", {"ray": long, "torch": long})
+    archive.write_json("config/job_spec.json", {"model": long})
+    job = read_job(archive)
+    assert len(job.events) == MOST_EVENTS + 3 and len(job.curves.curves) <= curves.MOST_METRICS + 1
+    assert "actor/lr" in job.curves.curves and {"many" in each for each in job.problems} >= {True}
+    assert len(page.page([job], 0.0)) < 1_500_000
+
+
+def test_a_large_file_is_read_in_pieces(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = jobs(GRPO)
+    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
+        file.writelines(f'{{"step": {step}, "data": {{"actor/lr": 0.1}}}}\n' for step in range(100_000))
+    monkeypatch.setattr(curves, "READ_BYTES", 1 << 20)
+    monkeypatch.setattr(curves, "PIECE_BYTES", 1 << 16)
+    job = read_job(archive)
+    assert any("parts of them" in problem for problem in job.problems)
+    assert job.curves.curves["actor/lr"].steps[0] == 0 and job.curves.curves["actor/lr"].steps[-1] > 90_000
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_all_curves_together_are_bounded(jobs: Jobs, count: int) -> None:
+    archive = jobs(GRPO)
+    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
+        for step in range(3000):
+            file.write(json.dumps({"step": step, "data": {f"m{each}": step * 1.1 for each in range(100)}}) + "\n")
+    job = read_job(archive)
+    data = data_of(page.page([job] * count, 0.0))
+    points = sum(len(line["values"]) for lines in data["charts"] for line in lines)
+    assert 50_000 < points <= page.TOTAL_POINTS
+    assert max(len(line["values"]) for lines in data["charts"] for line in lines) <= page.MOST_POINTS
+
+
+def test_the_page_without_a_script_has_tables_and_texts(jobs: Jobs) -> None:
+    text = re.sub(r"<script.*?</script>", "", made(jobs(RETRIED)), flags=re.S)
+    for part in ("Events", "Overrides of the JobSpec", "End of the log", "Attempts", "<noscript>"):
+        assert part in text
+
+
+def test_the_files_are_in_the_program() -> None:
+    assert {"page.html", "page.js", "page.css", "uplot.min.js", "uplot.min.css", "uplot.LICENSE"} <= {
+        path.name for path in Path(str(resources.files("argus.report"))).iterdir()
+    }

@@ -1,0 +1,62 @@
+"""Curves with few points."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from argus.report.points import MOST_POINTS, SPARE, Curve
+
+
+def curve(values: list[float]) -> Curve:
+    made = Curve()
+    for step, value in enumerate(values, start=1):
+        made.add(step, value)
+    return made
+
+
+def test_a_short_curve_stays_as_it_is() -> None:
+    assert curve([3.0, 1.0, 2.0]).points(3) == ([1, 2, 3], [3.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("most", [30, 500, MOST_POINTS])
+def test_extremes_ends_and_gaps_stay(most: int) -> None:
+    values = [math.sin(step * step) for step in range(3 * SPARE)]
+    values[20_001], values[20_003], values[5] = 9.0, -9.0, math.nan
+    steps, kept = curve(values).points(most)
+    assert len(steps) <= most and steps == sorted(set(steps))
+    assert (steps[0], steps[-1], kept[0], kept[-1]) == (1, len(values), values[0], values[-1])
+    assert dict(zip(steps, kept, strict=True)).items() >= {20_002: 9.0, 20_004: -9.0}.items()
+    assert sum(map(math.isnan, kept)) == 1
+
+
+def test_memory_is_bounded_while_it_is_read() -> None:
+    made = Curve()
+    for step in range(1, 100_000):
+        made.add(step, float(step))
+        assert len(made.steps) <= 2 * MOST_POINTS + SPARE
+
+
+def test_a_later_attempt_replaces_the_steps_that_it_repeats() -> None:
+    made = curve([1.0, 2.0, 3.0, 4.0])
+    made.add(3, 30.0)
+    assert made.points(10) == ([1, 2, 3], [1.0, 2.0, 30.0])
+
+
+def test_means_of_parts_add_up() -> None:
+    one, other = Curve(is_mean=True), Curve(is_mean=True)
+    for step in range(1, 40_001):
+        one.add(step, step % 2)
+        other.add(step, 1 - step % 2)
+    (steps, first), (same, second) = one.points(400), other.points(400)
+    assert steps == same and len(steps) <= 400
+    assert all(abs(left + right - 1) < 1e-9 for left, right in zip(first, second, strict=True))
+    assert all(0.4 < value < 0.6 for value in first)
+
+
+def test_steps_as_large_as_numbers_of_json() -> None:
+    made = Curve()
+    for step in range((1 << 53) - 100, (1 << 53) + 1):
+        made.add(step, float(step % 7))
+    assert len(made.points(20)[0]) <= 20
