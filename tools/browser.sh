@@ -1,5 +1,5 @@
 #!/bin/bash
-# Install Chromium for the test of Ray's dashboard, as root on Debian. Elsewhere that test is skipped without it.
+# Install Chromium for the tests of pages of jobs and of Ray's dashboard, as root on Debian. Elsewhere they are skipped.
 set -euo pipefail
 
 command -v chromium >/dev/null && exit 0
@@ -9,4 +9,4 @@ command -v chromium >/dev/null && exit 0
 echo "installing chromium"
 export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium >/dev/null ||
-  echo "tools/browser.sh: chromium is not installed: the test of the dashboard is skipped" >&2
+  echo "tools/browser.sh: chromium is not installed: the tests in a browser are skipped" >&2

@@ -32,6 +32,8 @@ from argus.launcher import attempts, checkpoints, evidence
 from argus.launcher.archive import Archive, archives
 from argus.launcher.log import total_steps
 from argus.launcher.reading import DIRECTORY_ENTRIES, UnreadableError
+from argus.report.data import read_job
+from argus.report.page import page
 from argus.verbs.fetch import FetchRequest
 from argus.verbs.fetch import fetch as fetch_verb
 
@@ -163,6 +165,12 @@ def what_operations_and_stewards_ask(bad: Archive) -> None:
             assert str(bad.path) in str(error)
 
 
+def pages(bad: Archive) -> None:
+    with in_time("a page"):
+        text = page([read_job(bad)], time.time())
+    assert HIDDEN not in text and text.count("</script>") == 3 and len(text) < 8 << 20
+
+
 def fetch(bad: Archive) -> None:
     if bad.submission_id.endswith(NO_ARCHIVES):
         return
@@ -186,6 +194,7 @@ def test_every_verb_goes_on(bad: Archive) -> None:
     status_and_logs_of_one_job(bad)
     other_verbs_see_the_good_job(bad)
     what_operations_and_stewards_ask(bad)
+    pages(bad)
     fetch(bad)
 
 

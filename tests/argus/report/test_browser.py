@@ -45,6 +45,7 @@ async def opened(browser: Page, file: Path, width: int = 1400, scheme: str = "li
     await browser.call("Emulation.setEmulatedMedia", features=features)
     await browser.call("Page.navigate", url=file.as_uri())
     await browser.shows("Made ")
+    await browser.value("document.querySelector('.charts')?.scrollIntoView()")
     await until(browser, "!document.querySelector('figure') || document.querySelector('canvas')")
     assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
     assert await browser.value("performance.getEntriesByType('resource').length") == 0
@@ -105,7 +106,6 @@ def test_a_phone_and_both_schemes(jobs: Callable[[str], Archive], tmp_path: Path
             await opened(browser, file, width=360, scheme=scheme)
             ground = await browser.value("getComputedStyle(document.body).backgroundColor")
             assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
-            await browser.value("document.querySelector('.charts').scrollIntoView()")
             assert await until(browser, f"{DRAWN} > 0")
 
     asyncio.run(look())

@@ -35,6 +35,17 @@ def test_the_program_runs_from_the_file_alone(archive: Path, tmp_path: Path) -> 
     assert f"{tmp_path}/jobs" in done.stdout
 
 
+def test_pages_of_jobs_are_written_from_the_file_alone(archive: Path, tmp_path: Path) -> None:
+    job = tmp_path / "jobs" / "sft-1"
+    job.mkdir(parents=True)
+    (job / "status.json").write_text('{"state": "FAILED"}')
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(archive), "report", str(job)]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<title>sft-1</title>" in done.stdout and "uPlot=function" in done.stdout
+
+
 def test_the_same_sources_give_the_same_bytes(archive: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     program_archive.write_archive(again, program_archive.program_sources())
