@@ -24,7 +24,7 @@ from ..launcher.reading import MIB
 from .curves import Curves, read_curves
 
 LOG_LINES = 200
-MOST_EVENTS, EVENT_LENGTH, LINES_BYTES = 1000, 300, 4 * MIB
+MOST_EVENTS, EVENT_LENGTH, MOST_LINES, LINES_BYTES = 1000, 300, 20_000, 4 * MIB
 EVIDENCE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
 # What other parts of the page tell, and what is only of use to programs.
 LEFT_OUT = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
@@ -91,7 +91,7 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
         with archive.open(name) as file:
             return file.read(LINES_BYTES)
 
-    for line in readable(content, b"", problems).split(b"\n"):
+    for line in readable(content, b"", problems).split(b"\n", MOST_LINES)[:MOST_LINES]:
         with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict):

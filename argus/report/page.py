@@ -52,9 +52,8 @@ def page(jobs: Sequence[Job], now: float) -> str:
     environment = jinja2.Environment(
         autoescape=True, finalize=shown, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(
-        source("page.html")
-    ).render(
+    template = environment.from_string(source("page.html"))
+    return template.render(
         jobs=jobs,
         title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
         made=clock(now),
