@@ -17,7 +17,7 @@ from ..launcher import metrics
 from ..launcher.archive import Archive
 from ..launcher.reading import MIB, open_file
 from ..launcher.schema import LARGEST
-from .points import Curve
+from .points import MOST_POINTS, Curve
 
 # What is read of all metrics files of a job at most; of larger ones, pieces of this size from beginning to end.
 READ_BYTES, PIECE_BYTES, MOST_FILES = 768 * MIB, 4 * MIB, 100
@@ -100,6 +100,9 @@ def read_curves(archive: Archive, starts: Mapping[int, float]) -> Curves:
         with open_file(path) as file:
             for step in steps_of(file, READ_BYTES // len(files), found.problems):
                 found.add(step)
+    # A page may have 20 jobs.
+    for curve in (*found.curves.values(), *found.parts.values(), found.clock):
+        curve.steps, curve.values = curve.points(MOST_POINTS)
     return found
 
 
