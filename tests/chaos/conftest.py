@@ -37,11 +37,9 @@ def fuse() -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(mounted)], check=True)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if os.environ.get("CHAOS_PAGE") and RUNS:
-        record()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_runtest_teardown() -> None:
     for run in RUNS:
-        terminalreporter.line(str(run))
+        print(run)
+    if os.environ.get("CHAOS_PAGE"):
+        record()
+    RUNS.clear()
