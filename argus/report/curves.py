@@ -65,7 +65,7 @@ class Curves:
     def add(self, step: metrics.Step) -> None:
         for name, stored in step.metrics.items():
             # The file logger writes null for what is not a number. Most are: this line runs millions of times.
-            value = stored if type(stored) is float else math.nan if stored is None else step.value(name)
+            value = stored if isinstance(stored, float) else math.nan if stored is None else step.value(name)
             if value is not None and (curve := self.curves.get(name) or self.begun(name)):
                 curve.add(step.step, value)
         whole = step.value(STEP)

@@ -42,7 +42,7 @@ class Curve:
         # With the first and the last point.
         count = max(1, (most - 2) // (1 if self.is_mean else 2 if all(map(math.isfinite, values)) else 3))
         width = (steps[-1] - steps[0] + 1) / count
-        ranges: list[list[int]] = [[] for _ in range(count)]
+        ranges: list[list[int]] = [[] for _range in range(count)]
         for position, step in enumerate(steps):
             # Steps may be too large for exact divisions.
             ranges[min(int((step - steps[0]) / width), count - 1)].append(position)

@@ -26,7 +26,7 @@ def fuse() -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
     image = BEHIND.with_suffix(".img")
     subprocess.run(["truncate", "--size", DISK, str(image)], check=True)
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(BEHIND)], check=True)
     subprocess.run([FUSE, "-o", "allow_other,nonempty", str(BEHIND), str(SHARED_ROOT)], check=True)
     try:
