@@ -212,7 +212,9 @@ def cut_network(job: Job, outage: float) -> None:
 
 def fill_shared_root(_job: Job, outage: float) -> None:
     filler = BEHIND / "filler"
-    subprocess.run(["fallocate", "--length", str(shutil.disk_usage(BEHIND).free), str(filler)], check=True)
+    # The file system needs some of what it counts as free for the file itself.
+    subprocess.run(["fallocate", "--length", str(shutil.disk_usage(BEHIND).free * 49 // 50), str(filler)], check=True)
+    subprocess.run(["sh", "-c", f"cat /dev/zero >> {filler}"], check=False, stderr=subprocess.DEVNULL)
     time.sleep(outage)
     filler.unlink()
 
