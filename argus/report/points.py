@@ -56,6 +56,6 @@ class Curve:
 def extremes(positions: Sequence[int], values: Sequence[float]) -> set[int]:
     """The positions of the lowest and the highest value, and of one that is not finite."""
     finite = [at for at in positions if math.isfinite(values[at])]
-    gap = {at for at in positions[:] if not math.isfinite(values[at])} if len(finite) < len(positions) else set()
+    gap = {at for at in positions if not math.isfinite(values[at])} if len(finite) < len(positions) else set()
     kept = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
     return kept | set(sorted(gap)[:1])
