@@ -36,7 +36,7 @@ VERBS = (
     *("submit", "status", "logs", "stop", "hold", "release", "resubmit", "fetch", "export", "evidence"),
     *("report", "nodes", "staged", "gc"),
     # Internal ones.
-    *("admit", "stage", "drain", "removal", "all_reduce"),
+    *("admit", "pages", "stage", "drain", "removal", "all_reduce"),
 )
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch", "report")

@@ -23,6 +23,8 @@ from ..common.text import size_text
 from ..launcher.reading import MIB, UnreadableError, open_file, reason
 
 CHECKPOINTS = "checkpoints"
+# The page of a job, which is made again where the files of the archive are: a job may have changed the one there.
+PAGE = "report.html"
 # What one file and all files have at most: without checkpoints, and with them.
 FILE_MIB, TOTAL_MIB = 2 << 10, 8 << 10
 CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
@@ -154,7 +156,7 @@ def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tup
         return
     for entry in entries:
         name = f"{prefix}{entry.name}"
-        if entry.name.startswith(".") or (name == CHECKPOINTS and not checkpoints):
+        if entry.name.startswith(".") or name == PAGE or (name == CHECKPOINTS and not checkpoints):
             continue
         if entry.is_symlink():
             yield name, "it is a link"

@@ -87,21 +87,7 @@ class Runner:
 
     def start(self, verb: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start it in the background, in a session of its own: it outlives its parent."""
-        return self.spawn(self.program.command(str(self.archive.path), verb, *arguments), output)
-
-    def spawn(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
-        python, *rest = command
-        # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
-        isolated = ["-I"] if sys.flags.isolated else []
-        return subprocess.Popen(
-            [python, *isolated, *rest],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd="/",
-            env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
-            start_new_session=True,
-        )
+        return spawn(self.program.command(str(self.archive.path), verb, *arguments), output)
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -122,7 +108,23 @@ class Runner:
             # A job may have put something else there. Its errors are lost then, but it is looked after as before.
             with contextlib.suppress(OSError):
                 log = stack.enter_context(writing.appended(self.archive.path / KEEPER_LOG))
-            wait(self.spawn(command, log), RAY_CLIENT_SECONDS)
+            wait(spawn(command, log), RAY_CLIENT_SECONDS)
+
+
+def spawn(command: list[str], output: int) -> subprocess.Popen[bytes]:
+    """Start a command of this program in a session of its own, without what marks a process as part of a job."""
+    python, *rest = command
+    # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
+    isolated = ["-I"] if sys.flags.isolated else []
+    return subprocess.Popen(
+        [python, *isolated, *rest],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        cwd="/",
+        env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
+        start_new_session=True,
+    )
 
 
 def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:

@@ -34,6 +34,7 @@ from ..launcher.ray_api import RayApiError, RayHead, own_head
 from ..launcher.reading import exists
 from ..launcher.status import JobState
 from .job import STEP_SECONDS, Look, Seen, Steward
+from .pages import keep_pages
 
 # How often the registry is read: a job that is submitted has a steward this soon.
 POLL_SECONDS = 0.5
@@ -153,6 +154,10 @@ class ClusterSteward:
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
+    def jobs(self) -> list[str]:
+        """The ids of the jobs that are looked after now."""
+        return [name for name, thread in list(self.threads.items()) if thread.is_alive()]
+
     def start_missing(self) -> None:
         for submission_id in self.registry.ids():
             if submission_id not in self.threads:
@@ -176,7 +181,8 @@ def main() -> None:
     registry = Registry()
     with steward_lock(registry.path):
         steward = ClusterSteward(registry, is_current)
-        threading.Thread(target=recover_jobs, args=(steward.leaving,), daemon=True).start()
+        for beside in (recover_jobs, functools.partial(keep_pages, steward.jobs)):
+            threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
         steward.run()
         # Threads that hang do not end.
         os._exit(0)

@@ -17,12 +17,19 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import BundleError, Limits, limits, unpack
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import (
+    PAGE,
+    BundleError,
+    Limits,
+    limits,
+    unpack,
+)
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import SECONDS as COLLECT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.argus.report.kept import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, no_such_id
@@ -51,6 +58,17 @@ def row(job: JobInfo) -> list[Any]:
     return [job.submission_id, job.state, progress.step, progress.metric, *values]
 
 
+def page_of(archive: Archive) -> str:
+    """The path of the page of a job, which is made here; "" if it cannot be made, and the user is told why."""
+    try:
+        write_page(archive)
+    # What jobs leave must not hide that the files are here.
+    except Exception as error:
+        display.warning(f"The page of {archive.submission_id} was not made: {error}")
+        return ""
+    return str(archive.path / PAGE)
+
+
 class ActionModule(NodeAction):
     options = documented_options(DOCUMENTATION)
     relations: ClassVar[dict[str, Any]] = {"required_if": [("state", "fetched", ["dest"])]}
@@ -75,6 +93,7 @@ class ActionModule(NodeAction):
                 files = unpack(bundle.name, target, size, change=not self._task.check_mode)
         except (BundleError, ProgramError) as error:
             return failed(f"The archive was not fetched: {error}.")
+        page = "" if self._task.check_mode else page_of(Archive(target))
         skipped = answer.result.get("skipped")
         skipped = [printable(line, lines=False) for line in skipped] if isinstance(skipped, list) else []
         if skipped:
@@ -82,10 +101,12 @@ class ActionModule(NodeAction):
             display.warning(f"Not all files were fetched: {'; '.join(skipped)}")
         job = describe(Archive(target), None, tail=0)
         archive = archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
-        show("Fetched", HEADER, [row(job)], text=[f"Archive:  {archive}", f"Here:     {target}"])
+        where = [f"Archive:  {archive}", f"Here:     {target}", *([f"Page:     {page}"] if page else [])]
+        show("Fetched", HEADER, [row(job)], text=where)
         return {
             "changed": bool(files),
             "path": str(target),
+            "page": page,
             "archive": printable(answer.result.get("archive", "")),
             "skipped": skipped,
             "files": files,

@@ -80,6 +80,10 @@ path:
   description: The directory on the controller with the fetched files.
   type: str
   returned: with O(state=fetched)
+page:
+  description: The page of the job on the controller, made there from the fetched files; empty if it could not be made.
+  type: str
+  returned: with O(state=fetched)
 files:
   description: The number of files that were new or had changed, or that were collected.
   type: int

@@ -30,6 +30,7 @@ def archive(tmp_path: Path) -> Archive:
         (made.path / name).parent.mkdir(parents=True, exist_ok=True)
         (made.path / name).write_bytes(os.urandom((1 << 20) + 1))
     (made.path / "link").symlink_to("/etc/passwd")
+    (made.path / "report.html").write_text("of the job")
     return made
 
 
@@ -56,6 +57,7 @@ def test_people_get_a_file_and_the_names_of_what_is_not_in_it(archive: Archive, 
         "skipped: debug/large: it has 1 MiB, more than 1 MiB",
         "skipped: link: it is a link",
     ]
+    assert "report.html" not in names(done.stdout)
     assert "checkpoints/global_step_1/model.pt" in names(run("sft-1", "--checkpoints").stdout)
 
 

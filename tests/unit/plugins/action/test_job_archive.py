@@ -69,7 +69,8 @@ def fetched(
 def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
     result, calls = fetched(monkeypatch, archive)
     target = tmp_path / "here" / "grpo-1"
-    job = result.pop("job")
+    job, page = result.pop("job"), result.pop("page")
+    assert page == str(target / "report.html") and (target / "report.html").read_text().startswith("<!doctype html>")
     assert (job["state"], job["archive"], job["log"]) == ("RUNNING", str(target), [])
     expected = {"changed": True, "files": 3, "path": str(target), "archive": "/srv/jobs/grpo-1", "skipped": []}
     assert result == expected
@@ -77,6 +78,16 @@ def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path)
     assert calls == [("head", "fetch", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
     result, _calls = fetched(monkeypatch, archive)
     assert (result["changed"], result["files"]) == (False, 0)
+
+
+def test_a_page_that_cannot_be_made_does_not_fail_fetch(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(job_archive.display, "warning", warned.append)
+    (tmp_path / "here" / "grpo-1" / "report.html").mkdir(parents=True)
+    result, _calls = fetched(monkeypatch, archive)
+    assert (result["files"], result["page"], len(warned)) == (3, "", 1)
 
 
 def test_nothing_is_written_in_check_mode(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
