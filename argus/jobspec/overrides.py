@@ -9,12 +9,14 @@ the settings of one of the two. A JobSpec that gives a size gets it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..common.findings import NOTE, WARNING, Finding
 from ..launcher.hydra import hydra_value, override_key, override_text
 from ..launcher.room import UNITS_KEY
+from ..launcher.samples import raw_directory
 from .capacity import Cluster, JobSize
 from .owned import about_override
 from .spec import Inputs, JobSpec
@@ -24,6 +26,10 @@ from .verl_releases import GRPO, PPO, SFT, Profile
 HYDRA_DIRECTORY = "config/hydra"
 # trainer/config/ppo_trainer.yaml: the number of storage units, each with a CPU.
 VERL_UNITS = 8
+# What the tokens of a step depend on, with the values that verl or this file gives them.
+STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
+# verl decodes a step in a process that its trainer waits for, one to three million tokens a second.
+SAMPLED_TOKENS = 8_000_000
 # The end of the newer names of sizes of batches.
 PER_GPU = "_per_gpu"
 
@@ -87,6 +93,18 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
     else:
         overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={hydra_value(inputs.model)}"]
     return overrides
+
+
+def sample_overrides(asked: Iterable[str], archive: str) -> list[str]:
+    """Where verl writes what it generates: after each validation, and in each step that has few enough tokens.
+
+    asked: the overrides of the JobSpec.
+    """
+    given = {override_key(each): override_text(each) for each in asked}
+    sizes = [given.get(key, str(default)) for key, default in STEP_TOKENS.items()]
+    is_small = all(size.isdecimal() for size in sizes) and math.prod(map(int, sizes)) <= SAMPLED_TOKENS
+    kinds = {"validation_data_dir": "validation", **({"rollout_data_dir": "rollouts"} if is_small else {})}
+    return [f"trainer.{key}={hydra_value(raw_directory(archive, kind))}" for key, kind in kinds.items()]
 
 
 def storage_overrides(size: JobSize, cluster: Cluster, driver_cpus: float, known: Collection[str]) -> list[str]:

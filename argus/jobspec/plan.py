@@ -26,6 +26,7 @@ from .overrides import (
     batch_overrides,
     common_overrides,
     rl_overrides,
+    sample_overrides,
     sft_overrides,
     storage_overrides,
 )
@@ -157,6 +158,7 @@ def default_overrides(
     overrides = [
         *common_overrides(workload, size, submission_id, archive, profile),
         *(sft_overrides(inputs, device, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *([] if workload == SFT else sample_overrides(spec.trainer_overrides, archive)),
         *batch_overrides(spec),
         *accelerator_overrides(workload, accelerator, size.gpus_per_node),
     ]

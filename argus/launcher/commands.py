@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 
-from . import attempts, evidence, failures, node, torchrun
+from . import attempts, evidence, failures, node, redact, samples, torchrun
 from .archive import Archive
 from .evidence import Moment
 from .failures import FailureKind
@@ -40,6 +41,9 @@ def end(archive: Archive) -> int:
     connection = Connection()
     evidence.collect(archive, Moment.END, connection)
     found = evidence.sweep(archive, connection)
+    # Those that a launcher has left which was killed. A job can put anything there.
+    with contextlib.suppress(Exception):
+        samples.keep(archive, redact.Redactor(redact.load(archive.path).values()).text, is_over=True)
     attempt = attempts.current(archive)
     archive.write_json(f"debug/sweep-{attempt}.json", found)
     archive.event(

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, avoidance, node, recording, redact
+from . import attempts, avoidance, node, recording, redact, samples
 from .archive import Archive
 from .checkpoints import Retention
 from .failures import Failure
@@ -159,6 +159,7 @@ class Launcher:
         pump.join(PUMP_SECONDS)
         self.write(self.redactor.rest())
         self.keep_limits()
+        self.keep_samples(is_over=True)
         return code
 
     def pump(self, output: IO[bytes]) -> None:
@@ -168,10 +169,13 @@ class Launcher:
 
     def watch(self, over: threading.Event) -> None:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
-        watch = Watch(self.archive, self.plan, self.attempt, self.runner, self.health)
+        watch, sampled = Watch(self.archive, self.plan, self.attempt, self.runner, self.health), 0
         while not over.wait(WATCH_SECONDS):
             self.log.catch_up()
             self.keep_limits()
+            if watch.step != sampled:
+                sampled = watch.step
+                self.keep_samples()
             # Neither a shared root that is full nor a metrics file of any content must end the watch.
             with contextlib.suppress(Exception):
                 verdict = watch.check(time.time(), lambda: self.last_output)
@@ -186,6 +190,11 @@ class Launcher:
         with contextlib.suppress(Exception):
             if self.attempt > 1:
                 self.retention.look()
+
+    def keep_samples(self, is_over: bool = False) -> None:
+        # As above.
+        with contextlib.suppress(Exception):
+            samples.keep(self.archive, self.redactor.text, is_over)
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self.stop)

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from ..common.text import one_line
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, readable, with_checkpoints
+from ..launcher import samples
 from ..launcher.archive import Archive
 from ..launcher.hydra import override_key, override_list, override_text
 from ..launcher.plan import Plan
@@ -25,7 +26,11 @@ from .curves import Curves, read_curves
 
 LOG_LINES = 200
 MOST_EVENTS, EVENT_LENGTH, MOST_LINES, LINES_BYTES = 1000, 300, 20_000, 4 * MIB
+# The steps of which samples are shown, and the rows of each: half of them the best and the worst.
+SAMPLED_STEPS, SAMPLED_ROWS = 5, 8
 EVIDENCE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
+# The texts of a sample, and how long one may be that a job has put there itself.
+TEXTS, TEXT_LENGTH = {"Prompt": "input", "Answer": "output", "Expected": "gts"}, 5000
 # What other parts of the page tell, and what is only of use to programs.
 LEFT_OUT = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
 # What the clocks of two machines may differ.
@@ -40,8 +45,15 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Sample:
+    step: int
+    score: float | None
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Job:
-    """overrides: values by key. own: the keys of those that the JobSpec has."""
+    """overrides: values by key. own: the keys of those that the JobSpec has. samples: by kind, in order."""
 
     info: JobInfo
     jobspec: Mapping[str, Any]
@@ -51,6 +63,7 @@ class Job:
     versions: Mapping[str, Any]
     events: tuple[Event, ...]
     curves: Curves
+    samples: Mapping[str, Sequence[Sample]]
     problems: tuple[str, ...]
 
     @property
@@ -80,8 +93,27 @@ def read_job(archive: Archive) -> Job:
         versions=archive.read_mapping("config/versions.json"),
         events=tuple(sorted(events, key=lambda event: event.at)),
         curves=curves,
+        samples=readable(lambda: read_samples(archive), {}, problems),
         problems=(*info.unreadable, *problems, *sorted(curves.problems)),
     )
+
+
+def read_samples(archive: Archive) -> dict[str, list[Sample]]:
+    """Samples of some steps, by kind. Raises UnreadableError."""
+    found: dict[str, list[Sample]] = {}
+    for kind, steps in samples.kept_steps(archive).items():
+        for step in sorted(samples.spread(set(steps), SAMPLED_STEPS)):
+            rows = list(samples.read(archive, kind, step))
+            edge = SAMPLED_ROWS // 4
+            middle = rows[edge : len(rows) - edge]
+            chosen = [*rows[:edge], *middle[:: max(1, len(middle) // (2 * edge))][: 2 * edge], *rows[edge:][-edge:]]
+            found.setdefault(kind, []).extend(Sample(step, samples.score_of(row), texts_of(row)) for row in chosen)
+    return found
+
+
+def texts_of(row: Mapping[str, Any]) -> dict[str, str]:
+    given = {title: row.get(name) for title, name in TEXTS.items()}
+    return {title: text[:TEXT_LENGTH] for title, text in given.items() if isinstance(text, str) and text}
 
 
 def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dict[str, Any]]:

@@ -91,5 +91,10 @@
     built.forEach((chart, figure) => { if (!seen.has(figure)) { chart.destroy(); built.delete(figure); } });
     seen.forEach(build);
   });
+  const search = document.getElementById("search"), samples = [...document.querySelectorAll(".sample")];
+  if (search) search.hidden = false;
+  search?.addEventListener("input", () => samples.forEach(sample => {
+    sample.hidden = !sample.textContent.toLowerCase().includes(search.value.toLowerCase());
+  }));
   addEventListener("beforeprint", () => figures.forEach(figure => figure.checkVisibility() && !built.has(figure) && build(figure)));
 })();

@@ -20,7 +20,7 @@ from ..common.text import duration, printable, printable_line
 from ..jobs.report import clock, origin, situation, tags_text, timing
 from ..launcher import outcome
 from .curves import STEP_PARTS, Charts, charts_of
-from .data import Event, Job
+from .data import Event, Job, Sample
 from .points import MOST_POINTS, Curve
 
 # Of all curves of a page together, about 2.2 MB; those of one at least; those of the parts of a step, and of its clock.
@@ -69,6 +69,7 @@ def page(jobs: Sequence[Job], now: float) -> str:
         advice=outcome.advice,
         attempts=attempts,
         events=events,
+        samples_of=lambda job: job.samples if len(jobs) == 1 else of_last_step(job.samples),
         line_of_time=line_of_time,
         configuration=configuration,
         log=lambda job: "\n".join(printable_line(line, colour=False)[:LINE_LENGTH] for line in job.info.log),
@@ -120,6 +121,10 @@ def attempts(job: Job) -> Table:
 def events(job: Job) -> Table:
     rows = [(clock(each.at), since(each, job), each.name, each.text) for each in job.events]
     return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > FOLDED_ROWS)
+
+
+def of_last_step(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sample]]:
+    return {kind: [each for each in some if each.step == some[-1].step] for kind, some in samples.items() if some}
 
 
 def since(event: Event, job: Job) -> str:

@@ -8,6 +8,7 @@ from argus.jobspec.overrides import (
     CPU_CRITIC,
     CPU_RL,
     accelerator_overrides,
+    sample_overrides,
 )
 from argus.jobspec.plan import plan_job
 from argus.jobspec.verl_releases import Profile
@@ -190,6 +191,8 @@ OF_A_JOB = {
         ++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node
         algorithm.adv_estimator=gae
         critic.model.path=/private/common/models/tiny-qwen2
+        trainer.validation_data_dir=/private/jobs/job-1/samples/.validation
+        trainer.rollout_data_dir=/private/jobs/job-1/samples/.rollouts
         actor_rollout_ref.actor.use_dynamic_bsz=True
         trainer.device=cpu
         data.dataloader_num_workers=0
@@ -228,6 +231,8 @@ OF_A_JOB = {
         algorithm.adv_estimator=grpo
         actor_rollout_ref.rollout.n=5
         actor_rollout_ref.actor.use_kl_loss=True
+        trainer.validation_data_dir=/private/jobs/job-1/samples/.validation
+        trainer.rollout_data_dir=/private/jobs/job-1/samples/.rollouts
         actor_rollout_ref.actor.use_dynamic_bsz=True
         actor_rollout_ref.rollout.name=vllm
     """,
@@ -239,6 +244,21 @@ def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
     """The tests in tests/snapshots compose them with the configurations of verl."""
     overrides = planned(cluster, workload=workload).plan.overrides
     assert list(overrides[12:]) == OF_A_JOB[workload, cluster].split()
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_sampled"),
+    [
+        ([], True),
+        (["data.max_response_length=1024"], True),
+        (["data.max_response_length=8192"], False),
+        (["data.max_response_length=8192", "++data.train_batch_size='64'"], True),
+        (["data.max_response_length=${x}"], False),
+    ],
+)
+def test_a_step_with_many_tokens_is_not_decoded_for_samples(asked: list[str], is_sampled: bool) -> None:
+    keys = [each.partition("=")[0] for each in sample_overrides(asked, "/private/jobs/job-1")]
+    assert keys == ["trainer.validation_data_dir", *["trainer.rollout_data_dir"][: int(is_sampled)]]
 
 
 def test_the_cpu_backend_of_grpo_has_no_critic() -> None:

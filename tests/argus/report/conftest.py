@@ -45,6 +45,8 @@ def hostile(jobs: Callable[[str], Archive]) -> Archive:
         "events.jsonl", '{"time": "9999-12-31T23:59:59Z", "event": "STALLED"}\n{"time": 7}\n[' + "[" * 5000 + "\n"
     )
     archive.append("logs/driver.log", f"{HOSTILE}\n")
+    rows = [{"score": HOSTILE, "input": [HOSTILE], "output": HOSTILE * 1000, "gts": HOSTILE}, {"output": ""}]
+    archive.append("samples/rollouts-7.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + "[" * 5000)
     data = {HOSTILE: 1.5, f"val/{HOSTILE}": 2, "critic/rewards/mean": 1e308, "actor/lr": -1e308, "a": True, "b": "x"}
     lines = [{"step": 1, "data": data}, {"step": 1 << 53, "data": {**data, "actor/lr": 1e308, "timing_s/step": 1e308}}]
     archive.append("logs/metrics-1.jsonl", "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "da')

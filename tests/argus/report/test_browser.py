@@ -127,6 +127,25 @@ def test_hostile_text_is_text(hostile: Archive, jobs: Callable[[str], Archive], 
     asyncio.run(look())
 
 
+def test_samples_are_searched(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+    archive = jobs(GRPO)
+    for step, answers in ((1, ["one apple", "no digits"]), (2, ["two pears"])):
+        rows = [{"score": 0.5, "input": f"question {step}", "output": answer, "gts": "4"} for answer in answers]
+        archive.append(f"samples/rollouts-{step}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    file = written(tmp_path, archive)
+    seen = "[...document.querySelectorAll('.sample')].filter(each => each.checkVisibility()).length"
+
+    async def look() -> None:
+        async with browsed("about:blank") as browser:
+            await opened(browser, file)
+            assert await browser.value(seen) == 3
+            for text, count in (("PEARS", 1), ("question 1", 2), ("", 3)):
+                await browser.value(f"search.value = '{text}'; search.dispatchEvent(new Event('input'))")
+                assert await browser.value(seen) == count
+
+    asyncio.run(look())
+
+
 def test_a_long_job_opens_at_once(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
     archive = jobs(GRPO)
     names = [f"actor/{number}" for number in range(58)] + ["critic/rewards/mean", "actor/grad_norm"]
