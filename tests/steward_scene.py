@@ -37,8 +37,11 @@ class Head:
         self.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
         self.asked: list[str] = []
         self.silent = False
+        self.summary: list[dict[str, Any]] = []
 
     def get(self, path: str) -> Any:
+        if path == "/nodes?view=summary":
+            return {"data": {"summary": self.summary}}
         if path == PLACEMENT_GROUPS:
             found = self.groups
         else:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from . import checkpoints, job_warnings, metrics
+from . import checkpoints, hardware, job_warnings, metrics
 from .archive import Archive
 from .job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
 from .log_scan import LogFollower, LogScan, Phase
@@ -27,6 +27,8 @@ LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
 PIECE_BYTES = 1 << 20
 # How often new numbers in known warnings are written; new warnings are written at once.
 WRITE_SECONDS = 30.0
+# How often what was measured of nodes is judged.
+JUDGE_SECONDS = 300.0
 # How long reading the rest may delay the end of a job.
 END_SECONDS = 5.0
 
@@ -48,6 +50,9 @@ class Health:
         self.earlier: tuple[JobWarning, ...] = ()
         self.written_at = 0.0
         self.finished = False
+        # What is wrong with the nodes of the job, and when they were looked at.
+        self.of_nodes: tuple[JobWarning, ...] = ()
+        self.judged_at = 0.0
         # The step of the last checkpoint, and its size.
         self.measured = (0, 0)
         with contextlib.suppress(UnreadableError):
@@ -130,12 +135,20 @@ class Health:
             return 0 < self.measured[1] <= self.free_bytes()
         return True
 
+    def warnings_of_nodes(self, now: float) -> tuple[JobWarning, ...]:
+        if now >= self.judged_at + JUDGE_SECONDS:
+            self.judged_at = now
+            with contextlib.suppress(UnreadableError):
+                self.of_nodes = tuple(hardware.warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
+        return self.of_nodes
+
     def record(self, now: float, over: bool) -> None:
         saved: list[int] = []
         with contextlib.suppress(UnreadableError):
             saved = self.archive.checkpoints()
         size, free = self.last_size(saved), self.free_bytes()
         own = job_warnings.find(Evidence(self.settings, self.seen, self.scan.logged, saved, over, size, free))
+        own = (*own, *self.warnings_of_nodes(now))
         kinds = {warning.kind for warning in own}
         found = (*own, *(warning for warning in self.earlier if warning.kind not in kinds))
         known = {warning.kind for warning in self.warnings}

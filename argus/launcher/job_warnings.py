@@ -38,6 +38,8 @@ class WarningKind(StrEnum):
     NO_VALIDATION = "no_validation"
     NO_CHECKPOINT = "no_checkpoint"
     NO_SPACE = "no_space"
+    MEMORY_GROWS = "memory_grows"
+    GPUS_IDLE = "gpus_idle"
     TIME_LIMIT = "time_limit"
 
 

@@ -17,12 +17,13 @@ from typing import Any
 from ..common.text import one_line
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, readable, with_checkpoints
-from ..launcher import samples
+from ..launcher import hardware, samples
 from ..launcher.archive import Archive
 from ..launcher.hydra import override_key, override_list, override_text
 from ..launcher.plan import Plan
 from ..launcher.reading import MIB
 from .curves import Curves, read_curves
+from .nodes import NodeCharts, node_charts
 
 LOG_LINES = 200
 MOST_EVENTS, EVENT_LENGTH, MOST_LINES, LINES_BYTES = 1000, 300, 20_000, 4 * MIB
@@ -64,6 +65,7 @@ class Job:
     events: tuple[Event, ...]
     curves: Curves
     samples: Mapping[str, Sequence[Sample]]
+    nodes: NodeCharts
     problems: tuple[str, ...]
 
     @property
@@ -94,6 +96,7 @@ def read_job(archive: Archive) -> Job:
         events=tuple(sorted(events, key=lambda event: event.at)),
         curves=curves,
         samples=readable(lambda: read_samples(archive), {}, problems),
+        nodes=readable(lambda: node_charts(hardware.read(archive)), {}, problems),
         problems=(*info.unreadable, *problems, *sorted(curves.problems)),
     )
 

@@ -6,7 +6,9 @@
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   // Charts, and the figures that are in sight: the others are built when they come there.
   const built = new Map(), seen = new Set(), times = new Map();
-  let range = null, isZooming = false, byTime = false;
+  // Which charts have the same axis, and what of it is shown.
+  const kinds = new Map();
+  let range = {}, isZooming = false, byTime = false;
 
   // Seconds at steps, between those that are known.
   const timesOf = ({job, axis}) => {
@@ -18,7 +20,7 @@
     }));
     return times.get(key);
   };
-  const placesOf = line => byTime ? timesOf(line) : axes[line.axis];
+  const placesOf = line => byTime && !line.timed ? timesOf(line) : axes[line.axis];
   const smooth = (values, weight) => {
     let mean = 0, sum = 0;
     return values.map(value => {
@@ -43,6 +45,7 @@
   function build(figure) {
     const isStack = figure.dataset.chart === "stack", weight = isStack ? 0 : +smoothing.value;
     const lines = (isStack ? [...data.stack].reverse() : data.charts[figure.dataset.chart]).filter(line => placesOf(line).length);
+    const kind = lines.some(line => line.timed) ? "clock" : byTime ? "time" : "step", isTimed = kind !== "step";
     const isSpread = lines.map(line => line.label.split("/").at(-1)).join() === "mean,min,max";
     const colour = at => data.colours[(data.clocks.length > 1 ? lines[at].job : isSpread ? 0 : isStack ? lines.length - 1 - at : at) % data.colours.length];
     const tables = [], series = [{}];
@@ -56,24 +59,25 @@
     if (isStack) lines.forEach((line, at) => add(at, line.values.map((_, place) => lines.slice(at).reduce((sum, part) => sum + part.values[place], 0)), {raw: line.values, fill: colour(at), width: 0, points: {show: false}}));
     else lines.forEach((line, at) => add(at, weight ? smooth(line.values, weight) : line.values, isSpread && at ? {stroke: `${colour(at)}70`, width: 1, points: {show: false}} : {}));
     const grid = {stroke: "#8885", width: 0.5}, axis = {stroke: "#808894", grid, ticks: {...grid, size: 4}, font: "11px system-ui, sans-serif"};
-    const incrs = byTime ? [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800, 2592000] : [1, 2, 5].flatMap(each => [...Array(17).keys()].map(size => each * 10 ** size)).sort((one, other) => one - other);
+    const incrs = isTimed ? [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800, 2592000] : [1, 2, 5].flatMap(each => [...Array(17).keys()].map(size => each * 10 ** size)).sort((one, other) => one - other);
     built.get(figure)?.destroy();
     const chart = new uPlot({
       width: figure.clientWidth, height: 200, series,
       scales: {x: {time: false, range: (_, least, most) => least === most ? [least - 1, most + 1] : [least, most]}, ...(isStack && {y: {range: (_, least, most) => [0, most * 1.05]}})},
-      axes: [{...axis, size: 30, incrs, values: (_, marks) => marks.map(byTime ? time : number)}, {...axis, size: 52, values: (_, marks) => marks.map(number)}],
+      axes: [{...axis, size: 30, incrs, values: (_, marks) => marks.map(isTimed ? time : number)}, {...axis, size: 52, values: (_, marks) => marks.map(number)}],
       bands: isSpread ? [{series: [series.length - 1, series.length - 2], fill: `${colour(0)}18`}] : [],
-      cursor: {sync: {key: "page"}, drag: {x: true, y: false}},
+      cursor: {sync: {key: kind}, drag: {x: true, y: false}},
       hooks: {setScale: [(source, key) => {
         if (key !== "x" || isZooming || built.get(figure) !== source) return;
         isZooming = true;
-        range = {min: source.scales.x.min, max: source.scales.x.max};
-        built.forEach(other => other !== source && other.setScale("x", range));
+        range[kind] = {min: source.scales.x.min, max: source.scales.x.max};
+        built.forEach((other, figure) => other !== source && kinds.get(figure) === kind && other.setScale("x", range[kind]));
         isZooming = false;
       }]},
     }, tables.length ? uPlot.join(tables) : [[]], figure);
     if (weight) lines.forEach((_, at) => { chart.root.querySelectorAll(".u-series")[at + 1].hidden = true; });
-    if (range) chart.setScale("x", range);
+    kinds.set(figure, kind);
+    if (range[kind]) chart.setScale("x", range[kind]);
     // The first drawing is none that the reader has asked for.
     queueMicrotask(() => built.set(figure, chart));
   }
@@ -87,7 +91,7 @@
   tools.hidden = !figures.length;
   tools.addEventListener("input", ({target}) => {
     tools.querySelector("output").textContent = +(+smoothing.value).toFixed(2);
-    if (target.name === "axis") { byTime = target.value === "time"; range = null; }
+    if (target.name === "axis") { byTime = target.value === "time"; range = {}; }
     built.forEach((chart, figure) => { if (!seen.has(figure)) { chart.destroy(); built.delete(figure); } });
     seen.forEach(build);
   });

@@ -63,6 +63,7 @@ def page(jobs: Sequence[Job], now: float) -> str:
         data=Markup(drawn(jobs, charts)),  # noqa: S704 - JSON without markup
         compared=compared(jobs) if len(jobs) > 1 else [],
         charts=charts,
+        node_charts=jobs[0].nodes if len(jobs) == 1 else {},
         parts=parts(jobs),
         colours=COLOURS,
         facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
@@ -242,6 +243,10 @@ def drawn(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
         for of in every
     ]
     stack = [line(part, 0, curve, FEW_POINTS) for part, curve in jobs[0].curves.parts.items() if any(curve.values)]
+    if len(jobs) == 1:
+        # Against the time since they were first measured.
+        curves = [of.items() for of in jobs[0].nodes.values()]
+        series += [[line(name, 0, curve, FEW_POINTS) | {"timed": True} for name, curve in each] for each in curves]
     clocks = [line("", 0, job.curves.times(job.seconds), FEW_POINTS) for job in jobs]
     value = {"colours": COLOURS, "charts": series, "stack": stack, "clocks": clocks, "axes": list(axes)}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)

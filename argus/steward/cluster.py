@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..common.shared_root import archive_path
 from ..jobs.registry import Registry
@@ -27,13 +27,14 @@ from ..launcher import attempts, failures, node, room
 from ..launcher.admission import one_at_a_time, steward_lock
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
+from ..launcher.hardware import SECONDS
 from ..launcher.identity import AGENT_API
 from ..launcher.program import CURRENT, Program
 from ..launcher.queue import Queue
 from ..launcher.ray_api import RayApiError, RayHead, own_head
 from ..launcher.reading import exists
 from ..launcher.status import JobState
-from .job import STEP_SECONDS, Look, Seen, Steward
+from .job import STEP_SECONDS, Steward, nodes_summary
 from .pages import keep_pages
 
 # How often the registry is read: a job that is submitted has a steward this soon.
@@ -48,27 +49,26 @@ CALL_SECONDS = 2.0
 
 # Looks after one job until it has ended or the event is set.
 LookAfter = Callable[[Registry, str, threading.Event], None]
+Value = TypeVar("Value")
 
 
-class SharedLook:
-    """What `room.look` returns or raises, for all jobs that wait.
+class Shared(Generic[Value]):
+    """What a call of Ray returns or raises, for all jobs for a while: dozens that each ask keep Ray from its work."""
 
-    Ray counts what is free every 5 s, and is asked until it has. Dozens of jobs that each ask keep it from its work.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, call: Callable[[RayHead, float], Value], seconds: float) -> None:
+        self.call, self.seconds = call, seconds
         self.lock = threading.Lock()
         self.until = 0.0
-        self.answer: Seen | RayApiError = (room.Room(), [])
+        self.answer: Value | RayApiError = RayApiError("")
 
-    def __call__(self, head: RayHead, now: float) -> Seen:
+    def __call__(self, head: RayHead, now: float) -> Value:
         with self.lock:
             if time.monotonic() > self.until:
                 try:
-                    self.answer = room.look(head, now)
+                    self.answer = self.call(head, now)
                 except (RayApiError, KeyError, TypeError) as error:
                     self.answer = RayApiError(str(error))
-                self.until = time.monotonic() + STEP_SECONDS
+                self.until = time.monotonic() + self.seconds
             if isinstance(self.answer, RayApiError):
                 raise self.answer
             return self.answer
@@ -78,10 +78,9 @@ def look_after(
     registry: Registry,
     submission_id: str,
     leaving: threading.Event,
-    queue: Queue | None = None,
-    look: Look = room.look,
+    **shared: Any,
 ) -> None:
-    """Look after a job to the end of its archive, whatever happens meanwhile."""
+    """Look after a job to the end of its archive, whatever happens meanwhile. shared: what all stewards share."""
     problem = ""
     while not leaving.is_set():
         try:
@@ -91,8 +90,7 @@ def look_after(
             archive = Archive(archive_path(job.shared_root, submission_id))
             if archive.needs_steward():
                 wait_until_submitted(archive)
-                shared: dict[str, Any] = {"leaving": leaving.is_set, "queue": queue, "look": look}
-                Steward(archive, **shared, notify=job.notify, limits=job.limits).run()
+                Steward(archive, leaving=leaving.is_set, notify=job.notify, limits=job.limits, **shared).run()
             return
         except Exception as error:
             # Jobs can put anything into their archives, and a shared root comes back.
@@ -140,7 +138,8 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=SharedLook())
+        look, summary = Shared(room.look, STEP_SECONDS), Shared(nodes_summary, SECONDS / 2)
+        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=look, summary=summary)
         self.leaving = threading.Event()
         # Of all jobs that this process has seen; a job that has ended needs no other one.
         self.threads: dict[str, threading.Thread] = {}

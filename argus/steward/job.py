@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from ..jobs.drain import stop_new_work
-from ..launcher import attempts, bad_nodes, draining, evidence, room
+from ..launcher import attempts, bad_nodes, draining, evidence, hardware, room
 from ..launcher.admission import one_at_a_time, registry_path
 from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
 from ..launcher.evidence import Moment
@@ -82,6 +82,11 @@ class Observed:
     forgotten_since: float | None = None
 
 
+def nodes_summary(head: RayHead, _now: float) -> Any:
+    """What the nodes use. Raises RayApiError."""
+    return head.get("/nodes?view=summary")
+
+
 def cause_of_end(address: str) -> str:
     """What can be told of a node that has just ended: a machine refuses a port that nothing uses, and answers so."""
     if not address:
@@ -110,6 +115,7 @@ class Steward:
         notify: str = "",
         limits: tuple[room.Limit, ...] = (),
         look: Look = room.look,
+        summary: Callable[[RayHead, float], Any] = nodes_summary,
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
@@ -122,7 +128,7 @@ class Steward:
         self.queue = queue or Queue(self.registry)
         self.turn = Turn(0, "")
         self.limits = limits
-        self.look_at_room = look
+        self.look_at_room, self.summary = look, summary
         self.notifier = Notifier(notify, archive, self.queue.directory)
         self.away_for: float | None = None
         self.demand, self.room = Demand.of(self.plan), Room()
@@ -131,7 +137,7 @@ class Steward:
         status = archive.read_status()
         running = status.state is JobState.RUNNING
         self.observed = Observed(known=running)
-        self.next_stop = self.next_admission = 0.0
+        self.next_stop = self.next_admission = self.next_measured = 0.0
         # When the steward before this one last ran, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
         self.kept_until = earlier.time if earlier else 0.0
@@ -267,6 +273,7 @@ class Steward:
             self.archive.event("HEAD_RETURNED", away_for=self.away_for)
         self.kept_until = 0.0 if head else self.kept_until
         self.look_for_forgotten(job, head_started, status, moment)
+        self.measure(job, moment)
         return HeadAnswer(
             job=job,
             head_node_id=head.get("node_id", ""),
@@ -275,6 +282,14 @@ class Steward:
             lost_cause=self.observed.lost_cause,
             queue_problem=self.look(job, status, moment),
         )
+
+    def measure(self, job: JobRecord | None, moment: float) -> None:
+        """Note what the nodes of the attempt use."""
+        if job and job.job_id and not job.ended and moment >= self.next_measured:
+            self.next_measured = moment + hardware.SECONDS
+            # It is for people: neither Ray's answer nor the archive may keep the steward from its work.
+            with contextlib.suppress(Exception):
+                hardware.append(self.archive, hardware.of_job(self.summary(self.head, moment), job.job_id, moment))
 
     def ray_id(self, status: Status) -> str:
         return ray_id(self.archive.submission_id, status.attempt)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from browser import Page, browsed
 
+from argus.launcher import hardware
 from argus.launcher.archive import Archive
+from argus.launcher.hardware import Gpu, Measured, Usage
 from argus.report.data import read_job
 from argus.report.page import page
 
@@ -122,6 +124,34 @@ def test_hostile_text_is_text(hostile: Archive, jobs: Callable[[str], Archive], 
             await until(browser, "document.querySelectorAll('canvas').length > 10")
             assert await browser.value("document.querySelectorAll('img, iframe, object, a').length") == 0
             assert await browser.value("document.title") == "2 jobs"
+            assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
+
+    asyncio.run(look())
+
+
+def test_what_the_nodes_used_is_drawn(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+    archive = jobs(GRPO)
+    for number in range(200):
+        nodes = {
+            f"gpu-{node}": Usage(
+                cpu=number % 50, memory=1e9 * (10 + node), memory_total=1e11, gpus=(Gpu(float(number % 90)),)
+            )
+            for node in range(3 if number < 100 else 12)
+        }
+        hardware.append(archive, Measured(1795303200.0 + 30 * number, nodes))
+    file = written(tmp_path, archive)
+
+    async def look() -> None:
+        async with browsed("about:blank") as browser:
+            await opened(browser, file)
+            titles = "[...document.querySelectorAll('figcaption')].map(each => each.textContent)"
+            shown = json.loads(await browser.value(f"JSON.stringify({titles})"))
+            assert shown[-3:] == ["GPUs in use, %", "CPUs in use, %", "Memory, GB"]
+            figure = "[...document.querySelectorAll('figure')].at(-2)"
+            await browser.value(f"{figure}.scrollIntoView()")
+            await until(browser, f"{figure}.querySelector('canvas')")
+            labels = f"[...{figure}.querySelectorAll('.u-series .u-label')].map(each => each.textContent)"
+            await until(browser, f"{labels}.includes('gpu-2') && {labels}.includes('nodes/max')")
             assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
 
     asyncio.run(look())

@@ -24,7 +24,7 @@ from argus.launcher.admission import REGISTRY_VARIABLE, one_at_a_time, steward_r
 from argus.launcher.archive import Archive
 from argus.launcher.ray_api import RayApiError, RayHead
 from argus.steward import cluster
-from argus.steward.cluster import ClusterSteward, SharedLook, look_after, wait_until_submitted
+from argus.steward.cluster import ClusterSteward, Shared, look_after, wait_until_submitted
 
 # Where nothing listens: Ray does not answer.
 ADDRESS = "http://127.0.0.1:1"
@@ -164,7 +164,7 @@ def test_a_submission_that_goes_on_is_waited_for(here: Cluster) -> None:
     assert archive.read_status().state == "QUEUED"
 
 
-def test_jobs_that_wait_share_one_look_at_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_share_one_answer_of_the_head() -> None:
     asked: list[float] = []
 
     def look(_head: Any, now: float) -> Any:
@@ -174,8 +174,7 @@ def test_jobs_that_wait_share_one_look_at_the_head(monkeypatch: pytest.MonkeyPat
             raise RayApiError("it does not answer")
         return room.Room(), [{"status": "RUNNING"}]
 
-    monkeypatch.setattr(room, "look", look)
-    shared, head = SharedLook(), RayHead(ADDRESS)
+    shared, head = Shared(look, 2.0), RayHead(ADDRESS)
     with ThreadPoolExecutor(8) as pool:
         assert len({id(seen) for seen in pool.map(lambda now: shared(head, now), range(8))}) == 1
     shared.until = 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from steward_scene import Evidence, Scene
 
-from argus.launcher import attempts, failures, redact
+from argus.launcher import attempts, failures, hardware, redact
 from argus.launcher.archive import Archive
 from argus.launcher.draining import Removal, remember
 from argus.launcher.queue import Waiting, hold
@@ -241,6 +241,24 @@ def test_what_a_job_waits_for_is_in_the_heartbeat(scene: Scene) -> None:
     heartbeat = scene.archive.steward_heartbeat()
     assert heartbeat
     assert heartbeat.notice == "waits for its placement: 1 x 8 GPU and 24 CPU are not free together"
+
+
+def test_what_its_nodes_use_is_noted_twice_a_minute(scene: Scene) -> None:
+    scene.running()
+    raylet = {"nodeName": "worker-w0", "state": "ALIVE", "coreWorkersStats": [{"jobId": "01"}]}
+    scene.head.summary = [{"raylet": raylet, "cpu": 50.0}, {"raylet": {}}]
+    for _step in range(13):
+        scene.step(after=5)
+    measured = list(hardware.read(scene.archive))
+    assert [(each.time, each.nodes["worker-w0"].cpu) for each in measured] == [
+        (scene.clock.now - seconds, 50.0) for seconds in (60, 30, 0)
+    ]
+    # Nothing that Ray answers, or a job has put there, ends the steward.
+    scene.head.summary = [{"raylet": 7}]
+    (scene.archive.path / hardware.FILE).unlink()
+    (scene.archive.path / hardware.FILE).mkdir()
+    scene.step(after=60)
+    assert scene.archive.steward_heartbeat()
 
 
 # --- Its end ----------------------------------------------------------------------------------------------------------
