@@ -5,15 +5,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
-from ..common.shared_root import archive_path
+from ..common.shared_root import JOBS, archive_path
+from ..jobs.defaults import jobs_api
 from ..jobs.registry import Registry
 from ..launcher import node
+from ..launcher.admission import registry_path
 from ..launcher.archive import Archive
+from ..launcher.bad_nodes import bad_nodes
+from ..launcher.ray_api import RayApiError, own_head
+from ..launcher.writing import write_text
+from ..report.index import INDEX, index, read_rows
 from ..report.kept import write_page
 
 NICE = 19
@@ -22,15 +33,32 @@ NICE = 19
 @click.command(name="pages", hidden=True)
 @click.argument("submission_ids", nargs=-1, required=True)
 def command(submission_ids: tuple[str, ...]) -> None:
-    """Write the pages of jobs of this head into their archives, if they have something new."""
+    """Write the pages of jobs of this head into archives that have something new, and the list of all jobs."""
     os.nice(NICE)
     os.umask(node.UMASK)
-    registry = Registry()
+    registry, roots = Registry(), set()
     for submission_id in submission_ids:
-        try:
+        # A job can put anything into its archive, which must not keep the others from their pages.
+        with told(f"{submission_id}: its page"):
             job = registry.read(submission_id)
             if job:
+                roots.add(job.shared_root)
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
-        # A job can put anything into its archive, which must not keep the others from their pages.
-        except Exception as error:
-            print(f"{submission_id}: its page cannot be written: {error}", file=sys.stderr)
+    for root in map(Path, sorted(roots)):
+        with told(f"the list of jobs in {root}"):
+            write_text(root / JOBS / INDEX, index(read_rows(root / JOBS), *nodes(), root, time.time()), durable=False)
+
+
+def nodes() -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:
+    """The nodes of the cluster, and those that jobs have lost."""
+    with contextlib.suppress(RayApiError):
+        return own_head(jobs_api(), patience=0).nodes(), bad_nodes(registry_path(), time.time())
+    return [], {}
+
+
+@contextlib.contextmanager
+def told(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        print(f"{name} cannot be written: {error}", file=sys.stderr)

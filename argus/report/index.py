@@ -1,0 +1,197 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The list of jobs as a page: a file that loads nothing, beside the archives that it links."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from ..cluster.membership import describe_node
+from ..common.text import duration, size_text
+from ..jobs.bundle import PAGE
+from ..jobs.info import JobInfo
+from ..jobs.listing import latest_jobs
+from ..jobs.report import age, clock, job_class, number, steps, tags_text, throughput
+from ..launcher import hardware, metrics
+from ..launcher.archive import Archive
+from ..launcher.plan import Plan
+from ..launcher.ray_api import ALIVE
+from ..launcher.reading import UnreadableError
+from ..launcher.status import JobState
+from .page import LARGEST_DRAWN, Table, cell, digest, environment, source
+
+INDEX = "index.html"
+MOST_JOBS = 300
+# Of the days before now, the GPU-hours.
+DAYS = 7
+# The trend of a metric: of so many bytes at the end of its file, at most so many points.
+TREND_BYTES, TREND_POINTS = 128 << 10, 60
+WIDTH, HEIGHT = 90, 20
+# The tag that names a user, as job_defaults of an inventory set it.
+OWNER = "user"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job of the list. has_page: whether its archive has one. nodes: those on which it runs."""
+
+    info: JobInfo
+    plan: Plan
+    model: str = ""
+    trend: tuple[float, ...] = ()
+    has_page: bool = False
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        return self.plan.nnodes * self.plan.gpus_per_node
+
+    @property
+    def owner(self) -> str:
+        return str(self.info.tags.get(OWNER, ""))
+
+    def hours(self, begin: float, now: float) -> float:
+        """The GPU-hours since a moment, of all attempts and what was between them."""
+        if not self.info.started_at:
+            return 0.0
+        return self.gpus * max(0.0, (self.info.ended_at or now) - max(begin, self.info.started_at)) / 3600
+
+
+def read_rows(jobs: Path) -> list[Row]:
+    """The latest jobs of a directory of archives."""
+    return [read_row(info, Archive(jobs / info.submission_id)) for info in latest_jobs(jobs, None, MOST_JOBS).jobs]
+
+
+def read_row(info: JobInfo, archive: Archive) -> Row:
+    row = Row(info, Plan(), has_page=(archive.path / PAGE).is_file())
+    # What a job has put into its archive leaves a cell empty.
+    with contextlib.suppress(UnreadableError, OSError):
+        row = replace(row, plan=archive.plan() or Plan(), model=str(archive.read_jobspec().get("model") or ""))
+    with contextlib.suppress(UnreadableError, OSError):
+        row = replace(row, trend=trend(archive, info.progress.metric))
+    with contextlib.suppress(UnreadableError, OSError):
+        if info.state == JobState.RUNNING and (last := [*hardware.read(archive, hardware.TAIL_BYTES)][-1:]):
+            row = replace(row, nodes=tuple(last[0].nodes))
+    return row
+
+
+def trend(archive: Archive, metric: str) -> tuple[float, ...]:
+    """The last values of a job's key metric. Raises UnreadableError."""
+    files = metrics.files(archive.path)[-1:] if metric else []
+    found = (step.value(metric) for file in files for step in metrics.last_steps(file, TREND_BYTES))
+    values = [value for value in found if value is not None and abs(value) < LARGEST_DRAWN]
+    width = -(-len(values) // TREND_POINTS) or 1
+    return tuple(values[::-1][::width][::-1])
+
+
+def polyline(values: Sequence[float]) -> str:
+    """The points of a line of SVG."""
+    least, most = min(values), max(values)
+    scale = (HEIGHT - 4) / (most - least) if most > least else 0.0
+    places = (
+        (WIDTH * at / max(1, len(values) - 1), HEIGHT - 2 - (value - least) * scale) for at, value in enumerate(values)
+    )
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
+def index(
+    rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Mapping[str, Any], root: Path, now: float
+) -> str:
+    """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs."""
+    script, style = source("index.js"), source("page.css")
+    policy = f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
+    policy += "base-uri 'none'; form-action 'none'"
+    return (
+        environment()
+        .from_string(source("index.html"))
+        .render(
+            policy=Markup(policy),  # noqa: S704 - hashes
+            script=Markup(script),  # noqa: S704 - our own
+            style=Markup(style),  # noqa: S704 - our own
+            rows=[(row, cells(row, now)) for row in rows],
+            header=HEADER,
+            page=PAGE,
+            polyline=polyline,
+            size=(WIDTH, HEIGHT),
+            tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now)],
+            space=space(root),
+            made=clock(now),
+        )
+    )
+
+
+# The columns after the job itself and its trend.
+HEADER = ("State", "Workload", "Step", "Metric", "Tokens/s", "Left", "GPUs", "Owner", "Model", "Tags", "Submitted")
+
+
+def cells(row: Row, now: float) -> list[tuple[str, Any]]:
+    """Text and value to sort by, of the columns of HEADER."""
+    info, done = row.info, row.info.progress
+    state = " ".join(filter(None, (info.state, job_class(info))))
+    left = info.time_left
+    return [
+        (state, state),
+        (info.workload, info.workload),
+        (steps(done), done.step),
+        ("" if done.last is None else number(done.last), done.last),
+        (throughput(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
+        ("" if left is None else duration(left), left),
+        (str(row.gpus or ""), row.gpus),
+        (cell(row.owner), row.owner),
+        (cell(row.model.rpartition("/")[2]), row.model),
+        (cell(tags_text({name: value for name, value in info.tags.items() if name != OWNER})), ""),
+        (f"{age(now - info.submitted_at)} ago", info.submitted_at),
+    ]
+
+
+def node_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Mapping[str, Any]) -> Table:
+    jobs: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for name in row.nodes:
+            jobs[name].append(row.info.submission_id)
+    shown = [
+        (
+            name,
+            "draining" if node.get("draining") else str(node.get("state", "")).lower(),
+            describe_node(node.get("resources_total") or {}),
+            ", ".join(jobs[name]) or None,
+            f"lost under {', '.join(map(str, bad[name]))}" if name in bad else None,
+        )
+        for node in nodes
+        if node.get("state") == ALIVE and (name := str(node.get("node_name")))
+    ]
+    return Table("Nodes", ("Node", "State", "Resources", "Jobs", "Problem"), sorted(shown))
+
+
+def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """GPU-hours of the last days, by owner and by how jobs ended; what nobody used, of the GPUs that there are now."""
+    begin = now - DAYS * 86400
+    spent: dict[tuple[str, str], float] = defaultdict(float)
+    for row in rows:
+        outcome = row.info.failure.kind if row.info.failure else str(row.info.state)
+        spent[row.owner or "-", outcome] += row.hours(begin, now)
+    total = sum(
+        float((node.get("resources_total") or {}).get("GPU", 0)) for node in nodes if node.get("state") == ALIVE
+    )
+    lines = [(owner, outcome, round(hours, 1)) for (owner, outcome), hours in sorted(spent.items()) if hours >= 0.05]
+    idle = total * DAYS * 24 - sum(spent.values())
+    lines += [("nobody", "idle", round(idle, 1))] if total and idle > 0 else []
+    return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
+
+
+def space(root: Path) -> str:
+    with contextlib.suppress(OSError):
+        status = os.statvfs(root)
+        if status.f_blocks:
+            free, total = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+            return f"{size_text(free)} of {size_text(total)} free on the shared root"
+    return ""
