@@ -50,7 +50,7 @@ class Health:
         self.earlier: tuple[JobWarning, ...] = ()
         self.written_at = 0.0
         self.finished = False
-        # What is wrong with the nodes of the job, and when they were looked at.
+        # What is wrong with the nodes of the job, and when that was judged.
         self.of_nodes: tuple[JobWarning, ...] = ()
         self.judged_at = 0.0
         # The step of the last checkpoint, and its size.

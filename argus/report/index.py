@@ -173,7 +173,7 @@ def node_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Map
 
 
 def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """GPU-hours of the last days, by owner and by how jobs ended; what nobody used, of the GPUs that there are now."""
+    """GPU-hours of the last days, by owner and by how jobs ended; and the rest, of the GPUs that there are now."""
     begin = now - DAYS * 86400
     spent: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
@@ -184,7 +184,7 @@ def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: fl
     )
     lines = [(owner, outcome, round(hours, 1)) for (owner, outcome), hours in sorted(spent.items()) if hours >= 0.05]
     idle = total * DAYS * 24 - sum(spent.values())
-    lines += [("nobody", "idle", round(idle, 1))] if total and idle > 0 else []
+    lines += [("-", "idle", round(idle, 1))] if total and idle > 0 else []
     return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
 
 

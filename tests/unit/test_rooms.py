@@ -26,7 +26,7 @@ PROGRAM: dict[str, set[str]] = {
     "argus.staging": {"argus.common", "argus.launcher", "argus.checks", "argus.snapshot"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
-    "argus.report": {"argus.common", "argus.launcher", "argus.jobs"},
+    "argus.report": {"argus.common", "argus.launcher", "argus.cluster", "argus.jobs"},
     "argus.steward": {"argus.common", "argus.launcher", "argus.jobs"},
     "argus.verbs": {
         *("argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),

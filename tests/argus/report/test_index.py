@@ -46,7 +46,7 @@ def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
     shown = " ".join(re.sub(r"<[^>]+>", " ", text[text.index("<h2>Nodes") : text.index("<footer>")]).split())
     assert f"gpu-1 alive CPU 96, GPU 8 {RETRIED} -" in shown, shown
     assert "gpu-2 draining CPU 0, GPU 8 - lost under sft-7, grpo-9" in shown and "gpu-3" not in shown
-    assert re.search(r"GPU-hours of the last 7 days .* nobody idle 2\d\d\d", shown)
+    assert re.search(r"GPU-hours of the last 7 days .* - idle 2\d\d\d", shown)
 
 
 def test_it_goes_on_without_a_head_and_without_jobs(tmp_path: Path) -> None:
