@@ -169,7 +169,7 @@ def node_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Map
         for node in nodes
         if node.get("state") == ALIVE and (name := str(node.get("node_name")))
     ]
-    return Table("Nodes", ("Node", "State", "Resources", "Jobs", "Problem"), sorted(shown))
+    return Table("Nodes", ("Node", "State", "Resources", "Jobs", "Problem"), sorted(shown, key=lambda row: row[0]))
 
 
 def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: float) -> Table:

@@ -289,7 +289,12 @@ class Steward:
             self.next_measured = moment + hardware.SECONDS
             # It is for people: neither Ray's answer nor the archive may keep the steward from its work.
             with contextlib.suppress(Exception):
-                hardware.append(self.archive, hardware.of_job(self.summary(self.head, moment), job.job_id, moment))
+                measured = hardware.of_job(self.summary(self.head, moment), job.job_id, moment)
+                if measured.nodes:
+                    hardware.append(self.archive, measured)
+                else:
+                    # Ray has not counted its processes yet.
+                    self.next_measured = moment
 
     def ray_id(self, status: Status) -> str:
         return ray_id(self.archive.submission_id, status.attempt)

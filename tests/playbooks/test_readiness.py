@@ -15,7 +15,7 @@ from system import INVENTORY, REPO, SHARED_ROOT, playbook, said
 
 SLOW, HANGING = "test-ray-worker-2", "test-ray-worker-3"
 # What a worker with a bad link sends, of which it and Ray can live.
-RATE = ("rate", "80mbit", "burst", "64kb", "latency", "100ms")
+RATE = ("rate", "240mbit", "burst", "64kb", "latency", "100ms")
 # Only root may slow down the network of a container that has no rights to it.
 SHAPES = os.geteuid() == 0 and all(map(shutil.which, ("nsenter", "tc")))
 

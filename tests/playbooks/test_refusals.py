@@ -66,8 +66,9 @@ def test_all_problems_of_an_inventory_are_reported_at_once(tmp_path: Path) -> No
     refused("group workers", "has no hosts", "ray_node_gpu", 'did you mean "ray_node_gpus"?', inventories=hosts)
 
 
-@pytest.mark.parametrize("verb", ["validate", "cluster_up", "cluster_status", "cluster_down"])
-@pytest.mark.parametrize("name", ["", "..", "a/b", "-rf"])
+@pytest.mark.parametrize(
+    ("verb", "name"), [("validate", ""), ("cluster_up", "a/b"), ("cluster_status", "-rf"), ("cluster_down", "..")]
+)
 def test_names_that_are_not_names(verb: str, name: str) -> None:
     """With '..', cluster_down would remove the state of all clusters."""
     before = traces()
