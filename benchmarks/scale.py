@@ -54,7 +54,6 @@ class Run:
     seconds: float
     cpu: float
     host_tasks: int
-    changed: int
     connections: float
     sessions: float
 
@@ -120,7 +119,10 @@ def run(rig: Rig, name: str) -> Run:
         sum(after[name][index] - before[name][index] for name in after) / len(after) for index in (0, 1)
     )
     changed = sum(map(int, re.findall(r"changed=(\d+)", output)))
-    return Run(seconds, cpu, host_tasks(output), changed, connections, sessions)
+    if changed:
+        sys.exit(f"{name} has changed something, so this is no run with nothing to do:\n{output}")
+    print(f"{name} of {len(rig.machines)} machines: {seconds:.1f} s, {cpu:.1f} CPU s", file=sys.stderr, flush=True)
+    return Run(seconds, cpu, host_tasks(output), connections, sessions)
 
 
 def measure(hosts: int, rounds: int, profile: str) -> dict[str, list[Run]]:
@@ -149,8 +151,6 @@ def main() -> None:
     )
     for hosts in args.hosts:
         for name, runs in measure(hosts, args.rounds, args.profile).items():
-            if any(run.changed for run in runs):
-                sys.exit(f"{name} has changed something: these are no runs with nothing to do")
             least = min(runs, key=lambda run: run.cpu)
             print(
                 f"{hosts:5}  {name:14}  {statistics.median(run.seconds for run in runs):7.1f}  {least.cpu:11.1f}"

@@ -1,0 +1,143 @@
+"""bin/argus: which playbook each verb runs, with which variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPO = Path(__file__).parents[2]
+ARGUS = REPO / "bin" / "argus"
+# In place of ansible-playbook: what it was called with, a line for each call, and an exit code.
+RECORDS = """#!/bin/sh
+for each; do printf '%s\\0' "$each"; done >>"$CALLS"
+echo >>"$CALLS"
+exit "${CODE:-0}"
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ansible-playbook").write_text(RECORDS)
+    (tmp_path / "bin" / "ansible-playbook").chmod(0o755)
+    # So that the script finds this one beside its Python.
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    return tmp_path
+
+
+def run(directory: Path, *arguments: str, code: int = 0, **variables: str) -> tuple[int, list[list[str]], str]:
+    """The exit code, the calls of ansible-playbook without the directory of playbooks, and what was printed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    environment |= {"CALLS": str(directory / "calls"), "CODE": str(code), **variables}
+    (directory / "calls").unlink(missing_ok=True)
+    command = [str(directory / "bin" / "python3"), str(ARGUS), *arguments]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    lines = (directory / "calls").read_text().splitlines() if (directory / "calls").exists() else []
+    calls = [line.removeprefix(f"{REPO}/playbooks/").strip("\0").split("\0") for line in lines]
+    return done.returncode, calls, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("up", "cluster_up.yml"),
+        ("down --force -i lab", "cluster_down.yml -i lab -e allow_disruption=true"),
+        ("check --tier deep --check", "preflight.yml -e preflight_tier=deep --check"),
+        ("submit grpo.yaml", "submit.yml -e jobspec=grpo.yaml"),
+        ("status", "status.yml"),
+        ("status grpo-1", "status.yml -e submission_id=grpo-1"),
+        ("status --tag team=a", "status.yml -e tag=team=a"),
+        ("logs grpo-1 -f -n 5", "logs.yml -e job_follow=true -e job_log_lines=5 -e submission_id=grpo-1"),
+        ("drain gpu-1 -- -e drain_timeout=5 -vv", "drain.yml -e node=gpu-1 -e drain_timeout=5 -vv"),
+        ("gc --keep 5", "stage_gc.yml -e staging_keep=5"),
+    ],
+)
+def test_a_verb_is_a_playbook_with_variables(directory: Path, typed: str, expected: str) -> None:
+    assert run(directory, *typed.split())[:2] == (0, [expected.split()])
+
+
+def test_overrides_and_tags_of_a_job(directory: Path) -> None:
+    _code, [call], _text = run(directory, "submit", "a b.yaml", "--wait", "x.y=[1, 2]", "--tag", "team=a", "+z='q'")
+    assert [call[at] for at in (0, 1, 3, 5, 7)] == ["submit.yml", "-e", "-e", "-e", "-e"]
+    variables = [json.loads(each) for each in call[4::2]]
+    assert call[2] == "job_wait=true"
+    assert variables == [{"jobspec": "a b.yaml"}, {"set": ["x.y=[1, 2]", "+z='q'"]}, {"tags": {"team": "a"}}]
+
+
+def test_several_jobs_one_after_the_other_until_one_fails(directory: Path) -> None:
+    assert run(directory, "stop", "a", "b")[:2] == (0, [["stop.yml", "-e", f"submission_id={name}"] for name in "ab"])
+    code, calls, _text = run(directory, "stop", "a", "b", code=2)
+    assert (code, len(calls)) == (2, 1)
+
+
+def test_a_sweep(directory: Path) -> None:
+    code, calls, text = run(directory, "submit", "grpo.yaml", "--sweep", "optim.lr=1e-5,1e-4", "--sweep", "data.n=4,8")
+    assert (code, len(calls)) == (0, 4)
+    jobs = []
+    for call in calls:
+        job: dict[str, object] = {}
+        for each in call[2::2]:
+            job |= json.loads(each) if each.startswith("{") else dict([each.split("=", 1)])
+        jobs.append(job)
+    assert [job["set"] for job in jobs][1] == ["optim.lr=1e-5", "data.n=8"]
+    assert jobs[1]["tags"] == {"sweep": text.split("sweep=")[1].split()[0], "lr": "1e-5", "n": "8"}
+    names = [str(job["submission_id"]) for job in jobs]
+    assert names[1].startswith("grpo-") and names[1].endswith("-lr-1e-5-n-8") and len(set(names)) == 4
+    assert f"argus report {' '.join(names)}" in text
+    # A name that is too long still is a name.
+    _code, calls, _text = run(directory, "submit", "grpo.yaml", "--sweep", f"a={'x' * 80},{'y' * 80}")
+    names = [each.split("=")[1] for call in calls for each in call if each.startswith("submission_id=")]
+    assert len(set(names)) == 2 and max(map(len, names)) <= 63
+
+
+def test_the_inventory(directory: Path) -> None:
+    (directory / ".argus").write_text("lab/hosts.yml\n")
+    below = directory / "below"
+    below.mkdir()
+    expected = ["cluster_up.yml", "-i", f"{directory}/lab/hosts.yml"]
+    assert run(directory, "up")[1] == [expected]
+    assert run(directory, "up", "-i", "a", "-i", "b")[1] == [["cluster_up.yml", "-i", "a", "-i", "b"]]
+    assert run(directory, "up", ANSIBLE_INVENTORY="lab")[1] == [["cluster_up.yml"]]
+
+
+@pytest.mark.parametrize("typed", ["", "nothing", "status --nothing", "stop", "status a b=c", "submit a.yaml b"])
+def test_wrong_usage_runs_nothing(directory: Path, typed: str) -> None:
+    code, calls, text = run(directory, *typed.split())
+    assert (code, calls) == (2, []) and "usage: argus" in text
+
+
+def test_every_verb_has_its_playbook_and_its_variables(directory: Path) -> None:
+    """The variables are those of roles."""
+    known = {
+        name
+        for specs in (REPO / "roles").glob("*/meta/argument_specs.yml")
+        for entry in yaml.safe_load(specs.read_text())["argument_specs"].values()
+        for name in entry.get("options") or {}
+    }
+    listed = run(directory, "completion", "bash")[2]
+    verbs = listed[listed.index('-W "') + 4 :].partition('"')[0].split()
+    for verb in verbs:
+        code, calls, text = run(directory, verb, *{"status": []}.get(verb, ["a"] if verb not in NONE else []))
+        if verb != "report":
+            assert code == 0, text
+        assert (REPO / "playbooks" / calls[0][0]).exists()
+        assert {each.partition("=")[0] for each in calls[0][2::2]} <= known | {"node", "jobspec"}, calls
+
+
+NONE = ("up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
+
+
+def test_completion_is_a_script(directory: Path) -> None:
+    for shell in ("bash", "zsh"):
+        _code, _calls, script = run(directory, "completion", shell)
+        assert "complete -F _argus argus" in script
+    completed = "COMP_WORDS=(argus st); COMP_CWORD=1; _argus; echo ${COMPREPLY[@]}"
+    script = run(directory, "completion", "bash")[2]
+    done = subprocess.run(["bash", "-c", f"{script}\n{completed}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["stage", "staged", "status", "stop"]
