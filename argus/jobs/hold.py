@@ -18,7 +18,8 @@ from .services import Answer, OperationError, Services
 def hold(shared_root: str, submission_id: str, services: Services, held: bool, check_mode: bool = False) -> Answer:
     """Hold a job or release it. Raises OperationError for a job that does not wait, or that is not of this head."""
     try:
-        archive = find_job(Path(shared_root) / JOBS, submission_id)
+        archive = find_job(Path(shared_root) / JOBS, submission_id, harms=True)
+        submission_id = archive.submission_id
         state, known = archive.read_status().state, services.registry.read(submission_id)
     except (UnknownJobError, UnreadableError) as error:
         raise OperationError(str(error)) from error

@@ -25,6 +25,8 @@ from .info import JobInfo, JobList
 from .registry import Registry
 from .state import job_info, unreadable_job, wait_for_end
 
+# In place of an id, the latest job; and how much of the end of an id stands for it.
+LAST, LEAST_CHARACTERS = "last", 4
 # How many jobs the answer to an unknown id lists.
 SUGGESTED = 5
 # A status and a heartbeat need a few KiB.
@@ -35,15 +37,28 @@ class UnknownJobError(Exception):
     """There is no job with the given id. The message lists those that there are."""
 
 
-def find_job(jobs: Path, submission_id: str) -> Archive:
-    """The archive of a job by an id that a user gave; raises UnknownJobError.
+def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
+    """The archive of a job by an id that a user gave: the whole, the end of one, or `last`; raises UnknownJobError.
 
     The id becomes a path, so it is checked first: `../x` must not lead out of the directory.
+    harms: whether the job is to be changed. The last one may be of another user.
     """
     archive = Archive(jobs / submission_id)
-    if not SUBMISSION_ID.fullmatch(submission_id) or not archive.exists():
+    if not SUBMISSION_ID.fullmatch(submission_id):
         raise UnknownJobError(unknown_job(jobs, submission_id))
-    return archive
+    if archive.exists():
+        return archive
+    if submission_id == LAST and not harms:
+        named = sorted(archives(jobs), key=Archive.created_at)[-1:]
+    else:
+        is_end = len(submission_id) >= LEAST_CHARACTERS
+        named = [one for one in archives(jobs) if is_end and one.submission_id.endswith(submission_id)]
+    if len(named) > 1:
+        names = ", ".join(sorted(one.submission_id for one in named)[:SUGGESTED])
+        raise UnknownJobError(f"{submission_id!r} is the end of several ids: {names}.")
+    if not named:
+        raise UnknownJobError(unknown_job(jobs, submission_id))
+    return named[0]
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:

@@ -30,7 +30,7 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     """
     jobs = Path(shared_root) / JOBS
     try:
-        archive = find_job(jobs, submission_id)
+        archive = find_job(jobs, submission_id, harms=True)
     except UnknownJobError as error:
         raise OperationError(str(error)) from error
     before, damaged = state_of(archive)

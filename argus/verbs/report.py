@@ -12,28 +12,42 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import Field
 
 from ..common.shared_root import JOBS
-from ..jobs.listing import UnknownJobError, find_job
+from ..jobs.listing import UnknownJobError, find_job, has_tags
 from ..jobs.services import OperationError
-from ..launcher.archive import Archive
+from ..launcher.archive import Archive, archives
 from ..launcher.writing import write_text
 from ..report.data import read_job
 from ..report.page import page
 from .fetch import STDOUT
 from .request import Request, common, request_from, write_answer
+from .status import tag
 
 MOST_JOBS = 20
 
 
 class ReportRequest(Request):
+    """tags: further jobs, those with all of these tags."""
+
     submission_ids: tuple[str, ...] = ()
+    tags: dict[str, Any] = Field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """The jobs, each once, those with the tags in the order of their submission."""
+        with_tags = [one for one in archives(self.root / JOBS) if has_tags(one, self.tags)] if self.tags else []
+        tagged = [archive.submission_id for archive in sorted(with_tags, key=Archive.created_at)]
+        return list(dict.fromkeys((*self.submission_ids, *tagged)))
 
 
 def report(request: ReportRequest) -> str:
     """The page of jobs, from their archives alone. Raises UnknownJobError."""
-    jobs = [read_job(archive_of(request.root, name)) for name in dict.fromkeys(request.submission_ids)]
-    return page(jobs, time.time())
+    names = request.names()
+    if not 0 < len(names) <= MOST_JOBS:
+        found = f", but {len(names)} have these tags" if request.tags else ""
+        raise click.UsageError(f"name 1 to {MOST_JOBS} jobs{found}: argus report ID -o report.html")
+    return page([read_job(archive_of(request.root, name)) for name in names], time.time())
 
 
 def archive_of(root: Path, name: str) -> Archive:
@@ -48,6 +62,7 @@ def archive_of(root: Path, name: str) -> Archive:
 
 @click.command(name="report", short_help="Write a page of a job, or of several.")
 @click.argument("submission_ids", metavar="ID...", nargs=-1)
+@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tag, help="All jobs with this tag.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file.  [default: stdout]")
 @common
 def command(as_json: bool, submission_ids: Sequence[str], output: Path | None, **options: Any) -> None:
@@ -56,8 +71,6 @@ def command(as_json: bool, submission_ids: Sequence[str], output: Path | None, *
     Without the nodes, name the directory of a fetched archive: argus report artifacts/ID -o report.html
     """
     request = request_from(ReportRequest, as_json, submission_ids=submission_ids or None, **options)
-    if not 0 < len(request.submission_ids) <= MOST_JOBS:
-        raise click.UsageError(f"name 1 to {MOST_JOBS} jobs: argus report ID -o report.html")
     if not output and os.isatty(STDOUT):
         raise click.UsageError("standard output is a terminal: argus report ID -o report.html")
     html = report(request)

@@ -26,6 +26,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle impor
 )
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import SECONDS as COLLECT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import LAST
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
@@ -58,6 +59,12 @@ def row(job: JobInfo) -> list[Any]:
     return [job.submission_id, job.state, progress.step, progress.metric, *values]
 
 
+def whole_id(asked: str, archive: object) -> str:
+    """The id of a job that was asked for by its end, or as the last one, from the path of its archive."""
+    name = archive.rpartition("/")[2] if isinstance(archive, str) else ""
+    return name if SUBMISSION_ID.fullmatch(name) and (asked == LAST or name.endswith(asked)) else asked
+
+
 def page_of(archive: Archive) -> str:
     """The path of the page of a job, which is made here; "" if it cannot be made, and the user is told why."""
     try:
@@ -84,12 +91,13 @@ class ActionModule(NodeAction):
             # The id becomes a path on the controller.
             return failed(no_such_id(submission_id))
         size = limits(request["checkpoints"], request["max_file_mib"], request["max_total_mib"])
-        target = Path(dest).resolve() / submission_id
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
                 answer = call_for_file(self, self.node, "fetch", request, bundle.name, size.bundle, seconds(size))
                 if not answer.done:
                     return failed(answer.reasons)
+                submission_id = whole_id(submission_id, answer.result.get("archive"))
+                target = Path(dest).resolve() / submission_id
                 files = unpack(bundle.name, target, size, change=not self._task.check_mode)
         except (BundleError, ProgramError) as error:
             return failed(f"The archive was not fetched: {error}.")

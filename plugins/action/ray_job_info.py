@@ -55,7 +55,8 @@ class ActionModule(NodeAction):
         warnings = NewWarnings()
 
         def ask() -> Result:
-            return self.job_info({**arguments, "tail": 0, "log_position": position, "wait_timeout": WAIT_SECONDS})
+            of_job = {"submission_id": begin.submission_id, "log_position": position}
+            return self.job_info({**arguments, **of_job, "tail": 0, "wait_timeout": WAIT_SECONDS})
 
         for job, answer in answers(ask, begin.submission_id):
             position = job.log_position

@@ -59,6 +59,18 @@ def test_what_is_no_job_is_unknown(archive: Archive, run: Run, name: str) -> Non
     assert (done.returncode, done.stdout) == (1, "") and "There is no" in done.stderr
 
 
+def test_all_jobs_with_a_tag(archive: Archive, run: Run) -> None:
+    for name, value in (("b", "x"), ("c", "y"), ("d", "x")):
+        other = Archive(archive.jobs / name)
+        other.reserve()
+        other.set_status("RUNNING", tags={"sweep": value})
+    done = run("--tag", "sweep=x", archive.submission_id)
+    assert done.returncode == 0, done.stderr
+    assert "<title>3 jobs</title>" in done.stdout and ">c<" not in done.stdout
+    done = run("--tag", "sweep=z")
+    assert (done.returncode, done.stdout) == (2, "") and "but 0 have these tags" in done.stderr
+
+
 def test_wrong_usage(archive: Archive, run: Run) -> None:
     for arguments in ((), [f"job-{number}" for number in range(21)]):
         done = run(*arguments)

@@ -148,6 +148,21 @@ def test_a_job_is_found_by_its_id(jobs: Path) -> None:
     assert find_job(jobs, "grpo-1").path == jobs / "grpo-1"
 
 
+def test_the_end_of_an_id_and_the_latest_job_stand_for_it(jobs: Path) -> None:
+    assert find_job(jobs, "po-1").submission_id == find_job(jobs, "po-1", harms=True).submission_id == "grpo-1"
+    assert find_job(jobs, "last").submission_id == "sft-3"
+    for asked, harms in (("-1", False), ("o-1", False), ("last", True)):
+        with pytest.raises(UnknownJobError, match="There is no job"):
+            find_job(jobs, asked, harms=harms)
+    Archive(jobs / "other-grpo-1").reserve()
+    with pytest.raises(UnknownJobError, match="the end of several ids: grpo-1, other-grpo-1"):
+        find_job(jobs, "po-1")
+    # A job with that very id is that job.
+    assert find_job(jobs, "grpo-1").submission_id == "grpo-1"
+    Archive(jobs / "last").reserve()
+    assert find_job(jobs, "last", harms=True).submission_id == "last"
+
+
 @pytest.mark.parametrize(
     "submission_id", ["grpo-9", "notes.txt", ".half", "", ".", "..", "../jobs/grpo-1", "/", "GRPO-1"]
 )

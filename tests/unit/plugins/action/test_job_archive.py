@@ -80,6 +80,25 @@ def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path)
     assert (result["changed"], result["files"]) == (False, 0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "archive_of_answer", "expected"),
+    [
+        ("po-1", "/srv/jobs/grpo-1", "grpo-1"),
+        ("last", "/srv/jobs/grpo-1", "grpo-1"),
+        # What a node answers chooses no other directory.
+        ("grpo-1", "/srv/jobs/other", "grpo-1"),
+        ("grpo-1", "/srv/jobs/../grpo-1/..", "grpo-1"),
+        ("last", 7, "last"),
+    ],
+)
+def test_a_job_is_fetched_by_its_whole_id(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path, asked: str, archive_of_answer: Any, expected: str
+) -> None:
+    answer = Answer(True, False, [], {"archive": archive_of_answer, "skipped": []})
+    result, _calls = fetched(monkeypatch, archive, answer, submission_id=asked)
+    assert result["path"] == str(tmp_path / "here" / expected)
+
+
 def test_a_page_that_cannot_be_made_does_not_fail_fetch(
     monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path
 ) -> None:
