@@ -66,6 +66,7 @@ class JobInfo:
     warnings: tuple[JobWarning, ...] = ()
     phase: str = ""
     submitted_at: float = 0.0
+    submitted_by: str = ""
     started_at: float | None = None
     ended_at: float | None = None
     silent_for: float | None = None

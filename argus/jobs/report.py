@@ -27,8 +27,10 @@ STALE_SECONDS = 20
 METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
 # How much of the tags of a job the list shows.
 TAGS_LENGTH = 40
+# The tag that names a user, as job_defaults of an inventory may set it, and how much of a name the list shows.
+OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
-OPTIONAL = {"class", "metric", "tokens/s", "attempt", "tags", "where"}
+OPTIONAL = {"class", "metric", "tokens/s", "attempt", "by", "tags", "where"}
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
 # How much of a line of a log a report shows.
@@ -171,6 +173,11 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
     )
 
 
+def owner(job: JobInfo) -> str:
+    """Who submitted a job: the user of its tag, or of the controller."""
+    return str(job.tags.get(OWNER) or job.submitted_by.partition("@")[0])[:OWNER_LENGTH]
+
+
 def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
     done, tags = job.progress, tags_text(job.tags)
     return {
@@ -183,6 +190,7 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
         "tokens/s": throughput(done),
         "attempt": job.attempt if job.attempt > 1 else None,
         "age": age(now - job.submitted_at),
+        "by": owner(job) or None,
         "tags": (tags if len(tags) <= TAGS_LENGTH else f"{tags[: TAGS_LENGTH - 1]}…") or None,
         "where": job.driver_host or job.driver_node_ip,
     }
@@ -252,7 +260,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
 
 
 def timing(job: JobInfo, now: float) -> list[tuple[str, str]]:
-    lines = [("Submitted", f"{clock(job.submitted_at)}, {age(now - job.submitted_at)} ago")]
+    by = f" by {job.submitted_by}" if job.submitted_by else ""
+    lines = [("Submitted", f"{clock(job.submitted_at)}, {age(now - job.submitted_at)} ago{by}")]
     if job.started_at:
         verb = "ran for" if job.state in ENDED else "running for"
         lines.append(("Started", f"{clock(job.started_at)}, {verb} {duration((job.ended_at or now) - job.started_at)}"))

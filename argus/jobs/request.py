@@ -50,6 +50,7 @@ class Request(BaseModel):
     notify: tells people about the job, a command or an address.
     limits: how many jobs and GPUs the jobs with a tag may hold at once, by tag.
     resubmitted_from: the earlier job. warnings: about its JobSpec.
+    submitted_by: ``user@controller``.
     check: check everything, change nothing.
     """
 
@@ -62,6 +63,7 @@ class Request(BaseModel):
     # What is none stays as it was given, for a finding.
     limits: dict[str, Annotated[TagLimit | Any, Field(union_mode="left_to_right")]] = Field(default_factory=dict)
     resubmitted_from: str = ""
+    submitted_by: str = ""
     warnings: tuple[Finding, ...] = ()
     check: bool = False
 

@@ -160,6 +160,7 @@ def job_info(
         warnings=(*status.warnings, *time_warnings(left, now)),
         phase=phase(heartbeat, status, done) if running else "",
         submitted_at=archive.created_at(),
+        submitted_by=status.submitted_by,
         started_at=status.started_at,
         # While another attempt follows, this is the end of an attempt, not of the job.
         ended_at=status.ended_at if state in ENDED else None,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
-from ..common.text import nearest
+from ..common.text import nearest, printable_line
 from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..jobspec.parse import examinable, meant, separate_key
@@ -26,7 +26,7 @@ from ..jobspec.submission_id import new_submission_id
 from ..jobspec.verl_releases import SFT
 from ..launcher import attempts, failures, redact, writing
 from ..launcher.admission import NO_STEWARD, one_at_a_time, steward_runs
-from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
 from ..launcher.hydra import override_key
 from ..launcher.plan import Plan
 from ..launcher.program import RECORD, VERSION, Program
@@ -71,6 +71,7 @@ class Submission:
     notify: str = field(default="", repr=False)
     limits: tuple[Limit, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    submitted_by: str = ""
     # The code of the reward function.
     reward: RewardFiles | None = None
 
@@ -224,6 +225,7 @@ def submission_of(
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=f"waits for {spec.depends_on} to succeed" if spec.depends_on else result.capacity_problem,
         defaults=request.defaults if spec.depends_on else {},
+        submitted_by=printable_line(request.submitted_by, colour=False)[:WHO_LENGTH],
         reward=reward,
     )
 
@@ -315,6 +317,7 @@ def write_status(archive: Archive, submission: Submission) -> None:
         "workload": submission.job.plan.workload,
         "code_id": submission.job.plan.code_id,
         "submitted_at": now,
+        "submitted_by": submission.submitted_by,
         "lineage": dict(submission.lineage),
         "tags": submission.job.tags,
     }

@@ -85,6 +85,8 @@ class Status:
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
     submitted_at: float | None = None
+    # user@controller, by what the controller tells.
+    submitted_by: str = ""
     queued_at: float | None = None
     attempt_submitted_at: float | None = None
     started_at: float | None = None

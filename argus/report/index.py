@@ -20,7 +20,7 @@ from ..common.text import duration, size_text
 from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
-from ..jobs.report import age, clock, job_class, number, steps, tags_text, throughput
+from ..jobs.report import OWNER, age, clock, job_class, number, owner, steps, tags_text, throughput
 from ..launcher import hardware, metrics
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
@@ -36,8 +36,6 @@ DAYS = 7
 # The trend of a metric: of so many bytes at the end of its file, at most so many points.
 TREND_BYTES, TREND_POINTS = 128 << 10, 60
 WIDTH, HEIGHT = 90, 20
-# The tag that names a user, as job_defaults of an inventory set it.
-OWNER = "user"
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,6 @@ class Row:
     @property
     def gpus(self) -> int:
         return self.plan.nnodes * self.plan.gpus_per_node
-
-    @property
-    def owner(self) -> str:
-        return str(self.info.tags.get(OWNER, ""))
 
     def hours(self, begin: float, now: float) -> float:
         """The GPU-hours since a moment, of all attempts and what was between them."""
@@ -146,7 +140,7 @@ def cells(row: Row, now: float) -> list[tuple[str, Any]]:
         (throughput(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
         ("" if left is None else duration(left), left),
         (str(row.gpus or ""), row.gpus),
-        (cell(row.owner), row.owner),
+        (cell(owner(info)), owner(info)),
         (cell(row.model.rpartition("/")[2]), row.model),
         (cell(tags_text({name: value for name, value in info.tags.items() if name != OWNER})), ""),
         (f"{age(now - info.submitted_at)} ago", info.submitted_at),
@@ -178,11 +172,11 @@ def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: fl
     spent: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
         outcome = row.info.failure.kind if row.info.failure else str(row.info.state)
-        spent[row.owner or "-", outcome] += row.hours(begin, now)
+        spent[owner(row.info) or "-", outcome] += row.hours(begin, now)
     total = sum(
         float((node.get("resources_total") or {}).get("GPU", 0)) for node in nodes if node.get("state") == ALIVE
     )
-    lines = [(owner, outcome, round(hours, 1)) for (owner, outcome), hours in sorted(spent.items()) if hours >= 0.05]
+    lines = [(name, outcome, round(hours, 1)) for (name, outcome), hours in sorted(spent.items()) if hours >= 0.05]
     idle = total * DAYS * 24 - sum(spent.values())
     lines += [("-", "idle", round(idle, 1))] if total and idle > 0 else []
     return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)

@@ -133,6 +133,7 @@ class ActionModule(NodeAction):
             "secrets": secret_values(arguments["secret_values"], arguments["secrets_from_environment"], os.environ),
             "notify": arguments["notify"],
             "limits": arguments["limits"],
+            "submitted_by": f"{user_name()}@{platform.node()}",
             "check": check,
         }
         verb, origin = "submit", arguments["resubmitted_from"]

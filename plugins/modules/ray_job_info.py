@@ -157,6 +157,9 @@ job:
     submitted_at:
       description: When the archive was created, in seconds since the epoch.
       type: float
+    submitted_by:
+      description: The user and the controller that submitted the job, as the controller says, such as C(alice@laptop).
+      type: str
     started_at:
       description: When the launcher of the first attempt started, in seconds since the epoch.
       type: float

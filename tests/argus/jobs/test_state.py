@@ -111,6 +111,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "unreadable": [],
         "notice": "",
         "unattended": False,
+        "submitted_by": "",
         "place": None,
     }
 

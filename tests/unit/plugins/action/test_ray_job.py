@@ -46,6 +46,7 @@ def test_the_request_of_a_submission(shown: list[str], monkeypatch: pytest.Monke
                 "secrets": {"HF_TOKEN": "given", "WANDB_API_KEY": "of the environment", "ABSENT": None},
                 "notify": "",
                 "limits": {},
+                "submitted_by": f"{getpass.getuser()}@{platform.node()}",
                 "check": False,
             },
         )
