@@ -24,8 +24,7 @@ FILE = "logs/hardware.jsonl"
 SECONDS = 30.0
 # Beyond it, every second line is left out: those of a job stay evenly distributed.
 MOST_BYTES = 16 * MIB
-# A cluster's largest nodes and their GPUs.
-MOST_NODES, MOST_GPUS = 1000, 64
+MOST_NODES = 1000
 # Ray's own files, which is where a full disk of a node is noticed first.
 DISKS = ("/tmp/ray", "/")  # noqa: S108
 # What is judged: the last half hour, as far as most of it was measured.

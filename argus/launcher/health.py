@@ -138,7 +138,8 @@ class Health:
     def warnings_of_nodes(self, now: float) -> tuple[JobWarning, ...]:
         if now >= self.judged_at + JUDGE_SECONDS:
             self.judged_at = now
-            with contextlib.suppress(UnreadableError):
+            # No number that a job has put there may hide its other warnings.
+            with contextlib.suppress(Exception):
                 self.of_nodes = tuple(hardware.warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
         return self.of_nodes
 
