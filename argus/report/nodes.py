@@ -15,6 +15,7 @@ from .points import Curve
 # A curve for each node; of more nodes, the mean, the least and the most of all.
 MOST_CURVES = 8
 GB, MB = 1e9, 1e6
+MEMORY, GPU_MEMORY = "Memory, GB", "Memory of the fullest GPU, GB"
 NodeCharts = dict[str, dict[str, Curve]]
 
 
@@ -34,11 +35,11 @@ def scaled(value: float | None, unit: float) -> float | None:
 # By title: the value of a node.
 CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
     "GPUs in use, %": lambda node: of_gpus((gpu.percent for gpu in node.gpus), mean),
-    "Memory of the fullest GPU, GB": lambda node: scaled(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
+    GPU_MEMORY: lambda node: scaled(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
     "Power of the GPUs, W": lambda node: of_gpus((gpu.power for gpu in node.gpus), math.fsum),
     "Hottest GPU, °C": lambda node: of_gpus((gpu.temperature for gpu in node.gpus), max),
     "CPUs in use, %": lambda node: node.cpu,
-    "Memory, GB": lambda node: scaled(node.memory, GB),
+    MEMORY: lambda node: scaled(node.memory, GB),
     "Shared memory, GB": lambda node: scaled(node.shm, GB),
     "Free disk, GB": lambda node: scaled(node.disk_free, GB),
     "Network, MB/s": lambda node: (

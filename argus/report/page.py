@@ -21,6 +21,7 @@ from ..jobs.report import clock, origin, situation, tags_text, timing
 from ..launcher import outcome
 from .curves import STEP_PARTS, Charts, charts_of
 from .data import Event, Job, Sample
+from .nodes import GPU_MEMORY, MEMORY
 from .points import MOST_POINTS, Curve
 
 # Of all curves of a page together, about 2.2 MB; those of one at least; those of the parts of a step, and of its clock.
@@ -30,6 +31,8 @@ COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 # The difference of two values still is a number.
 LARGEST_DRAWN = 1e300
 CELL_LENGTH, LINE_LENGTH, FOLDED_ROWS = 500, 2000, 20
+# How many steps the mean at the end of a job has.
+LAST = 10
 # What people ask for first of hundreds of packages, and the events that the line of time shows.
 PACKAGES = ("python", "verl", "torch", "ray", "vllm", "sglang", "transformers", "flash-attn", "megatron-core")
 MARKED = ("CHECKPOINT", "EVIDENCE", "STALLED", "HEAD_RETURNED", "WARNING")
@@ -110,7 +113,31 @@ def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
     yield from ((name, job.jobspec[key]) for name, key in given if job.jobspec.get(key))
     if job.plan.nnodes:
         yield "Size", size(job)
+    yield from summary(job).items()
     yield from (*timing(job.info, now), *origin(job.info))
+
+
+def summary(job: Job) -> dict[str, str]:
+    """What a job reached and needed, as far as it is known."""
+    found: dict[str, str] = {}
+    curve = job.curves.curves.get(job.info.progress.metric, Curve())
+    if known := [
+        (value, step) for step, value in zip(curve.steps, curve.values, strict=True) if abs(value) < LARGEST_DRAWN
+    ]:
+        # A loss is better the lower it is, and a reward the higher.
+        value, step = (min if job.info.workload == "sft" else max)(known, key=lambda one: one[0])
+        found["Best"] = f"{value:.5g} at step {step}"
+        last = [value for value, _step in known[-LAST:]]
+        found["Last steps"] = f"{math.fsum(last) / len(last):.5g} on average"
+    means = {part: mean(curve) or 0.0 for part, curve in job.curves.parts.items()}
+    if any(means.values()):
+        slowest = max(means, key=means.__getitem__)
+        found["Slowest part"] = f"{slowest}, {means[slowest]:.3g} s of a step"
+    for title in (MEMORY, GPU_MEMORY):
+        if curves := job.nodes.get(title):
+            name = max(curves, key=lambda name: max(curves[name].values))
+            found[f"Peak: {title.partition(',')[0].lower()}"] = f"{max(curves[name].values):.3g} GB, {name}"
+    return found
 
 
 def size(job: Job) -> str:
@@ -212,6 +239,7 @@ def result(job: Job) -> dict[str, Any]:
         "Metric": done.metric or None,
         "First": done.first,
         "Last": done.last,
+        "Best": summary(job).get("Best"),
         "Tokens/s per GPU": done.tokens_per_second_per_gpu,
         "Duration": None if job.seconds is None else duration(job.seconds),
         "Submitted": clock(info.submitted_at),

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from argus.launcher import hardware
 from argus.launcher.archive import Archive
+from argus.launcher.hardware import Gpu, Measured, Usage
 from argus.report import curves, page
 from argus.report.data import MOST_EVENTS, read_job
 
@@ -53,6 +55,24 @@ def test_a_job_that_has_trained(jobs: Jobs) -> None:
     [step] = [lines[0]["values"] for lines in data["charts"] if lines[0]["label"] == "timing_s/step"]
     assert sums == pytest.approx(step, rel=1e-3)
     assert len(data["charts"]) > 80
+
+
+def test_what_a_job_reached_and_needed(jobs: Jobs) -> None:
+    archive = jobs(GRPO)
+    for number, memory in enumerate((10e9, 30e9, 20e9)):
+        usage = Usage(memory=memory, gpus=(Gpu(memory=memory * 2),))
+        hardware.append(archive, Measured(1000.0 + number, {"gpu-1": usage, "gpu-2": Usage(memory=1e9)}))
+    job = read_job(archive)
+    values = job.curves.curves["critic/rewards/mean"].values
+    assert page.summary(job) == {
+        "Best": f"{max(values):.5g} at step {values.index(max(values)) + 1}",
+        "Last steps": f"{sum(values[-10:]) / 10:.5g} on average",
+        "Slowest part": "gen, 2.02 s of a step",
+        "Peak: memory": "30 GB, gpu-1",
+        "Peak: memory of the fullest gpu": "60 GB, gpu-1",
+    }
+    assert page.summary(read_job(jobs(FAILED))) == {}
+    assert page.summary(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
 
 
 def test_a_job_that_has_failed(jobs: Jobs) -> None:
