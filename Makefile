@@ -19,7 +19,7 @@ help:  ## Show this list
 
 setup: $(VENV)/requirements engine image  ## Create the environment, install a container engine if there is none, build the CPU image
 	@mkdir -p shared
-	@printf '#!/bin/sh\nexec "%s" "%s" "$$@"\n' "$(CURDIR)/$(VENV)/bin/python" "$(CURDIR)/bin/argus" >$(VENV)/bin/argus && chmod +x $(VENV)/bin/argus
+	@printf '#!/bin/sh\nexec "%s" "%s" "$$@"\n' "$(CURDIR)/$(VENV)/bin/python" "$(CURDIR)/bin/argus_command.py" >$(VENV)/bin/argus && chmod +x $(VENV)/bin/argus
 
 setup-dev: setup browser $(VENV)/requirements-dev
 

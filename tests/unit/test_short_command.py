@@ -1,4 +1,4 @@
-"""bin/argus: which playbook each verb runs, with which variables."""
+"""bin/argus_command.py: which playbook each verb runs, with which variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 REPO = Path(__file__).parents[2]
-ARGUS = REPO / "bin" / "argus"
+ARGUS = REPO / "bin" / "argus_command.py"
 # In place of ansible-playbook: what it was called with, a line for each call, and an exit code.
 RECORDS = """#!/bin/sh
 for each; do printf '%s\\0' "$each"; done >>"$CALLS"
