@@ -203,6 +203,8 @@ def fetched(name: str) -> Path:
         path for path in Path("artifacts").glob("*/status.json") if path.parent.name.endswith(name) or name == "last"
     ]
     exact = Path("artifacts", name)
+    if not found and not exact.is_dir():
+        sys.exit(f"argus: {name} is not in artifacts/, where its archive is read: leave job_fetch_dir as it is")
     return exact if exact.is_dir() else max(found, key=lambda path: path.stat().st_mtime).parent
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,8 @@ from .state import job_info, unreadable_job, wait_for_end
 
 # In place of an id, the latest job; and how much of the end of an id stands for it.
 LAST, LEAST_CHARACTERS = "last", 4
+# The end of an id that no JobSpec gave.
+RANDOM = re.compile(r"[0-9a-f]{4}")
 # How many jobs the answer to an unknown id lists.
 SUGGESTED = 5
 # A status and a heartbeat need a few KiB.
@@ -41,7 +44,8 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
     """The archive of a job by an id that a user gave: the whole, the end of one, or `last`; raises UnknownJobError.
 
     The id becomes a path, so it is checked first: `../x` must not lead out of the directory.
-    harms: whether the job is to be changed. The last one may be of another user.
+    harms: whether the job is to be changed. Then only the end of an id that was given by us stands for it: the last job
+        may be of another user, and an id that is wrong may be the end of another one.
     """
     archive = Archive(jobs / submission_id)
     if not SUBMISSION_ID.fullmatch(submission_id):
@@ -51,8 +55,9 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
     if submission_id == LAST and not harms:
         named = sorted(archives(jobs), key=Archive.created_at)[-1:]
     else:
-        is_end = len(submission_id) >= LEAST_CHARACTERS
-        named = [one for one in archives(jobs) if is_end and one.submission_id.endswith(submission_id)]
+        is_end = RANDOM.fullmatch(submission_id) if harms else len(submission_id) >= LEAST_CHARACTERS
+        end = f"-{submission_id}" if harms else submission_id
+        named = [one for one in archives(jobs) if is_end and one.submission_id.endswith(end)]
     if len(named) > 1:
         names = ", ".join(sorted(one.submission_id for one in named)[:SUGGESTED])
         raise UnknownJobError(f"{submission_id!r} is the end of several ids: {names}.")

@@ -30,6 +30,8 @@ VERL_UNITS = 8
 STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
 # verl decodes a step in a process that its trainer waits for, one to three million tokens a second.
 SAMPLED_TOKENS = 8_000_000
+# From so many digits on, a size alone is more.
+LEAST_DIGITS = 8
 # The end of the newer names of sizes of batches.
 PER_GPU = "_per_gpu"
 
@@ -102,7 +104,8 @@ def sample_overrides(asked: Iterable[str], archive: str) -> list[str]:
     """
     given = {override_key(each): override_text(each) for each in asked}
     sizes = [given.get(key, str(default)) for key, default in STEP_TOKENS.items()]
-    is_small = all(size.isdecimal() for size in sizes) and math.prod(map(int, sizes)) <= SAMPLED_TOKENS
+    is_known = all(size.isdecimal() and len(size) < LEAST_DIGITS for size in sizes)
+    is_small = is_known and math.prod(map(int, sizes)) <= SAMPLED_TOKENS
     kinds = {"validation_data_dir": "validation", **({"rollout_data_dir": "rollouts"} if is_small else {})}
     return [f"trainer.{key}={hydra_value(raw_directory(archive, kind))}" for key, kind in kinds.items()]
 

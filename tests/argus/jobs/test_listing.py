@@ -149,12 +149,17 @@ def test_a_job_is_found_by_its_id(jobs: Path) -> None:
 
 
 def test_the_end_of_an_id_and_the_latest_job_stand_for_it(jobs: Path) -> None:
-    assert find_job(jobs, "po-1").submission_id == find_job(jobs, "po-1", harms=True).submission_id == "grpo-1"
+    assert find_job(jobs, "po-1").submission_id == "grpo-1"
     assert find_job(jobs, "last").submission_id == "sft-3"
-    for asked, harms in (("-1", False), ("o-1", False), ("last", True)):
+    # An id that is wrong must not harm another job.
+    for asked, harms in (("-1", False), ("o-1", False), ("last", True), ("po-1", True), ("rpo-1", True)):
         with pytest.raises(UnknownJobError, match="There is no job"):
             find_job(jobs, asked, harms=harms)
-    Archive(jobs / "other-grpo-1").reserve()
+    for name in ("sft-20261127-094816-c42f", "sft-20261127-094817-0c42", "other-grpo-1"):
+        Archive(jobs / name).reserve()
+    assert find_job(jobs, "c42f", harms=True).submission_id == "sft-20261127-094816-c42f"
+    with pytest.raises(UnknownJobError, match="There is no job"):
+        find_job(jobs, "42", harms=True)
     with pytest.raises(UnknownJobError, match="the end of several ids: grpo-1, other-grpo-1"):
         find_job(jobs, "po-1")
     # A job with that very id is that job.

@@ -254,6 +254,7 @@ def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
         (["data.max_response_length=8192"], False),
         (["data.max_response_length=8192", "++data.train_batch_size='64'"], True),
         (["data.max_response_length=${x}"], False),
+        ([f"data.train_batch_size={'9' * 5000}"], False),
     ],
 )
 def test_a_step_with_many_tokens_is_not_decoded_for_samples(asked: list[str], is_sampled: bool) -> None:
