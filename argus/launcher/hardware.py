@@ -75,15 +75,18 @@ class Measured:
 
 
 def of_job(answer: Any, job_id: str, now: float) -> Measured:
-    """What the nodes use on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
+    """What the workers use on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
+
+    The driver of a worker at the head's own address is listed with the head, which has no part in the training.
 
     Raises KeyError and TypeError for another answer.
     """
     nodes = {}
     for node in answer["data"]["summary"]:
         raylet = node.get("raylet") or {}
-        workers = raylet.get("coreWorkersStats") or ()
-        if raylet.get("state") == ALIVE and any(worker.get("jobId") == job_id for worker in workers):
+        processes = raylet.get("coreWorkersStats") or ()
+        is_worker = raylet.get("state") == ALIVE and not raylet.get("isHeadNode")
+        if is_worker and any(process.get("jobId") == job_id for process in processes):
             nodes[str(raylet["nodeName"])] = usage(node)
     return Measured(round(now, 1), nodes)
 

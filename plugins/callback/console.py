@@ -106,7 +106,8 @@ def is_rescued(task: Task) -> bool:
 
 def kind_of(result: CallbackTaskResult) -> str:
     """What becomes of a failure."""
-    if result.task_fields.get("ignore_errors"):
+    # Without the underscore, ansible-core 2.21 prints a warning at each failure.
+    if result._task_fields.get("ignore_errors"):
         return IGNORED
     return RESCUED if is_rescued(result.task) else FAILED
 

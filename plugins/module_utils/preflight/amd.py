@@ -41,7 +41,7 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> AmdGpus:  # 
         tuple(sorted((_gpu(reader, device) for device in devices), key=lambda gpu: gpu.bus)),
         reader.text("/sys/module/amdgpu/version") or reader.text("/sys/module/amdgpu/srcversion"),
         reader.at("/dev/kfd").exists(),
-        tuple(Process(pid, reader.text(f"/proc/{pid}/comm"), "", reader.container_of(pid)) for pid in pids),
+        tuple(reader.placed(Process(pid, reader.text(f"/proc/{pid}/comm"))) for pid in pids),
     )
 
 
@@ -78,7 +78,7 @@ def judge(answer: AmdGpus, context: Context) -> Iterator[Problem]:
             )
     kinds = ((gpu.model, gpu.memory_mib) for gpu in answer.gpus)
     yield from kind_problems(kinds, context.expected, "amd.model", "amd.memory_size")
-    foreign = [each for each in answer.processes if each.container not in context.own_containers]
+    foreign = context.foreign(answer.processes)
     memory = sum(gpu.memory_used_mib or 0 for gpu in answer.gpus)
     if foreign:
         yield Problem(

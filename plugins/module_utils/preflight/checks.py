@@ -15,7 +15,7 @@ from ..argus.common.findings import NOTE, Finding
 from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
 from ..cluster.ports import PortRange
-from .reading import Reader
+from .reading import Process, Reader
 from .table import CHECKS
 
 Facts = TypeVar("Facts")
@@ -118,10 +118,10 @@ class Context:
     machine: Machine
     expected: Expectation
 
-    @property
-    def own_containers(self) -> set[str]:
-        """The ids of the containers of clusters, whose programs may use GPUs."""
-        return {container.id for container in self.machine.containers.values() if container.cluster}
+    def foreign(self, processes: Iterable[Process]) -> list[Process]:
+        """Those that are of no cluster, and should use no GPU."""
+        own = {container.id for container in self.machine.containers.values() if container.cluster}
+        return [each for each in processes if not each.of_node and each.container not in own]
 
 
 class Compared(NamedTuple):

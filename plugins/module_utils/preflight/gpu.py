@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
 from ..argus.common.findings import ERROR, NOTE, WARNING
+from ..cluster.node_process import RUNNING
 from .checks import Compared, Context, Expectation, Problem, Topic, listed_counts
 from .reading import Process, Reader
 
@@ -193,7 +194,7 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> Gpus:  # noq
             replace(
                 gpu,
                 links_up=links.get(index, 0),
-                processes=tuple(replace(each, container=reader.container_of(each.pid)) for each in gpu.processes),
+                processes=tuple(map(reader.placed, gpu.processes)),
             )
             for index, gpu in enumerate(answer.gpus)
         ),
@@ -223,7 +224,7 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
     if gpus.error:
         yield Problem("gpu.answers", f"nvidia-smi -q -x fails: {gpus.error}", "reload the driver or reboot")
     for index, gpu in enumerate(gpus.gpus):
-        for problem in (*health(gpu), *speed(gpu), *_use(gpu, context.own_containers)):
+        for problem in (*health(gpu), *speed(gpu), *_use(gpu, context)):
             yield problem._replace(what=f"GPU {index} ({gpu.bus}): {problem.what}")
     yield from _settings(gpus)
     yield from _links(gpus)
@@ -261,10 +262,10 @@ def speed(gpu: GpuState) -> Iterator[Problem]:
         yield Problem("gpu.pcie", f"PCIe generation {gpu.pcie_gen}, it can {gpu.pcie_gen_max}")
 
 
-def _use(gpu: GpuState, own_containers: set[str]) -> Iterator[Problem]:
+def _use(gpu: GpuState, context: Context) -> Iterator[Problem]:
     if gpu.mig == "Enabled":
         yield Problem("gpu.mig", "MIG is on")
-    foreign = [each for each in gpu.processes if each.container not in own_containers]
+    foreign = context.foreign(gpu.processes)
     if foreign:
         memory = sum(each.memory_mib for each in foreign)
         more = f" and {len(foreign) - MAX_NAMES} more" if len(foreign) > MAX_NAMES else ""
@@ -273,7 +274,13 @@ def _use(gpu: GpuState, own_containers: set[str]) -> Iterator[Problem]:
             f"{memory} MiB in use by programs outside of the cluster: {', '.join(map(str, foreign[:MAX_NAMES]))}{more}",
             severity=ERROR if memory >= FOREIGN_MIB else WARNING,
         )
-    elif not gpu.processes and gpu.mig != "Enabled" and (gpu.memory_used_mib or 0) >= FOREIGN_MIB:
+    elif (
+        not gpu.processes
+        and gpu.mig != "Enabled"
+        and (gpu.memory_used_mib or 0) >= FOREIGN_MIB
+        # In a container of a platform, nvidia-smi shows no process at all, those of jobs included.
+        and not (context.machine.process and context.machine.process.node.state == RUNNING)
+    ):
         yield Problem("gpu.memory", f"{gpu.memory_used_mib} MiB in use, but nvidia-smi shows no process")
 
 

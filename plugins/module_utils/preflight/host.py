@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..argus.common.findings import NOTE, WARNING
@@ -69,7 +69,7 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> Host:  # noq
         tmp_free_bytes=free,
         governor=_governor(reader),
         stuck=tuple(stuck),
-        ray=tuple(replace(each, container=reader.container_of(each.pid)) for each in ray),
+        ray=tuple(map(reader.placed, ray)),
         token=token if os.path.lexists(reader.at(token)) else "",
     )
 

@@ -17,11 +17,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cluster.programs import run_program
+from ..cluster.supervisor import MARK
 
 # A file of /proc or /sys is never longer; kernel logs and lists of processes come from programs.
 LONGEST = 1 << 20
@@ -48,13 +49,17 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class Process:
-    """A process. container: the id of the one that it runs in, or empty. memory_mib: what it has of a GPU."""
+    """A process. container: the id of the one that it runs in, or empty. memory_mib: what it has of a GPU.
+
+    of_node: whether it is of a node without a container.
+    """
 
     pid: int
     name: str
     state: str = ""
     container: str = ""
     memory_mib: int = 0
+    of_node: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} (pid {self.pid}{f', container {self.container[:12]}' if self.container else ''})"
@@ -87,16 +92,19 @@ class Reader:
         return sorted(self.root.glob(pattern.lstrip("/")))
 
     def processes(self) -> Iterator[Process]:
-        """All processes, without their containers, which container_of reads."""
+        """All processes, without what `placed` adds."""
         for directory in self.paths("/proc/[0-9]*"):
             # Such as "1 (name with (brackets)) S 0 1 …".
             before, bracket, after = self.text(directory / "stat").rpartition(")")
             if bracket and after.split():
                 yield Process(int(directory.name), before.partition("(")[2][:NAME_LENGTH], after.split()[0])
 
-    def container_of(self, pid: int) -> str:
-        ids = CONTAINER.findall(self.text(f"/proc/{pid}/cgroup"))
-        return str(ids[-1]) if ids else ""
+    def placed(self, process: Process) -> Process:
+        """The process with its container or node. Only its user and root can see that it is of a node."""
+        ids = CONTAINER.findall(self.text(f"/proc/{process.pid}/cgroup"))
+        environment = self.text(f"/proc/{process.pid}/environ").split("\0")
+        of_node = any(each.startswith(f"{MARK}=") for each in environment)
+        return replace(process, container=str(ids[-1]) if ids else "", of_node=of_node)
 
 
 class _Child(NamedTuple):

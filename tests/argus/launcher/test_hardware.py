@@ -52,6 +52,8 @@ def node(name: str, job_id: str, **values: Any) -> dict[str, Any]:
 def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
     nodes = [node("gpu-1", "02000000"), node("gpu-2", "03000000"), node("gpu-3", "02000000", gpus=[{"index": 0}])]
     nodes.append(node("gpu-4", "02000000", raylet={"nodeName": "gpu-4", "state": "DEAD"}))
+    raylet = {"nodeName": "head", "state": "ALIVE", "isHeadNode": True, "coreWorkersStats": [{"jobId": "02000000"}]}
+    nodes.append(node("head", "02000000", raylet=raylet))
     # What Ray could not measure.
     nodes.append(node("gpu-5", "02000000", mem=None, disk={}, networkSpeed=None, gpus=None, shm=None))
     hardware.append(archive, hardware.of_job({"data": {"summary": nodes}}, "02000000", 1000.04))

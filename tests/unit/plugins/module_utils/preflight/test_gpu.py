@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
 from ansible_collections.argus.verl.plugins.module_utils.preflight import gpu
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.gpu import (
@@ -88,6 +90,21 @@ def test_recorded_a100() -> None:
         ),
     )
     assert [problem.key for problem in judged(found)] == ["gpu.mig", "gpu.persistence"]
+
+
+def test_recorded_h200_is_healthy() -> None:
+    found = parse_smi((RECORDED / "nvidia_smi_h200.xml").read_text())
+    [each] = found.gpus
+    assert (found.driver, each.bus, each.model, each.vbios) == (
+        "580.159.04",
+        "0000:00:06.0",
+        "NVIDIA H200",
+        "96.00.A5.00.1A",
+    )
+    assert (each.uncorrected, each.clock_mhz, each.pcie_gen, each.pcie_width, each.mig) == (0, 1980, 5, 16, "Disabled")
+    # "N/A" and "None" of the fabric and of what the driver asks for are no values.
+    assert (each.fabric, each.recovery) == ("", "")
+    assert judged(found) == []
 
 
 def test_recorded_blackwell_has_other_elements() -> None:
@@ -226,6 +243,16 @@ def test_programs_of_the_cluster_may_use_gpus_and_others_may_not() -> None:
     assert only(with_processes(monitor), machine=machine).severity == WARNING
     assert only(with_processes(replace(monitor, memory_mib=1024)), machine=machine).severity == ERROR
     assert only(with_processes(*[monitor] * 7), machine=machine).what.endswith(" and 2 more")
+    assert judged(with_processes(Process(4, "ray::WorkerDict", memory_mib=70_000, of_node=True))) == []
+
+
+def test_memory_of_processes_that_are_not_shown_is_that_of_jobs_where_a_node_runs() -> None:
+    """In a container of a platform, nvidia-smi shows no processes."""
+    gpus = replace(HEALTHY_GPUS, gpus=(replace(HEALTHY_GPU, memory_used_mib=80_000),))
+    host = ProcessHost("", "", "", "", FoundProcess(), (), ())
+    assert only(gpus, machine=replace(HEALTHY, process=host)).key == "gpu.memory"
+    running = replace(HEALTHY, process=replace(host, node=FoundProcess(state="running")))
+    assert judged(gpus, machine=running) == []
 
 
 def test_xids() -> None:

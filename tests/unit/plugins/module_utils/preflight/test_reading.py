@@ -54,7 +54,11 @@ def test_processes(tree: Tree) -> None:
     tree.file("/proc/stat", "cpu 1")
     found = tree.reader()
     assert list(found.processes()) == [Process(1, "a (b) c", "D"), Process(20, "raylet", "S")]
-    assert (found.container_of(20), found.container_of(1), found.container_of(99)) == (OURS, "", "")
+    tree.file("/proc/7/environ", "PATH=/bin\0ARGUS_VERL_NODE_DIRECTORY=/home/ml/nodes/gpu-1\0")
+    tree.file("/proc/8/environ", "NOT_ARGUS_VERL_NODE_DIRECTORY=/home/ml\0")
+    placed = [found.placed(Process(pid, "python3")) for pid in (20, 1, 99, 7, 8)]
+    assert [each.container for each in placed] == [OURS, "", "", "", ""]
+    assert [each.of_node for each in placed] == [False, False, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_processes(tree: Tree) -> None:
 )
 def test_names_of_cgroups(tree: Tree, line: str, container: str) -> None:
     tree.file("/proc/5/cgroup", f"{line}\n")
-    assert tree.reader().container_of(5) == container
+    assert tree.reader().placed(Process(5, "python3")).container == container
 
 
 LATE = {"error": "no answer in time"}
