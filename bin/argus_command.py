@@ -51,6 +51,10 @@ OPTIONS = {
     "--checkpoints": ("job_fetch_checkpoints", "", "with their checkpoints"),
     "--step": ("job_export_step", "N", "of which step"),
     "--keep": ("staging_keep", "N", "how many stay"),
+    "--what": ("job_gc", "WHAT", "old_checkpoints, checkpoints or archives"),
+    "--latest": ("job_gc_keep", "N", "so many of the latest jobs stay"),
+    "--days": ("job_gc_keep_days", "N", "jobs that ended later stay"),
+    "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
 }
 SHORT = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
@@ -75,6 +79,7 @@ VERBS = [
     Verb("export", "export", JOB, "--step", "make a model of a checkpoint"),
     Verb("drain", "drain", "node", "--force", "take a node out"),
     Verb("gc", "stage_gc", "", "--keep", "remove old snapshots of verl"),
+    Verb("clean", "jobs_gc", "", "--what --latest --days --tag --remove", "remove old checkpoints or archives"),
     Verb("validate", "validate", "", "", "check the inventory"),
 ]
 COMPLETION = """_argus() {{

@@ -56,6 +56,7 @@ def run(directory: Path, *arguments: str, code: int = 0, **variables: str) -> tu
         ("logs grpo-1 -f -n 5", "logs.yml -e job_follow=true -e job_log_lines=5 -e submission_id=grpo-1"),
         ("drain gpu-1 -- -e drain_timeout=5 -vv", "drain.yml -e node=gpu-1 -e drain_timeout=5 -vv"),
         ("gc --keep 5", "stage_gc.yml -e staging_keep=5"),
+        ("clean --days 30 --remove", "jobs_gc.yml -e job_gc_keep_days=30 -e job_gc_remove=true"),
     ],
 )
 def test_a_verb_is_a_playbook_with_variables(directory: Path, typed: str, expected: str) -> None:
@@ -130,7 +131,7 @@ def test_every_verb_has_its_playbook_and_its_variables(directory: Path) -> None:
         assert {each.partition("=")[0] for each in calls[0][2::2]} <= known | {"node", "jobspec"}, calls
 
 
-NONE = ("up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
+NONE = ("up", "down", "check", "nodes", "stage", "staged", "gc", "clean", "validate")
 
 
 def test_completion_is_a_script(directory: Path) -> None:

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus jobs_gc: removes checkpoints or archives of jobs that have ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from ..common.findings import Finding
+from ..common.shared_root import JOBS
+from ..common.text import size_text
+from ..jobs.superfluous import SUPERFLUOUS, Rules, Verdict, What, named, used_by, verdicts
+from ..launcher.archive import archives
+from ..staging.files import remove_tree
+from .request import Request, common, request_from, require_own_cluster, show, write_answer
+
+HEADER = ("job", "state", "size", "verdict")
+REMOVED = "removed"
+NO_RULE = Finding(
+    "job_gc_keep",
+    "nothing is removed: neither a number nor an age is set",
+    "set how many of the latest jobs stay as they are (-e job_gc_keep=20; argus jobs_gc --keep 20), or for how many "
+    "days after their end (-e job_gc_keep_days=30; argus jobs_gc --keep-days 30), or both",
+)
+
+
+class JobsGcRequest(Request):
+    """The options of `jobs_gc`; remove: without it, and with check, nothing is removed."""
+
+    what: What = What.CHECKPOINTS
+    keep: int = 0
+    keep_days: float = 0
+    states: Sequence[str] = ()
+    tags: Mapping[str, Any] = {}
+    at_least_gib: float = 0
+    remove: bool = False
+    check: bool = False
+
+    def rules(self) -> Rules:
+        states = [state.upper() for state in self.states]
+        return Rules(self.what, self.keep, self.keep_days, states, self.tags, int(self.at_least_gib * (1 << 30)))
+
+
+def remove(found: Verdict, known: set[str]) -> tuple[Verdict, list[Finding]]:
+    """Remove what is to be removed of a job. known: the jobs by which that was decided; later ones may name it."""
+    jobs = found.archive.jobs
+    later = named(each for each in archives(jobs) if each.submission_id not in known)
+    if users := later.get(found.archive.submission_id):
+        return replace(found, text=used_by(users)), []
+    for path in found.paths:
+        remove_tree(path)
+    if left := [path for path in found.paths if os.path.lexists(path)]:
+        todo = f"look at its owner and mode: ls -ld {left[0]}"
+        return replace(found, text="not removed"), [Finding(found.archive.submission_id, "cannot be removed", todo)]
+    return replace(found, text=REMOVED), []
+
+
+@click.command(name="jobs_gc", short_help="Remove old checkpoints or archives of jobs.")
+@click.option(
+    "--what", type=click.Choice([each.value for each in What]), help="What is removed.  [default: checkpoints]"
+)
+@click.option("--keep", type=int, help="How many of the latest jobs stay.")
+@click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")
+@click.option("--state", "states", multiple=True, help="Only jobs with this state, such as FAILED.")
+@click.option("--at-least-gib", type=float, help="Only what frees so much.")
+@click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
+@common
+def command(as_json: bool, **options: Any) -> None:
+    """List checkpoints or archives of jobs that have ended, or remove them.
+
+    Whatever the options are, the last complete checkpoint of a job stays if another job names that job.
+    """
+    request = request_from(JobsGcRequest, as_json, **options)
+    require_own_cluster(request)
+    rules = request.rules()
+    rows, findings = [], [] if rules.keep or rules.days else [NO_RULE]
+    found = verdicts(request.root / JOBS, rules, time.time())
+    known = {each.archive.submission_id for each in found}
+    for each in found:
+        judged = each
+        if each.text == SUPERFLUOUS and request.remove and not request.check:
+            judged, problems = remove(each, known)
+            findings += problems
+        rows.append(judged)
+    freed = sum(each.size for each in rows if each.text in (REMOVED, SUPERFLUOUS))
+    table = [
+        [each.archive.submission_id, each.state, size_text(each.size) if each.size else "-", each.text] for each in rows
+    ]
+    is_done = any(each.text == REMOVED for each in rows)
+    if as_json:
+        result = {"rows": table, "freed": size_text(freed), "removed": is_done}
+        write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=is_done)
+        return
+    show(HEADER, table, findings)
+    click.echo(f"{size_text(freed)} {'freed' if is_done else 'would be freed'}")

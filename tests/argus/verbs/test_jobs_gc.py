@@ -1,0 +1,158 @@
+"""argus jobs_gc: which checkpoints and archives are removed, and which stay whatever is asked for."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus import cli
+from argus.launcher.archive import Archive
+
+AGES = {"grpo-old": 40, "grpo-named": 30, "sft-failed": 20, "grpo-new": 1}
+SHARD = "model_world_size_1_rank_0.pt"
+
+
+def make(jobs: Path, name: str, state: str, days: float | None = None, **spec: Any) -> Archive:
+    """A job that ended so many days ago, or has not ended, with two complete checkpoints and one that is cut."""
+    archive = Archive(jobs / name)
+    archive.reserve()
+    archive.write_json("config/job_spec.json", {"workload": "grpo", **spec})
+    closed = {} if days is None else {"closed_at": (datetime.now(UTC) - timedelta(days)).isoformat()}
+    archive.set_status(state, workload="grpo", tags={"team": "vision" if "grpo" in name else "text"}, **closed)
+    for step in (10, 20, 30):
+        actor = archive.path / "checkpoints" / f"global_step_{step}" / "actor"
+        actor.mkdir(parents=True)
+        for kind in ("model", "optim", "extra_state"):
+            with zipfile.ZipFile(actor / f"{kind}_world_size_1_rank_0.pt", "w") as file:
+                file.writestr("data", "x" * 2000)
+        (actor / "fsdp_config.json").write_text('{"world_size": 1}')
+        (actor.parent / "data.pt").write_bytes((actor / SHARD).read_bytes())
+    (actor / SHARD).write_bytes(b"cut")
+    (archive.path / "checkpoints/latest_checkpointed_iteration.txt").write_text("30")
+    return archive
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    jobs = tmp_path / "jobs"
+    for name, days in AGES.items():
+        make(jobs, name, "FAILED" if "failed" in name else "SUCCEEDED", days)
+        time.sleep(0.01)
+    # Old as it is, it runs, and resumed from another one.
+    make(jobs, "grpo-runs", "RUNNING", resume_from="grpo-named")
+    return jobs
+
+
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    def run(**request: Any) -> dict[str, Any]:
+        text = json.dumps({"shared_root": str(tmp_path), **request})
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert cli.main(["jobs_gc", "--json"]) == 0
+        answer = json.loads(capfd.readouterr().out)
+        answer["verdicts"] = {row[0]: row[3] for row in answer["result"]["rows"]}
+        return dict(answer)
+
+    return run
+
+
+def steps(jobs: Path) -> dict[str, list[int]]:
+    return {path.name: Archive(path).checkpoints() for path in jobs.iterdir()}
+
+
+EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ({}, EVERY),
+        ({"keep_days": 15}, {"grpo-old": [], "grpo-named": [20], "sft-failed": []}),
+        ({"keep_days": 15, "what": "old_checkpoints"}, {"grpo-old": [20], "grpo-named": [20], "sft-failed": [20]}),
+        # The running job is the latest one, grpo-new the second.
+        ({"keep": 3}, {"grpo-old": [], "grpo-named": [20]}),
+        ({"keep": 2, "keep_days": 25}, {"grpo-old": [], "grpo-named": [20]}),
+        ({"keep_days": 15, "states": ["failed"]}, {"sft-failed": []}),
+        ({"keep_days": 15, "tags": {"team": "vision"}}, {"grpo-old": [], "grpo-named": [20]}),
+        ({"keep_days": 15, "at_least_gib": 1}, {}),
+    ],
+)
+@pytest.mark.parametrize("how", [{"remove": True}, {}, {"remove": True, "check": True}])
+def test_checkpoints_are_removed(
+    run: Callable[..., Any], jobs: Path, asked: dict[str, Any], left: dict[str, list[int]], how: dict[str, bool]
+) -> None:
+    changed = {name for name in left if left[name] != EVERY[name]}
+    is_done = how == {"remove": True}
+    answer = run(**asked, **how)
+    word = "removed" if is_done else "to be removed"
+    assert {name for name, verdict in answer["verdicts"].items() if verdict == word} == changed
+    assert answer["changed"] == (is_done and bool(changed))
+    assert steps(jobs) == ({**EVERY, **left} if is_done else EVERY)
+
+
+def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., Any], jobs: Path) -> None:
+    # By a path, and by what waits for it; a job that has ended counts as well.
+    make(jobs, "sft-next", "SUCCEEDED", 50, model=f"{jobs}/grpo-old/checkpoints/global_step_20/actor")
+    answer = run(keep_days=15, what="archives", remove=True)
+    assert {path.name for path in jobs.iterdir()} == {"grpo-old", "grpo-named", "grpo-new", "grpo-runs"}
+    assert answer["verdicts"]["grpo-old"] == "used by sft-next"
+    assert {"sft-next", "sft-failed"} == {name for name, text in answer["verdicts"].items() if text == "removed"}
+
+
+def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
+    run: Callable[..., Any], jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from argus.verbs import jobs_gc
+
+    def verdicts(*arguments: Any) -> Any:
+        found = judged(*arguments)
+        make(jobs, "grpo-late", "WAITING", depends_on="grpo-old")
+        return found
+
+    judged = jobs_gc.verdicts
+    monkeypatch.setattr(jobs_gc, "verdicts", verdicts)
+    assert run(keep_days=35, remove=True)["verdicts"]["grpo-old"] == "used by grpo-late"
+    assert steps(jobs)["grpo-old"] == [10, 20, 30]
+
+
+def test_what_a_job_left_leads_nowhere(run: Callable[..., Any], jobs: Path, tmp_path: Path) -> None:
+    """Links to another job's checkpoints, a status that cannot be read, and one that says what is not so."""
+    linked = make(jobs, "grpo-linked", "SUCCEEDED", 60)
+    (linked.path / "checkpoints").rename(tmp_path / "moved")
+    (linked.path / "checkpoints").symlink_to(jobs / "grpo-new" / "checkpoints")
+    step = make(jobs, "grpo-step", "SUCCEEDED", 60).path / "checkpoints" / "global_step_40"
+    step.symlink_to(jobs / "grpo-new" / "checkpoints" / "global_step_10")
+    make(jobs, "grpo-broken", "SUCCEEDED", 60).path.joinpath("status.json").write_text("{")
+    make(jobs, "grpo-timeless", "SUCCEEDED", 60).set_status("SUCCEEDED", closed_at="yesterday")
+    verdicts = run(keep_days=35, remove=True)["verdicts"]
+    assert verdicts["grpo-linked"] == "no such checkpoints"
+    assert all(verdicts[name].startswith("cannot be read: ") for name in ("grpo-broken", "grpo-timeless"))
+    assert steps(jobs)["grpo-new"] == [10, 20, 30] and step.parent.exists() and not step.is_symlink()
+
+
+def test_what_cannot_be_removed_is_said(run: Callable[..., Any], jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from argus.verbs import jobs_gc
+
+    monkeypatch.setattr(jobs_gc, "remove_tree", lambda _path: None)
+    answer = run(keep_days=35, remove=True)
+    [finding] = answer["result"]["findings"]
+    assert steps(jobs)["grpo-old"] == [10, 20, 30]
+    assert (finding["where"], answer["verdicts"]["grpo-old"], answer["changed"]) == ("grpo-old", "not removed", False)
+
+
+def test_people_see_what_would_be_freed(jobs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = str(jobs.parent)
+    assert cli.main(["jobs_gc", "--shared-root", root]) == 1
+    assert cli.main(["jobs_gc", "--shared-root", root, "--keep-days", "35"]) == 0
+    assert "would be freed" in capfd.readouterr().out
+    assert cli.main(["jobs_gc", "--shared-root", root, "--keep-days", "35", "--what", "archives", "--remove"]) == 0
+    assert "freed" in capfd.readouterr().out and not (jobs / "grpo-old").exists()
