@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,19 +152,26 @@ def root_problem(root: Path) -> str:
 
 
 def job_status(
-    root: Path, head: RayHead | None, submission_id: str, tail: int, log_position: str | None, wait_timeout: float
+    root: Path,
+    head: RayHead | None,
+    submission_id: str,
+    tail: int,
+    log_position: str | None,
+    wait_timeout: float,
+    search: Callable[[Archive], list[str]] | None = None,
 ) -> dict[str, Any]:
     """One job, with its JobSpec, and why the head could not be asked.
 
     root: the shared root. head: asked for what is not in the archive; None reads the archive alone.
     tail: how many lines of the end of the log; log_position: those after a position instead.
     wait_timeout: how many seconds to wait for the job's end, or for lines after log_position.
+    search: what gives other lines of the log, in place of these.
 
     Raises UnknownJobError, UnreadableError and PositionError.
     """
     archive = find_job(root / JOBS, submission_id)
     job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
-    job = replace(job, root_problem=root_problem(root))
+    job = replace(job, root_problem=root_problem(root), log=tuple(search(archive)) if search else job.log)
     return {
         **moment(head),
         "job": {**job.to_json(), "jobspec": archive.read_jobspec()},

@@ -1,20 +1,28 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's log of a job: its last lines, or the lines after a position."""
+"""The driver's log of a job: its last lines, those after a position, those that match, or the first errors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from ..launcher.archive import Archive
+from ..launcher.failures import ERROR
+from ..launcher.output import ANSI, process_and_text
 from ..launcher.reading import UnreadableError
 
 # How much of the log one call returns at most.
 LOG_BYTES = 1 << 20
+# How much of its end is searched.
+SEARCHED_BYTES = 32 << 20
+# Of how many processes the first error is shown.
+MOST_ERRORS = 20
+TRACEBACK = "Traceback (most recent call last)"
+OF_ANOTHER = "ray.exceptions.RayTaskError"
 # How often reading starts again when the log's files are renamed meanwhile.
 READ_ATTEMPTS = 3
 # Longer lines are rare; the tail is read in units of this size.
@@ -106,3 +114,44 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
         return LogPart(lines, after)
 
     return read_log(archive, read, LogPart([], position))
+
+
+def searched(archive: Archive) -> list[str]:
+    """The lines of the end of the log that a search reads. Raises UnreadableError."""
+
+    def read(parts: dict[int, Path]) -> LogPart:
+        return LogPart(shown_lines(archive.read_end(parts, SEARCHED_BYTES)[0]), "")
+
+    return read_log(archive, read, LogPart([], "")).lines
+
+
+def matching(lines: Iterable[str], pattern: str, most: int) -> list[str]:
+    """The last lines that a regular expression matches somewhere. Raises re.error."""
+    wanted = re.compile(pattern)
+    found = [line for line in lines if wanted.search(ANSI.sub("", line))]
+    return found[-most:] if most else found
+
+
+def first_errors(lines: Iterable[str]) -> list[str]:
+    """The first error of each process, in the order in which they began; the first of all with its traceback."""
+    errors: dict[str, list[str]] = {}
+    whole: set[str] = set()
+    for line in lines:
+        process, text = process_and_text(line)
+        if process in whole:
+            continue
+        if process in errors or text.startswith(TRACEBACK):
+            errors.setdefault(process, []).append(text)
+            # The exception follows the frames, which are indented; that of Ray is followed by those of another process.
+            if len(errors[process]) > 1 and text[:1].strip() and not text.startswith(OF_ANOTHER):
+                whole.add(process)
+        elif ERROR.match(text):
+            errors[process] = [text]
+            whole.add(process)
+    shown = []
+    for number, (process, texts) in enumerate(errors.items()):
+        own = texts if number == 0 else texts[-1:]
+        shown += [f"{process or 'the driver'}:", *(f"  {text}" for text in own)]
+        if number + 1 == MOST_ERRORS < len(errors):
+            return [*shown, f"and {len(errors) - MOST_ERRORS} more processes"]
+    return shown

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..common.text import printable
-from ..jobs.logs import BEGINNING
+from ..jobs.logs import BEGINNING, matching
 from ..launcher.status import ENDED
 from .request import common, request_from, write_answer
 from .status import StatusRequest, status
@@ -20,12 +20,13 @@ FOLLOW_SECONDS = 10.0
 
 
 def followed(request: StatusRequest) -> Iterator[str]:
-    """The lines of a job's log from a position on, until the job has ended."""
-    position = request.log_position
+    """The lines of a job's log from a position on that match, until the job has ended."""
+    position, pattern = request.log_position, request.grep
+    request = request.model_copy(update={"grep": "", "first_errors": False})
     while True:
         asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
         job = status(asked)["job"]
-        yield from job["log"]
+        yield from matching(job["log"], pattern, 0)
         if job["log_position"] == position and (job["state"] in ENDED or job["unattended"]):
             end = job["notice"] if job["unattended"] else job["reason"]
             yield f"{job['submission_id']} {job['state']}{f': {end}' if end else ''}"
@@ -37,6 +38,8 @@ def followed(request: StatusRequest) -> Iterator[str]:
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--tail", type=int, help="Show so many lines of its end.  [default: 100]")
 @click.option("--follow", is_flag=True, help="Show what comes, until the job has ended.")
+@click.option("--grep", metavar="PATTERN", help="Only lines that match a regular expression.")
+@click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")
 @common
 def command(as_json: bool, follow: bool, **options: Any) -> None:
     """Show the log of the job ID."""

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
+from ..jobs.logs import first_errors, matching, searched
 from ..jobs.report import field, job_report, jobs_report
+from ..launcher.archive import Archive
 from ..launcher.identity import cluster_name
 from ..launcher.ray_api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
@@ -26,6 +29,23 @@ class StatusRequest(Request):
     tail: int = 0
     log_position: str | None = None
     wait_timeout: float = 0.0
+    # Other lines of the log in place of its end: those that match, at most `tail`, or the first error of each process.
+    grep: str = ""
+    first_errors: bool = False
+
+    @field_validator("grep")
+    @classmethod
+    def is_pattern(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return pattern
+
+    def search(self) -> Callable[[Archive], list[str]] | None:
+        if self.first_errors:
+            return lambda archive: first_errors(searched(archive))
+        return (lambda archive: matching(searched(archive), self.grep, self.tail)) if self.grep else None
 
 
 def status(request: StatusRequest) -> dict[str, Any]:
@@ -34,7 +54,7 @@ def status(request: StatusRequest) -> dict[str, Any]:
     if not request.submission_id:
         return jobs_status(request.root, head, request.limit, request.tags)
     wait = (request.tail, request.log_position, request.wait_timeout)
-    return job_status(request.root, head, request.submission_id, *wait)
+    return job_status(request.root, head, request.submission_id, *wait, request.search())
 
 
 def shown_status(answer: dict[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.logs import matching
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED
@@ -44,7 +45,7 @@ class ActionModule(NodeAction):
         if not is_log:
             return answer
         job = JobInfo.from_json(answer["job"])
-        show_end(job)
+        show_lines(job, arguments)
         return self.follow(job, arguments) if shown == "follow" and job.state not in ENDED else answer
 
     def follow(self, begin: JobInfo, arguments: dict[str, Any]) -> Result:
@@ -55,12 +56,12 @@ class ActionModule(NodeAction):
         warnings = NewWarnings()
 
         def ask() -> Result:
-            of_job = {"submission_id": begin.submission_id, "log_position": position}
+            of_job = {"submission_id": begin.submission_id, "log_position": position, "grep": "", "first_errors": False}
             return self.job_info({**arguments, **of_job, "tail": 0, "wait_timeout": WAIT_SECONDS})
 
         for job, answer in answers(ask, begin.submission_id):
             position = job.log_position
-            show(job.log)
+            show(matching(job.log, arguments["grep"], 0))
             show(warnings.lines(job))
             if job.state in ENDED and not job.log:
                 break
@@ -74,11 +75,15 @@ class ActionModule(NodeAction):
         return answer
 
 
-def show_end(job: JobInfo) -> None:
-    """Show the last lines of a log."""
+def show_lines(job: JobInfo, asked: Mapping[str, Any]) -> None:
+    """Show the last lines of a log, or those that were asked for."""
     title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
-    if job.log:
-        lines = f"last {len(job.log)} lines" if len(job.log) > 1 else "last line"
+    if asked["first_errors"]:
+        lines = "first error of each process" if job.log else "no error at the end"
+        display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
+    elif job.log or asked["grep"]:
+        lines = f"last {len(job.log)} lines" if len(job.log) != 1 else "last line"
+        lines += f" with {printable(asked['grep'], lines=False)}" if asked["grep"] else ""
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
     else:
         why = f": {printable(job.reason, lines=False)}" if job.reason else ""

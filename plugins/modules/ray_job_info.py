@@ -49,6 +49,18 @@ options:
         instead of the last ones. Only whole lines are returned, and at most 1 MiB.
       - An empty string is the beginning of the log.
     type: str
+  grep:
+    description:
+      - A regular expression of Python. In place of the end of the log, RV(job.log) then has the last O(tail) lines that
+        it matches somewhere, of the last 32 MiB.
+    type: str
+    default: ""
+  first_errors:
+    description:
+      - In place of the end of the log, RV(job.log) then has the first error of each process, in the order in which they
+        began, of the last 32 MiB. The first one has its traceback. An error that the program has handled counts, too.
+    type: bool
+    default: false
   show:
     description:
       - What is printed on the controller - the V(status) of the job, or a table of jobs, or the last O(tail) lines of

@@ -156,7 +156,7 @@ def test_a_log_is_followed_to_the_end_of_its_job(archive: Archive, run: Any) -> 
 
     timer = threading.Timer(0.5, end)
     timer.start()
-    code, text, _ = run("logs", "sft-1", "--follow", "--tail", "1")
+    code, text, _ = run("logs", "sft-1", "--follow", "--grep", "d$")
     timer.join()
     assert code == 0
     assert text.splitlines() == ["second", "third", "sft-1 FAILED: a worker was lost"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.logs import LogPart, log_since, log_tail, read_log
+from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, matching, read_log, searched
 from argus.launcher.archive import Archive
 from argus.launcher.reading import UnreadableError
 
@@ -171,3 +171,53 @@ def test_a_log_whose_parts_are_always_removed(archive: Archive) -> None:
         raise FileNotFoundError
 
     assert read_log(archive, read, LogPart([], "1:7")) == ([], "1:7")
+
+
+FAILED = """\
+(WorkerDict pid=11, ip=10.0.0.2) loading
+\x1b[36m(WorkerDict pid=11, ip=10.0.0.2)\x1b[0m Traceback (most recent call last):
+(WorkerDict pid=12) Traceback (most recent call last):
+(WorkerDict pid=11, ip=10.0.0.2)   File "a.py", line 1, in f
+(WorkerDict pid=12)   File "b.py", line 2, in g
+(WorkerDict pid=11, ip=10.0.0.2) KeyError: 'first'
+(WorkerDict pid=12) torch.distributed.DistBackendError: NCCL error
+(WorkerDict pid=11, ip=10.0.0.2) ValueError: another one
+(Other pid=13) RuntimeError: without a traceback
+Traceback (most recent call last):
+  File "main.py", line 3, in <module>
+ray.exceptions.RayTaskError(KeyError): ray::f() (pid=11, ip=10.0.0.2)
+  File "a.py", line 1, in f
+KeyError: 'first'
+end
+"""
+
+
+def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Archive) -> None:
+    archive.driver_log.write_text(FAILED)
+    assert first_errors(searched(archive)) == [
+        "WorkerDict pid=11, ip=10.0.0.2:",
+        "  Traceback (most recent call last):",
+        '    File "a.py", line 1, in f',
+        "  KeyError: 'first'",
+        "WorkerDict pid=12:",
+        "  torch.distributed.DistBackendError: NCCL error",
+        "Other pid=13:",
+        "  RuntimeError: without a traceback",
+        "the driver:",
+        "  KeyError: 'first'",
+    ]
+
+
+def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
+    archive.driver_log.write_text("".join(f"(W pid={rank}) ValueError: {rank}\n" for rank in range(50)))
+    errors = first_errors(searched(archive))
+    assert (errors[:2], errors[-1]) == (["W pid=0:", "  ValueError: 0"], "and 30 more processes")
+    assert first_errors(["all is well", "no Error: here"]) == []
+
+
+def test_lines_that_match_whatever_their_colour(archive: Archive) -> None:
+    archive.driver_log.write_text(FAILED)
+    lines = searched(archive)
+    assert matching(lines, r"pid=11, ip=10\.0\.0\.2\) Trace", 5) == [lines[1]]
+    assert matching(lines, "Error", 1) == ["KeyError: 'first'"]
+    assert len(matching(lines, "Error", 0)) == 6

@@ -102,6 +102,30 @@ def test_the_end_of_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     assert shown == ["", "Job sft-1: RUNNING; last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
 
 
+def test_lines_that_match_and_first_errors(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    log = "/private/jobs/sft-1/logs/driver.log"
+    for arguments, lines, title in (
+        ({"grep": "NCCL"}, ["NCCL error"], f"last line with NCCL of {log}"),
+        ({"grep": "NCCL"}, [], f"last 0 lines with NCCL of {log}"),
+        ({"first_errors": True}, ["the driver:", "  KeyError"], f"first error of each process of {log}"),
+        ({"first_errors": True}, [], f"no error at the end of {log}"),
+    ):
+        shown.clear()
+        action, asked = log_action(answer(job("FAILED", *lines)), **arguments)
+        run(action, monkeypatch)
+        assert shown == ["", f"Job sft-1: FAILED; {title}", *lines]
+        assert asked[0].items() >= arguments.items()
+
+
+def test_only_lines_that_match_are_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    more = answer(job("RUNNING", "a 2", "b 3", log_position="1:9"))
+    action, asked = log_action(answer(job("RUNNING", "a 1")), more, answer(job("SUCCEEDED")), show="follow", grep="a")
+    run(action, monkeypatch)
+    assert "a 2" in shown and "b 3" not in shown
+    # The lines after a position are not searched for again.
+    assert [given["grep"] for given in asked] == ["a", "", ""]
+
+
 def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, _asked = log_action(answer(job("QUEUED", reason="1 worker is free")))
     run(action, monkeypatch)
