@@ -147,7 +147,7 @@ def preflight_tables() -> dict[str, str]:
 def port_tables() -> dict[str, str]:
     titles = ("Port", "Node", "What listens", "Who connects", "Set by")
     rows = [
-        (f"+ {use.offset}", node, use.name, use.clients, f"`{use.option or use.variable}`")
+        (f"+ {use.offset}", node, use.name, use.clients, f"`{name}`" if (name := use.option or use.variable) else "-")
         for node, uses in (("head", HEAD_USES), ("every node", NODE_USES))
         for use in uses
     ]

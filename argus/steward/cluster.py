@@ -35,6 +35,7 @@ from ..launcher.ray_api import RayApiError, RayHead, own_head
 from ..launcher.reading import exists
 from ..launcher.status import JobState
 from .job import STEP_SECONDS, Steward, nodes_summary
+from .metrics import serve
 from .pages import keep_pages
 
 # How often the registry is read: a job that is submitted has a steward this soon.
@@ -157,6 +158,11 @@ class ClusterSteward:
         """The ids of the jobs that are looked after now."""
         return [name for name, thread in list(self.threads.items()) if thread.is_alive()]
 
+    def archives(self) -> list[Archive]:
+        """Those of all jobs that this process has seen and that are still registered."""
+        registered = (self.registry.read(name) for name in list(self.threads))
+        return [Archive(archive_path(job.shared_root, job.submission_id)) for job in registered if job]
+
     def start_missing(self) -> None:
         for submission_id in self.registry.ids():
             if submission_id not in self.threads:
@@ -182,6 +188,7 @@ def main() -> None:
         steward = ClusterSteward(registry, is_current)
         for beside in (recover_jobs, functools.partial(keep_pages, steward.jobs)):
             threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
+        serve(steward.archives)
         steward.run()
         # Threads that hang do not end.
         os._exit(0)

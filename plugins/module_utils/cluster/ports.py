@@ -58,6 +58,8 @@ HEAD_USES = (
     PortUse("metrics of the dashboard", 2, "Prometheus", variable="DASHBOARD_METRIC_PORT"),
     # Ray has no way to disable it.
     PortUse("Ray Client", 3, "Ray Client, which the collection does not use", "--ray-client-server-port"),
+    # The steward counts from the port of the dashboard's.
+    PortUse("metrics of jobs", 5, "Prometheus"),
 )
 NODE_USES = (
     PortUse("raylet", 10, "all nodes", "--node-manager-port"),

@@ -13,6 +13,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     node_number,
 )
 
+from argus.steward import metrics
+
 
 def test_plan_of_the_head() -> None:
     plan = PortPlan(30000, 0)
@@ -55,6 +57,7 @@ def test_ranges_are_what_the_options_and_variables_set() -> None:
         *single, workers = plan.ranges("n")
         assert all(ports.first == ports.last for ports in single)
         set_by = [option.partition("=")[2] for option in plan.options()[:-2]] + list(plan.environment().values())
+        set_by += ["20005"] * plan.head
         assert sorted(str(ports.first) for ports in single) == sorted(set_by)
         assert workers == PortRange("n", "worker processes", plan.first + 20, plan.last)
     assert single[0] == PortRange("n", "raylet", 21010, 21010)
@@ -74,8 +77,10 @@ def test_ports_of_all_nodes_of_a_machine_are_different() -> None:
 def test_places_are_below_those_of_the_workers() -> None:
     offsets = [use.offset for use in (*HEAD_USES, *NODE_USES)]
     assert len(offsets) == len(set(offsets)) and max(offsets) < WORKERS_OFFSET < NODE_PORTS
-    # Each is set in one way.
-    assert all(bool(use.option) != bool(use.variable) for use in (*HEAD_USES, *NODE_USES))
+    # Each is set in one way, but that of the steward, which counts from the dashboard's.
+    assert all(bool(use.option) != bool(use.variable) or use.offset == 5 for use in (*HEAD_USES, *NODE_USES))
+    dashboard = next(use for use in HEAD_USES if use.variable == metrics.PORT_OF_DASHBOARD)
+    assert dashboard.offset + metrics.FURTHER == 5
     assert PortPlan(HIGHEST_BASE, 1).last == 65535
 
 

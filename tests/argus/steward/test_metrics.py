@@ -1,0 +1,95 @@
+"""What Prometheus reads about jobs: a real server, real archives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from argus.launcher.archive import Archive
+from argus.steward import metrics
+
+NOW = 1_800_000_000.0
+
+
+def make(jobs: Path, name: str, state: str, **details: object) -> Archive:
+    archive = Archive(jobs / name)
+    archive.reserve()
+    archive.set_status(state, workload="grpo", attempt=2, **details)
+    archive.write_json("heartbeat.json", {"time": NOW, "step": 7, "total_steps": 20})
+    archive.metrics_file(2).write_text("{}\n")
+    os.utime(archive.metrics_file(2), (NOW - 90, NOW - 90))
+    return archive
+
+
+@pytest.fixture
+def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archive]:
+    monkeypatch.setattr(metrics.time, "time", lambda: NOW)
+    made = [make(tmp_path / "jobs", f"grpo-{state.lower()}", state) for state in ("RUNNING", "QUEUED")]
+    made.append(make(tmp_path / "jobs", "grpo-failed", "FAILED", ended_at=NOW - 60))
+    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * metrics.ENDED_SECONDS))
+    # What a job may have put there.
+    broken = make(tmp_path / "jobs", "grpo-broken", "RUNNING")
+    (broken.path / "status.json").write_text("[" * 100_000)
+    return [*made, broken]
+
+
+def read(port: int) -> dict[tuple[str, ...], float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {(each.name, *each.labels.values()): each.value for one in families for each in one.samples}
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        number = int(free.getsockname()[1])
+    monkeypatch.setenv(metrics.PORT_OF_DASHBOARD, str(number - metrics.FURTHER))
+    return number
+
+
+def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
+    metrics.serve(lambda: archives)
+    found = read(port)
+    assert {key[1:] for key in found if key[0] == "argus_job_state"} == {
+        ("grpo-running", "RUNNING", "grpo"),
+        ("grpo-queued", "QUEUED", "grpo"),
+        ("grpo-failed", "FAILED", "grpo"),
+    }
+    assert [found[f"argus_job_{name}", "grpo-running"] for name in ("step", "steps", "attempt")] == [7, 20, 2]
+    assert {key[1]: value for key, value in found.items() if key[0] == "argus_job_silent_seconds"} == {
+        "grpo-running": 90
+    }
+    [(_name, root)] = [key for key in found if key[0] == "argus_shared_root_free_bytes"]
+    assert root == str(archives[0].jobs.parent)
+
+
+def test_a_shared_root_that_hangs_holds_up_one_request(archives: list[Archive], port: int) -> None:
+    hangs, asked = threading.Event(), threading.Event()
+
+    def wait() -> list[Archive]:
+        asked.set()
+        hangs.wait(30)
+        return archives
+
+    metrics.serve(wait)
+    first = threading.Thread(target=read, args=(port,))
+    first.start()
+    assert asked.wait(10) and read(port) == {}
+    hangs.set()
+    first.join()
+    assert read(port)
+
+
+def test_without_a_port_the_steward_goes_on(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv(metrics.PORT_OF_DASHBOARD, raising=False)
+    metrics.serve(list)
+    monkeypatch.setenv(metrics.PORT_OF_DASHBOARD, "70000")
+    metrics.serve(list)
+    assert capfd.readouterr().err.count("no metrics of jobs") == 2
