@@ -43,9 +43,11 @@ class Jobs:
             self.busy.release()
 
     def metrics(self, archives: Iterable[Archive], now: float) -> Iterator[Metric]:
-        state = GaugeMetricFamily("argus_job_state", "1 for the state of a job", labels=["job", "workload", "state"])
+        # "job" is a label of Prometheus itself.
+        labels = ["submission_id", "workload", "state"]
+        state = GaugeMetricFamily("argus_job_state", "1 for the state of a job", labels=labels)
         named = {
-            name: GaugeMetricFamily(f"argus_job_{name}", text, labels=["job"])
+            name: GaugeMetricFamily(f"argus_job_{name}", text, labels=labels[:1])
             for name, text in (
                 ("step", "the last step that was done"),
                 ("steps", "all steps of the job"),

@@ -58,9 +58,9 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     metrics.serve(lambda: archives)
     found = read(port)
     assert {key[1:] for key in found if key[0] == "argus_job_state"} == {
-        ("grpo-running", "RUNNING", "grpo"),
-        ("grpo-queued", "QUEUED", "grpo"),
-        ("grpo-failed", "FAILED", "grpo"),
+        ("RUNNING", "grpo-running", "grpo"),
+        ("QUEUED", "grpo-queued", "grpo"),
+        ("FAILED", "grpo-failed", "grpo"),
     }
     assert [found[f"argus_job_{name}", "grpo-running"] for name in ("step", "steps", "attempt")] == [7, 20, 2]
     assert {key[1]: value for key, value in found.items() if key[0] == "argus_job_silent_seconds"} == {
