@@ -10,11 +10,13 @@ ANSIBLE_INVENTORY, or of a file .argus in this directory or one above: a line wi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +27,9 @@ COLLECTION = Path(__file__).resolve().parents[1]
 INVENTORY_FILE = ".argus"
 # Of an id.
 MOST_CHARACTERS = 63
+# What can be shown again and again, and how often.
+WATCHABLE = ("status", "nodes")
+WATCH_SECONDS = 5.0
 # What changes the overrides of a job.
 CHANGEABLE = ("submit", "resubmit")
 
@@ -110,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
             count = verb.argument[-1] if verb.argument[-1] in "?+" else None
             metavar = verb.argument.strip("?+").removeprefix("submission_").upper()
             one.add_argument("argument", metavar=metavar, nargs=count)
+        if verb.name in WATCHABLE:
+            one.add_argument("--watch", action="store_true", help="show it again and again, until Ctrl-C")
         if verb.name in CHANGEABLE:
             one.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="overrides of the trainer")
         if verb.name == "submit":
@@ -191,6 +198,20 @@ def run(lines: list[list[str]], verbose: bool, is_last: bool) -> None:
             sys.exit(code)
 
 
+def watch(line: list[str]) -> None:
+    """Run a command again and again, until it fails; on a terminal, what it prints takes the place of what it did."""
+    is_terminal = sys.stdout.isatty()
+    if is_terminal:
+        # What it prints goes through a pipe: it is shown when it is complete.
+        os.environ |= {"COLUMNS": str(shutil.get_terminal_size().columns), "ANSIBLE_FORCE_COLOR": "1"}
+    while True:
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        print("\x1b[H\x1b[2J" if is_terminal else "", done.stdout.strip("\n"), sep="", flush=True)
+        if done.returncode:
+            sys.exit(done.returncode)
+        time.sleep(WATCH_SECONDS)
+
+
 def report(names: list[str], output: str) -> None:
     """The page of fetched jobs."""
     sys.path.insert(0, str(COLLECTION))
@@ -233,6 +254,10 @@ def main(arguments: list[str]) -> int:
     jobs = sweep(asked, changes) if verb.name == "submit" else [{"set": changes}]
     variable = verb.argument.strip("?+")
     lines = [command(verb, asked, rest, {variable: each, **job}) for each in several for job in jobs]
+    if getattr(asked, "watch", False):
+        with contextlib.suppress(KeyboardInterrupt):
+            watch(lines[0])
+        return 130
     run(lines, asked.verbose, is_last=verb.name != "report" and len(jobs) == 1)
     if verb.name == "report":
         report(several, asked.output)

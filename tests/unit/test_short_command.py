@@ -77,6 +77,12 @@ def test_several_jobs_one_after_the_other_until_one_fails(directory: Path) -> No
     assert (code, len(calls)) == (2, 1)
 
 
+def test_what_is_watched_is_shown_until_it_fails(directory: Path) -> None:
+    assert run(directory, "status", "a", "--watch", code=3)[:2] == (3, [["status.yml", "-e", "submission_id=a"]])
+    code, calls, text = run(directory, "logs", "a", "--watch")
+    assert (code, calls) == (2, []) and "--watch" in text
+
+
 def test_a_sweep(directory: Path) -> None:
     code, calls, text = run(directory, "submit", "grpo.yaml", "--sweep", "optim.lr=1e-5,1e-4", "--sweep", "data.n=4,8")
     assert (code, len(calls)) == (0, 4)
