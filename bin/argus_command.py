@@ -183,8 +183,6 @@ def sweep(asked: argparse.Namespace, changes: list[str]) -> list[dict[str, Any]]
 
 def run(lines: list[list[str]], verbose: bool, is_last: bool) -> None:
     """Run commands one after the other, until one fails: the exit code is its own. is_last: nothing follows them."""
-    if not Path("ansible.cfg").exists() and (COLLECTION / "ansible.cfg").exists():
-        os.environ.setdefault("ANSIBLE_CONFIG", str(COLLECTION / "ansible.cfg"))
     for number, line in enumerate(lines, 1):
         if verbose:
             print(shlex.join(line), file=sys.stderr, flush=True)
@@ -254,6 +252,8 @@ def main(arguments: list[str]) -> int:
     jobs = sweep(asked, changes) if verb.name == "submit" else [{"set": changes}]
     variable = verb.argument.strip("?+")
     lines = [command(verb, asked, rest, {variable: each, **job}) for each in several for job in jobs]
+    if not Path("ansible.cfg").exists() and (COLLECTION / "ansible.cfg").exists():
+        os.environ.setdefault("ANSIBLE_CONFIG", str(COLLECTION / "ansible.cfg"))
     if getattr(asked, "watch", False):
         with contextlib.suppress(KeyboardInterrupt):
             watch(lines[0])
