@@ -10,6 +10,7 @@ current, this one ends between two steps, and the next one goes on.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http
 import os
@@ -32,7 +33,7 @@ from ..launcher.identity import AGENT_API
 from ..launcher.program import CURRENT, Program
 from ..launcher.queue import Queue
 from ..launcher.ray_api import RayApiError, RayHead, own_head
-from ..launcher.reading import exists
+from ..launcher.reading import UnreadableError, exists
 from ..launcher.status import JobState
 from .job import STEP_SECONDS, Steward, nodes_summary
 from .metrics import serve
@@ -144,6 +145,8 @@ class ClusterSteward:
         self.leaving = threading.Event()
         # Of all jobs that this process has seen; a job that has ended needs no other one.
         self.threads: dict[str, threading.Thread] = {}
+        # Their archives, of which the registry tells once.
+        self.paths: dict[str, str] = {}
 
     def run(self) -> None:
         while self.is_current():
@@ -159,9 +162,12 @@ class ClusterSteward:
         return [name for name, thread in list(self.threads.items()) if thread.is_alive()]
 
     def archives(self) -> list[Archive]:
-        """Those of all jobs that this process has seen and that are still registered."""
-        registered = (self.registry.read(name) for name in list(self.threads))
-        return [Archive(archive_path(job.shared_root, job.submission_id)) for job in registered if job]
+        """Those of all jobs that this process has seen."""
+        for name in self.threads.keys() - self.paths.keys():
+            with contextlib.suppress(UnreadableError):
+                if job := self.registry.read(name):
+                    self.paths[name] = archive_path(job.shared_root, name)
+        return [*map(Archive, self.paths.values())]
 
     def start_missing(self) -> None:
         for submission_id in self.registry.ids():

@@ -33,12 +33,15 @@ class Jobs:
     def __init__(self, archives: Callable[[], Iterable[Archive]]) -> None:
         self.archives = archives
         self.busy = threading.Lock()
+        # The ids of jobs that ended long ago: an old cluster has thousands.
+        self.over: set[str] = set()
 
     def collect(self) -> Iterator[Metric]:
         if not self.busy.acquire(blocking=False):
             return
         try:
-            yield from self.metrics([*self.archives()], time.time())
+            current = [archive for archive in self.archives() if archive.submission_id not in self.over]
+            yield from self.metrics(current, time.time())
         finally:
             self.busy.release()
 
@@ -65,6 +68,7 @@ class Jobs:
             with contextlib.suppress(UnreadableError, OSError):
                 status, beat, job = archive.read_status(), archive.heartbeat(), [archive.submission_id]
                 if status.ended_at and now - status.ended_at > ENDED_SECONDS:
+                    self.over.add(archive.submission_id)
                     continue
                 state.add_metric([*job, status.workload, str(status.state)], 1)
                 values: dict[str, float | None] = {

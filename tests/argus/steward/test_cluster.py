@@ -221,3 +221,16 @@ def test_it_can_be_killed_and_a_new_version_takes_over(here: Cluster, tmp_path: 
         until(three.has_steward)
     events = [line["event"] for line in lines_of(one, "events.jsonl")]
     assert events.count("KEPT") >= 3 and one.read_status().state == "QUEUED"
+
+
+def test_the_archives_of_all_jobs_that_were_seen(here: Cluster) -> None:
+    here.job("sft-1")
+    here.job("sft-2")
+    (here.registry.path / "sft-3.json").write_text("{")
+    steward = ClusterSteward(here.registry, lambda: True, lambda *_arguments: None)
+    steward.start_missing()
+    assert sorted(archive.path for archive in steward.archives()) == [
+        here.root / "jobs" / "sft-1",
+        here.root / "jobs" / "sft-2",
+    ]
+    assert [archive.submission_id for archive in steward.archives()] == [*steward.paths]

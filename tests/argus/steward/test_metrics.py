@@ -66,6 +66,9 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     assert {key[1]: value for key, value in found.items() if key[0] == "argus_job_silent_seconds"} == {
         "grpo-running": 90
     }
+    # One that ended long ago is not read again.
+    archives[3].set_status("RUNNING", ended_at=None)
+    assert not [key for key in read(port) if "grpo-old" in key]
     [(_name, root)] = [key for key in found if key[0] == "argus_shared_root_free_bytes"]
     assert root == str(archives[0].jobs.parent)
 

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Make the pictures of the README again: the page of a fetched job, and what `argus status` prints.
+
+tools/screenshots.py artifacts/<id> [inventory]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO / "tests"))
+
+from browser import browsed
+
+TERMINAL = """<meta charset=utf-8><body style="margin:0;background:#1e1e1e;color:#ddd">
+<pre style="font:15px/1.35 'DejaVu Sans Mono',monospace;padding:16px;margin:0">{}</pre>"""
+
+
+async def picture(address: str, target: Path, width: int, height: int) -> None:
+    async with browsed(address) as page:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await page.call("Emulation.setDeviceMetricsOverride", **size)
+        await page.call("Page.reload")
+        # Charts are drawn when they come into view.
+        await asyncio.sleep(2)
+        await page.picture(target)
+
+
+def main(job: Path, *inventory: str) -> None:
+    pictures = REPO / "docs" / "pictures"
+    pictures.mkdir(exist_ok=True)
+    asyncio.run(picture((job / "report.html").resolve().as_uri(), pictures / "page.png", 1100, 900))
+    command = ["ansible-playbook", *(f"-i{each}" for each in inventory), str(REPO / "playbooks" / "status.yml")]
+    shown = subprocess.run(command, env={**os.environ, "COLUMNS": "100"}, capture_output=True, text=True, check=True)
+    # Without the headings of plays.
+    lines = [line for line in shown.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
+    terminal = job / "terminal.html"
+    terminal.write_text(TERMINAL.format(html.escape("$ argus status\n" + "\n".join(lines).strip())))
+    asyncio.run(picture(terminal.resolve().as_uri(), pictures / "status.png", 960, 30 * (len(lines) + 1)))
+    terminal.unlink()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
