@@ -18,9 +18,9 @@ from ..launcher.reading import UnreadableError
 # How much of the log one call returns at most.
 LOG_BYTES = 1 << 20
 # How much of its end is searched.
-SEARCHED_BYTES = 32 << 20
-# Of how many processes the first error is shown.
-MOST_ERRORS = 20
+SEARCHED_BYTES = 8 << 20
+# Of how many processes the first error is shown, and how many lines of one.
+MOST_ERRORS, MOST_LINES = 20, 200
 TRACEBACK = "Traceback (most recent call last)"
 OF_ANOTHER = "ray.exceptions.RayTaskError"
 # How often reading starts again when the log's files are renamed meanwhile.
@@ -143,7 +143,8 @@ def first_errors(lines: Iterable[str]) -> list[str]:
         if process in errors or text.startswith(TRACEBACK):
             errors.setdefault(process, []).append(text)
             # The exception follows the frames, which are indented; that of Ray is followed by those of another process.
-            if len(errors[process]) > 1 and text[:1].strip() and not text.startswith(OF_ANOTHER):
+            is_end = text[:1].strip() and not text.startswith(OF_ANOTHER)
+            if len(errors[process]) == MOST_LINES or (len(errors[process]) > 1 and is_end):
                 whole.add(process)
         elif ERROR.match(text):
             errors[process] = [text]

@@ -79,6 +79,11 @@ class Registry:
         self.path.stat()
         write_text(self.path / f"{job.submission_id}{ENDING}", json.dumps(asdict(job), indent=2) + "\n")
 
+    def remove(self, submission_id: str) -> None:
+        """Forget a job whose archive is gone: its id is free."""
+        if SUBMISSION_ID.fullmatch(submission_id):
+            (self.path / f"{submission_id}{ENDING}").unlink(missing_ok=True)
+
     def ids(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             ids = [path.name.removesuffix(ENDING) for path in self.path.iterdir() if path.name.endswith(ENDING)]

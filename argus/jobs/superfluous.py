@@ -22,12 +22,19 @@ from ..launcher.archive import NAME, Archive, archives
 from ..launcher.reading import UnreadableError
 from ..launcher.status import Status
 from .listing import has_tags
+from .registry import Registry
 
 SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
-# What a JobSpec names an earlier job by, beside its paths.
-NAMED_BY = ("resume_from", "depends_on")
+# What a JobSpec names an earlier job by, and a path in its archive.
+NAMED_BY = re.compile(rf'"(?:resume_from|depends_on)": *"({NAME.pattern})"')
+PATH = re.compile(rf"/{JOBS}/(?P<job>{NAME.pattern})(?:/checkpoints/global_step_[0-9]+)?")
+SLASHES = re.compile(r"/(?:\.?/)+")
 LISTED = 3
+# The jobs that name a job, by its id, or one of its checkpoints, by the path below the archives.
+Uses = dict[str, list[str]]
+# In place of an id: what jobs use is not known.
+ANY = ""
 
 
 class What(StrEnum):
@@ -55,43 +62,45 @@ class Rules:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What happens to a job. paths: what would be removed. size: its bytes, which are only counted then."""
+    """What happens to a job. paths: what would be removed. size: its bytes, which are only counted then.
+
+    index: its place among the latest jobs.
+    """
 
     archive: Archive
+    index: int
     state: str
     text: str
     paths: tuple[Path, ...] = ()
     size: int = 0
 
 
-def verdicts(jobs: Path, rules: Rules, now: float) -> list[Verdict]:
+def verdicts(jobs: Path, rules: Rules, registry: Registry, now: float) -> list[Verdict]:
     """All jobs of a directory of archives, the latest first. Raises UnreadableError."""
     every = sorted(archives(jobs), key=Archive.created_at, reverse=True)
-    users = named(every)
-    return [
-        verdict(archive, index, users.get(archive.submission_id, []), rules, now) for index, archive in enumerate(every)
-    ]
+    uses = used(every, registry)
+    return [verdict(archive, index, uses, rules, now) for index, archive in enumerate(every)]
 
 
-def verdict(archive: Archive, index: int, users: Sequence[str], rules: Rules, now: float) -> Verdict:
-    """index: its place among the latest. users: the ids of jobs that name it."""
+def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -> Verdict:
     try:
         status = archive.read_status()
-        reason = why_it_stays(archive, status, index, users, rules, now)
-        paths = () if reason else tuple(removable(archive, status.workload, rules.what, bool(users)))
-    except (UnreadableError, ValueError) as error:
-        return Verdict(archive, "", f"cannot be read: {error}")
-    size = sum(map(checkpoints.size, paths))
+        reason = why_it_stays(archive, status, index, uses, rules, now)
+        paths = () if reason else tuple(removable(archive, status.workload, rules.what, uses))
+        size = sum(0 if path.is_symlink() else checkpoints.size(path) for path in paths)
+    except (UnreadableError, OSError, ValueError, RecursionError) as error:
+        return Verdict(archive, index, "", f"cannot be read: {error}")
     if not reason and not paths:
+        users = uses.get(archive.submission_id, [])
         reason = (
             f"its last checkpoint is {used_by(users)}" if users and archive.checkpoints() else "no such checkpoints"
         )
     elif not reason and size < rules.at_least:
         reason = f"only {size_text(size)}"
-    return Verdict(archive, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
+    return Verdict(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
 
 
-def why_it_stays(archive: Archive, status: Status, index: int, users: Sequence[str], rules: Rules, now: float) -> str:
+def why_it_stays(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:
     """Whatever is removed of it, or "". Raises ValueError for a time that is none."""
     if not status.closed_at:
         return "has not ended"
@@ -106,14 +115,17 @@ def why_it_stays(archive: Archive, status: Status, index: int, users: Sequence[s
     age = (now - datetime.fromisoformat(status.closed_at).timestamp()) / DAY_SECONDS
     if age < rules.days:
         return f"ended {age:.1f} days ago"
-    return used_by(users) if users and rules.what == What.ARCHIVES else ""
+    if ANY in uses:
+        return f"may be {used_by(uses[ANY])}, whose files cannot be read"
+    is_needed = archive.submission_id in uses and rules.what == What.ARCHIVES
+    return used_by(uses[archive.submission_id]) if is_needed else ""
 
 
 def used_by(users: Sequence[str]) -> str:
     return f"used by {', '.join(users[:LISTED])}{' and others' if len(users) > LISTED else ''}"
 
 
-def removable(archive: Archive, workload: str, what: What, is_used: bool) -> Iterator[Path]:
+def removable(archive: Archive, workload: str, what: What, uses: Uses) -> Iterator[Path]:
     """The directories to remove. Raises UnreadableError."""
     if what == What.ARCHIVES:
         yield archive.path
@@ -122,25 +134,32 @@ def removable(archive: Archive, workload: str, what: What, is_used: bool) -> Ite
     # A link to those of another job is none of its own.
     steps = [] if directory.is_symlink() else checkpoints.steps_in(directory)
     last = None
-    if what == What.OLD_CHECKPOINTS or is_used:
+    if what == What.OLD_CHECKPOINTS or archive.submission_id in uses:
         complete = checkpoints.last_complete(directory, workload)
         # Without a complete one, the last is the one that may be mended.
         last = complete.step if complete else next(iter(steps), None)
-    yield from (directory / f"global_step_{step}" for step in steps if step != last)
+    names = {step: f"checkpoints/global_step_{step}" for step in steps if step != last}
+    yield from (archive.path / name for name in names.values() if f"{archive.submission_id}/{name}" not in uses)
 
 
-def named(every: Iterable[Archive]) -> dict[str, list[str]]:
-    """By id, the jobs that build on it: that resume from it, wait for it, or have one of its files in their JobSpec."""
-    found: dict[str, list[str]] = {}
+def used(every: Iterable[Archive], registry: Registry) -> Uses:
+    """What jobs name of others in their JobSpecs, overrides and the defaults of their inventories."""
+    found: Uses = {}
     for archive in every:
-        names: set[str] = set()
-        # A job can write anything into its archive: it protects others, or itself.
-        with suppress(UnreadableError, ValueError, RecursionError):
-            spec = archive.read_jobspec()
-            names |= {str(spec.get(key)) for key in NAMED_BY}
-            names |= set(re.findall(rf"/{JOBS}/({NAME.pattern})", json.dumps(spec)))
+        names, is_closed = set(), False
         with suppress(UnreadableError):
-            names.add(str(archive.read_status().lineage.get("resumed_from")))
+            status = archive.read_status()
+            names, is_closed = {str(status.lineage.get("resumed_from"))}, bool(status.closed_at)
+        try:
+            plan, job = archive.plan(), registry.read(archive.submission_id)
+            parts = [plan.overrides if plan else (), *([job.jobspec, job.defaults] if job else ())]
+            text = SLASHES.sub("/", archive.read_text("config/job_spec.json") + json.dumps(parts))
+            names |= {match[1] for match in NAMED_BY.finditer(text)}
+            for match in PATH.finditer(text):
+                names |= {match["job"], match[0].removeprefix(f"/{JOBS}/")}
+        except (UnreadableError, OSError):
+            # One that was just reserved may need anything, and one that has ended nothing.
+            names |= set() if is_closed else {ANY}
         for name in names - {archive.submission_id}:
             found.setdefault(name, []).append(archive.submission_id)
     return found

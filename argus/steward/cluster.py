@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import http
+import importlib
 import os
 import sys
 import threading
@@ -36,7 +37,6 @@ from ..launcher.ray_api import RayApiError, RayHead, own_head
 from ..launcher.reading import UnreadableError, exists
 from ..launcher.status import JobState
 from .job import STEP_SECONDS, Steward, nodes_summary
-from .metrics import serve
 from .pages import keep_pages
 
 # How often the registry is read: a job that is submitted has a steward this soon.
@@ -145,7 +145,7 @@ class ClusterSteward:
         self.leaving = threading.Event()
         # Of all jobs that this process has seen; a job that has ended needs no other one.
         self.threads: dict[str, threading.Thread] = {}
-        # Their archives, of which the registry tells once.
+        # Their archives: the registry is asked once for each.
         self.paths: dict[str, str] = {}
 
     def run(self) -> None:
@@ -170,7 +170,12 @@ class ClusterSteward:
         return [*map(Archive, self.paths.values())]
 
     def start_missing(self) -> None:
-        for submission_id in self.registry.ids():
+        registered = self.registry.ids()
+        # The id of an archive that was removed may be given again.
+        for name in self.threads.keys() - set(registered):
+            if not self.threads[name].is_alive():
+                del self.threads[name]
+        for submission_id in registered:
             if submission_id not in self.threads:
                 arguments = (self.registry, submission_id, self.leaving)
                 thread = threading.Thread(target=self.look_after, args=arguments, name=submission_id, daemon=True)
@@ -194,7 +199,9 @@ def main() -> None:
         steward = ClusterSteward(registry, is_current)
         for beside in (recover_jobs, functools.partial(keep_pages, steward.jobs)):
             threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
-        serve(steward.archives)
+        # An image without the library has jobs nevertheless.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"{__package__}.metrics").serve(steward.archives)
         steward.run()
         # Threads that hang do not end.
         os._exit(0)

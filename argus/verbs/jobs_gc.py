@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import click
+from pydantic import Field
 
 from ..common.findings import Finding
 from ..common.shared_root import JOBS
 from ..common.text import size_text
-from ..jobs.superfluous import SUPERFLUOUS, Rules, Verdict, What, named, used_by, verdicts
+from ..jobs.registry import Registry
+from ..jobs.superfluous import SUPERFLUOUS, Rules, Verdict, What, used, verdict, verdicts
 from ..launcher.archive import archives
 from ..staging.files import remove_tree
 from .request import Request, common, request_from, require_own_cluster, show, write_answer
@@ -26,8 +29,7 @@ REMOVED = "removed"
 NO_RULE = Finding(
     "job_gc_keep",
     "nothing is removed: neither a number nor an age is set",
-    "set how many of the latest jobs stay as they are (-e job_gc_keep=20; argus jobs_gc --keep 20), or for how many "
-    "days after their end (-e job_gc_keep_days=30; argus jobs_gc --keep-days 30), or both",
+    "set how many of the latest jobs stay (-e job_gc_keep=20; --keep 20), or for how many days (job_gc_keep_days)",
 )
 
 
@@ -35,11 +37,11 @@ class JobsGcRequest(Request):
     """The options of `jobs_gc`; remove: without it, and with check, nothing is removed."""
 
     what: What = What.CHECKPOINTS
-    keep: int = 0
-    keep_days: float = 0
+    keep: int = Field(0, ge=0)
+    keep_days: float = Field(0, ge=0, allow_inf_nan=False)
     states: Sequence[str] = ()
     tags: Mapping[str, Any] = {}
-    at_least_gib: float = 0
+    at_least_gib: float = Field(0, ge=0, allow_inf_nan=False)
     remove: bool = False
     check: bool = False
 
@@ -48,18 +50,22 @@ class JobsGcRequest(Request):
         return Rules(self.what, self.keep, self.keep_days, states, self.tags, int(self.at_least_gib * (1 << 30)))
 
 
-def remove(found: Verdict, known: set[str]) -> tuple[Verdict, list[Finding]]:
-    """Remove what is to be removed of a job. known: the jobs by which that was decided; later ones may name it."""
-    jobs = found.archive.jobs
-    later = named(each for each in archives(jobs) if each.submission_id not in known)
-    if users := later.get(found.archive.submission_id):
-        return replace(found, text=used_by(users)), []
-    for path in found.paths:
-        remove_tree(path)
-    if left := [path for path in found.paths if os.path.lexists(path)]:
+def remove(found: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[Finding]]:
+    """Remove what is to be removed of a job; what has become of it. A job that was submitted meanwhile may name it."""
+    uses = used(archives(found.archive.jobs), registry)
+    now = verdict(found.archive, found.index, uses, rules, time.time())
+    if now.text != SUPERFLUOUS:
+        return now.text, []
+    for path in now.paths:
+        # What a job has nested too deeply, or taken the rights of, stays.
+        with suppress(OSError, RecursionError):
+            remove_tree(path)
+    if left := [path for path in now.paths if os.path.lexists(path)]:
         todo = f"look at its owner and mode: ls -ld {left[0]}"
-        return replace(found, text="not removed"), [Finding(found.archive.submission_id, "cannot be removed", todo)]
-    return replace(found, text=REMOVED), []
+        return "not removed", [Finding(found.archive.submission_id, "cannot be removed", todo)]
+    if not found.archive.exists():
+        registry.remove(found.archive.submission_id)
+    return REMOVED, []
 
 
 @click.command(name="jobs_gc", short_help="Remove old checkpoints or archives of jobs.")
@@ -80,19 +86,17 @@ def command(as_json: bool, **options: Any) -> None:
     request = request_from(JobsGcRequest, as_json, **options)
     require_own_cluster(request)
     rules = request.rules()
+    registry = Registry()
     rows, findings = [], [] if rules.keep or rules.days else [NO_RULE]
-    found = verdicts(request.root / JOBS, rules, time.time())
-    known = {each.archive.submission_id for each in found}
-    for each in found:
-        judged = each
-        if each.text == SUPERFLUOUS and request.remove and not request.check:
-            judged, problems = remove(each, known)
-            findings += problems
-        rows.append(judged)
+    for each in verdicts(request.root / JOBS, rules, registry, time.time()):
+        text, problems = each.text, []
+        if text == SUPERFLUOUS and request.remove and not request.check:
+            text, problems = remove(each, rules, registry)
+        rows.append(replace(each, text=text))
+        findings += problems
     freed = sum(each.size for each in rows if each.text in (REMOVED, SUPERFLUOUS))
-    table = [
-        [each.archive.submission_id, each.state, size_text(each.size) if each.size else "-", each.text] for each in rows
-    ]
+    sizes = [size_text(each.size) if each.size else "-" for each in rows]
+    table = [[each.archive.submission_id, each.state, size, each.text] for each, size in zip(rows, sizes, strict=True)]
     is_done = any(each.text == REMOVED for each in rows)
     if as_json:
         result = {"rows": table, "freed": size_text(freed), "removed": is_done}

@@ -51,14 +51,14 @@ options:
     type: str
   grep:
     description:
-      - A regular expression of Python. In place of the end of the log, RV(job.log) then has the last O(tail) lines that
-        it matches somewhere, of the last 32 MiB.
+      - A regular expression of Python. In place of the end of the log, RV(job.log) then has the lines of the last 8 MiB
+        that it matches somewhere; the last O(tail) of them, or all with V(0).
     type: str
     default: ""
   first_errors:
     description:
       - In place of the end of the log, RV(job.log) then has the first error of each process, in the order in which they
-        began, of the last 32 MiB. The first one has its traceback. An error that the program has handled counts, too.
+        began, of the last 8 MiB. The first one has its traceback. An error that the program has handled counts, too.
     type: bool
     default: false
   show:

@@ -234,3 +234,17 @@ def test_the_archives_of_all_jobs_that_were_seen(here: Cluster) -> None:
         here.root / "jobs" / "sft-2",
     ]
     assert [archive.submission_id for archive in steward.archives()] == [*steward.paths]
+
+
+def test_the_id_of_an_archive_that_was_removed_is_looked_after_again(here: Cluster) -> None:
+    looked_after: list[str] = []
+    steward = ClusterSteward(here.registry, lambda: True, lambda _registry, name, _leaving: looked_after.append(name))
+    here.job("sft-1")
+    for _round in range(2):
+        steward.start_missing()
+        until(lambda: not steward.jobs())
+    here.registry.remove("sft-1")
+    steward.start_missing()
+    here.registry.write(Registered("sft-1", time.time(), {}, str(here.root), ADDRESS))
+    steward.start_missing()
+    until(lambda: len(looked_after) == 2)

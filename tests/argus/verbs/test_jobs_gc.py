@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 import time
 import zipfile
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from argus import cli
+from argus.jobs.registry import Registered, Registry
+from argus.launcher.admission import REGISTRY_VARIABLE
 from argus.launcher.archive import Archive
 
 AGES = {"grpo-old": 40, "grpo-named": 30, "sft-failed": 20, "grpo-new": 1}
@@ -54,6 +57,8 @@ def jobs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setenv(REGISTRY_VARIABLE, str(tmp_path / "registry"))
+
     def run(**request: Any) -> dict[str, Any]:
         text = json.dumps({"shared_root": str(tmp_path), **request})
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -102,7 +107,12 @@ def test_checkpoints_are_removed(
 def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., Any], jobs: Path) -> None:
     # By a path, and by what waits for it; a job that has ended counts as well.
     make(jobs, "sft-next", "SUCCEEDED", 50, model=f"{jobs}/grpo-old/checkpoints/global_step_20/actor")
+    (jobs.parent / "registry").mkdir()
+    registry = Registry(jobs.parent / "registry")
+    for name in ("sft-failed", "grpo-old"):
+        registry.write(Registered(name, 1.0, {}, str(jobs.parent)))
     answer = run(keep_days=15, what="archives", remove=True)
+    assert registry.ids() == ["grpo-old"]
     assert {path.name for path in jobs.iterdir()} == {"grpo-old", "grpo-named", "grpo-new", "grpo-runs"}
     assert answer["verdicts"]["grpo-old"] == "used by sft-next"
     assert {"sft-next", "sft-failed"} == {name for name, text in answer["verdicts"].items() if text == "removed"}
@@ -120,8 +130,8 @@ def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
 
     judged = jobs_gc.verdicts
     monkeypatch.setattr(jobs_gc, "verdicts", verdicts)
-    assert run(keep_days=35, remove=True)["verdicts"]["grpo-old"] == "used by grpo-late"
-    assert steps(jobs)["grpo-old"] == [10, 20, 30]
+    run(keep_days=35, remove=True)
+    assert steps(jobs)["grpo-old"] == [20]
 
 
 def test_what_a_job_left_leads_nowhere(run: Callable[..., Any], jobs: Path, tmp_path: Path) -> None:
@@ -137,6 +147,52 @@ def test_what_a_job_left_leads_nowhere(run: Callable[..., Any], jobs: Path, tmp_
     assert verdicts["grpo-linked"] == "no such checkpoints"
     assert all(verdicts[name].startswith("cannot be read: ") for name in ("grpo-broken", "grpo-timeless"))
     assert steps(jobs)["grpo-new"] == [10, 20, 30] and step.parent.exists() and not step.is_symlink()
+
+
+def test_a_checkpoint_that_a_job_names_stays(run: Callable[..., Any], jobs: Path, tmp_path: Path) -> None:
+    """By its path, in whatever form; in an override; in the defaults of the inventory, which only the registry has."""
+    make(jobs, "grpo-b", "SUCCEEDED", 60)
+    make(jobs, "grpo-c", "SUCCEEDED", 60)
+    path = f"{jobs}//grpo-old/./checkpoints/global_step_10/actor"
+    make(jobs, "sft-path", "RUNNING", model=path)
+    plan = {"overrides": [f"trainer.resume_from_path={jobs}/grpo-b/checkpoints/global_step_30"]}
+    make(jobs, "sft-plan", "RUNNING").write_json("config/plan.json", plan)
+    make(jobs, "sft-late", "QUEUED")
+    defaults = {"model": f"{jobs}/grpo-c/checkpoints/global_step_10/huggingface"}
+    (tmp_path / "registry").mkdir()
+    Registry(tmp_path / "registry").write(Registered("sft-late", 1.0, {}, str(tmp_path), defaults=defaults))
+    run(keep_days=35, remove=True)
+    assert [steps(jobs)[f"grpo-{name}"] for name in ("old", "b", "c")] == [[10, 20], [20, 30], [10, 20]]
+
+
+def test_while_it_is_not_known_what_a_job_needs_all_stay(run: Callable[..., Any], jobs: Path) -> None:
+    broken = make(jobs, "grpo-late", "RUNNING")
+    (broken.path / "config/job_spec.json").write_bytes(b" " * (5 << 20))
+    assert run(keep_days=35, remove=True)["verdicts"]["grpo-old"].startswith("may be used by grpo-late")
+    # One that has ended needs nothing.
+    broken.set_status("FAILED", closed_at=datetime.now(UTC).isoformat())
+    run(keep_days=35, remove=True)
+    assert steps(jobs)["grpo-old"] == []
+
+
+@pytest.mark.parametrize("wrong", [{"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}, {"at_least_gib": "inf"}])
+def test_numbers_that_are_none_remove_nothing(
+    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    text = json.dumps({"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert cli.main(["jobs_gc", "--json"]) == 2
+    assert steps(jobs) == EVERY
+
+
+def test_directories_that_are_nested_too_deeply_stop_nothing(run: Callable[..., Any], jobs: Path) -> None:
+    step = make(jobs, "grpo-deep", "SUCCEEDED", 60).path / "checkpoints" / "global_step_10"
+    subprocess.run(["bash", "-c", "for n in $(seq 1500); do mkdir d; cd d; done"], cwd=step, check=True)
+    try:
+        verdicts = run(keep_days=35, remove=True)["verdicts"]
+        assert verdicts["grpo-old"] == "removed" and verdicts["grpo-deep"] != "to be removed"
+    finally:
+        subprocess.run(["rm", "-rf", step], check=True)
 
 
 def test_what_cannot_be_removed_is_said(run: Callable[..., Any], jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
