@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -73,6 +74,10 @@ def refusal(error: Exception) -> list[Finding]:
             return [Finding(error.path, str(error), "see docs/archive.md")]
         case PositionError():
             return [Finding("log_position", str(error), "pass one that status has returned", key="log_position")]
+        case re.error():
+            return [
+                Finding("grep", f"{error.pattern!r} is no regular expression: {error}", "see Python's re", key="grep")
+            ]
         case OperationError():
             return [Finding("argus", str(error), "", key="operation")]
     return []

@@ -82,8 +82,7 @@ def serve(archives: Callable[[], Iterable[Archive]]) -> None:
     """Answer one request after the other: who connects, or a shared root that hangs, keeps jobs from nothing."""
     registry = CollectorRegistry()
     registry.register(Jobs(archives))
-    handler = MetricsHandler.factory(registry)
-    handler.timeout = REQUEST_SECONDS
+    handler = type("Handler", (MetricsHandler.factory(registry),), {"timeout": REQUEST_SECONDS})
     try:
         server = HTTPServer(("", int(os.environ[PORT_OF_DASHBOARD]) + FURTHER), handler)
     except (KeyError, ValueError, OverflowError, OSError) as error:

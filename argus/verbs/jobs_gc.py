@@ -89,11 +89,11 @@ def command(as_json: bool, **options: Any) -> None:
     registry = Registry()
     rows, findings = [], [] if rules.keep or rules.days else [NO_RULE]
     for each in verdicts(request.root / JOBS, rules, registry, time.time()):
-        text, problems = each.text, []
+        text = each.text
         if text == SUPERFLUOUS and request.remove and not request.check:
             text, problems = remove(each, rules, registry)
+            findings += problems
         rows.append(replace(each, text=text))
-        findings += problems
     freed = sum(each.size for each in rows if each.text in (REMOVED, SUPERFLUOUS))
     sizes = [size_text(each.size) if each.size else "-" for each in rows]
     table = [[each.archive.submission_id, each.state, size, each.text] for each, size in zip(rows, sizes, strict=True)]

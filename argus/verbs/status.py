@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
@@ -32,15 +31,6 @@ class StatusRequest(Request):
     # Other lines of the log in place of its end: those that match, at most `tail`, or the first error of each process.
     grep: str = ""
     first_errors: bool = False
-
-    @field_validator("grep")
-    @classmethod
-    def is_pattern(cls, pattern: str) -> str:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-        return pattern
 
     def search(self) -> Callable[[Archive], list[str]] | None:
         if self.first_errors:

@@ -160,3 +160,8 @@ def test_a_log_is_followed_to_the_end_of_its_job(archive: Archive, run: Any) -> 
     timer.join()
     assert code == 0
     assert text.splitlines() == ["second", "third", "sft-1 FAILED: a worker was lost"]
+
+
+def test_a_pattern_that_is_none(archive: Archive, run: Any) -> None:
+    code, _text, error = run("logs", "sft-1", "--grep", "(")
+    assert code == 1 and "'(' is no regular expression" in " ".join(error.split())
