@@ -86,21 +86,21 @@ def command(as_json: bool, **options: Any) -> None:
     request = request_from(JobsGcRequest, as_json, **options)
     require_own_cluster(request)
     rules = request.rules()
-    registry = Registry()
+    registry, removes = Registry(), request.remove and not request.check
     rows, findings = [], [] if rules.keep or rules.days else [NO_RULE]
     for each in verdicts(request.root / JOBS, rules, registry, time.time()):
         text = each.text
-        if text == SUPERFLUOUS and request.remove and not request.check:
+        if text == SUPERFLUOUS and removes:
             text, problems = remove(each, rules, registry)
             findings += problems
         rows.append(replace(each, text=text))
     freed = sum(each.size for each in rows if each.text in (REMOVED, SUPERFLUOUS))
     sizes = [size_text(each.size) if each.size else "-" for each in rows]
     table = [[each.archive.submission_id, each.state, size, each.text] for each, size in zip(rows, sizes, strict=True)]
-    is_done = any(each.text == REMOVED for each in rows)
     if as_json:
-        result = {"rows": table, "freed": size_text(freed), "removed": is_done}
+        result = {"rows": table, "freed": size_text(freed), "removes": removes}
+        is_done = any(each.text == REMOVED for each in rows)
         write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=is_done)
         return
     show(HEADER, table, findings)
-    click.echo(f"{size_text(freed)} {'freed' if is_done else 'would be freed'}")
+    click.echo(f"{size_text(freed)} {'freed' if removes else 'would be freed'}")

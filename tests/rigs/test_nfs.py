@@ -47,9 +47,11 @@ import json, sys
 from pathlib import Path
 from argus.snapshot.git import Git
 from argus.snapshot.sources import source_of
-from argus.staging.snapshots import snapshot
+from argus.staging.options import StageOptions
+from argus.staging.snapshots import request
+from argus.staging.store import stage
 source = source_of("/tmp/checkout", None, Git())
-print(json.dumps(snapshot(Path(sys.argv[1]), source, "mine").status))
+print(json.dumps(stage(request(Path(sys.argv[1]), source, "mine"), StageOptions()).status))
 """
 BOTH = f"""
 import subprocess, sys
