@@ -19,7 +19,7 @@ sys.path.insert(0, str(REPO / "tests"))
 from browser import browsed
 
 TERMINAL = """<meta charset=utf-8><body style="margin:0;background:#1e1e1e;color:#ddd">
-<pre style="font:15px/1.35 'DejaVu Sans Mono',monospace;padding:16px;margin:0">{}</pre>"""
+<pre style="font:13px/1.35 'DejaVu Sans Mono',monospace;padding:16px;margin:0">{}</pre>"""
 
 
 async def picture(address: str, target: Path, width: int, height: int) -> None:
@@ -35,14 +35,14 @@ async def picture(address: str, target: Path, width: int, height: int) -> None:
 def main(job: Path, *inventory: str) -> None:
     pictures = REPO / "docs" / "pictures"
     pictures.mkdir(exist_ok=True)
-    asyncio.run(picture((job / "report.html").resolve().as_uri(), pictures / "page.png", 1100, 900))
+    asyncio.run(picture((job / "report.html").resolve().as_uri(), pictures / "page.png", 1100, 1500))
     command = ["ansible-playbook", *(f"-i{each}" for each in inventory), str(REPO / "playbooks" / "status.yml")]
-    shown = subprocess.run(command, env={**os.environ, "COLUMNS": "100"}, capture_output=True, text=True, check=True)
+    shown = subprocess.run(command, env={**os.environ, "COLUMNS": "150"}, capture_output=True, text=True, check=True)
     # Without the headings of plays.
     lines = [line for line in shown.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
     terminal = job / "terminal.html"
     terminal.write_text(TERMINAL.format(html.escape("$ argus status\n" + "\n".join(lines).strip())))
-    asyncio.run(picture(terminal.resolve().as_uri(), pictures / "status.png", 960, 30 * (len(lines) + 1)))
+    asyncio.run(picture(terminal.resolve().as_uri(), pictures / "status.png", 1220, 60 + 18 * len(lines)))
     terminal.unlink()
 
 
