@@ -41,13 +41,13 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     if check_mode:
         return Answer(True, {**stopped(archive, JobState.STOPPED, None), "diff": diff(before, JobState.STOPPED)})
     try:
-        request_stop(archive, services, who)
+        is_lost = request_stop(archive, services, who)
     except Exception as error:
         raise OperationError(
             f"{submission_id} could not be stopped: {error}. Is the cluster up? See cluster_status.yml."
         ) from error
     # It may also have ended by itself at the same moment.
-    state = wait_for_end(archive, services)
+    state = wait_for_end(archive, services, is_lost)
     return Answer(True, {**stopped(archive, state, resumable(archive)), "diff": diff(before, state)})
 
 
@@ -68,8 +68,8 @@ def state_of(archive: Archive) -> tuple[JobState | None, str]:
         return None, str(error)
 
 
-def request_stop(archive: Archive, services: Services, who: str = "") -> None:
-    """Let the steward or the launcher end the job; without a steward, record that it was stopped."""
+def request_stop(archive: Archive, services: Services, who: str = "") -> bool:
+    """Let the steward or the launcher end the job; whether it may have neither, as a job of a head that is gone."""
     archive.ask_to_stop(who)
     damaged = state_of(archive)[1]
     # Not the address of its plan, which a job can change.
@@ -82,9 +82,7 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
             services.cancel_pending(record.submission_id)
     if damaged:
         archive.set_status(JobState.STOPPED, reason=f"stopped; its status was lost: {damaged}")
-    elif not runs and not archive.has_steward() and not services.registry.read(archive.submission_id):
-        # A job of a head that is gone.
-        attempts.record_stop(archive, "stopped while it had no steward")
+    return not damaged and not runs and not services.registry.read(archive.submission_id)
 
 
 def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:
@@ -92,13 +90,20 @@ def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:
     return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
 
 
-def wait_for_end(archive: Archive, services: Services) -> JobState:
-    """The final state of the job. Raises OperationError if it has none in time."""
+def wait_for_end(archive: Archive, services: Services, is_lost: bool) -> JobState:
+    """The final state of the job. Raises OperationError if it has none in time.
+
+    is_lost: whether nothing but the steward of another head, which is silent soon if it is gone, may end it.
+    """
     deadline = services.clock.monotonic() + STOP_SECONDS
     while True:
         state = archive.state()
         if state and state.ended:
             return state
+        if is_lost and not archive.has_steward():
+            attempts.record_stop(archive, "stopped while it had no steward")
+            attempts.close(archive, JobState.STOPPED)
+            continue
         if services.clock.monotonic() > deadline:
             raise OperationError(f"{archive.submission_id} is still running {STOP_SECONDS} s after the stop request.")
         services.clock.sleep(POLL_SECONDS)

@@ -135,6 +135,8 @@ def test_a_job_of_no_steward_that_ray_does_not_know(
     foreign.set_status(state, ended_at=0.0)
     assert stopped(foreign, services).result["state"] == "STOPPED"
     assert foreign.read_status().reason == "stopped while it had no steward, by stop.yml"
+    # Nothing else would close its archive, and remove its secrets.
+    assert foreign.read_status().closed_at
     assert ray.changes == []
 
 
