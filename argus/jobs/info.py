@@ -27,8 +27,8 @@ UNREADABLE = "UNREADABLE"
 class Progress:
     """How far a job is, the first and the last value of its key metric, and its throughput.
 
-    tokens_per_second: of all GPUs together. tokens_per_second_per_gpu: as verl measures it. seconds: of the parts of
-    the last step, by verl's names.
+    trend: values of the metric up to the last one, evenly distributed. tokens_per_second: of all GPUs together.
+    tokens_per_second_per_gpu: as verl measures it. seconds: of the parts of the last step, by verl's names.
     """
 
     step: int = 0
@@ -36,6 +36,7 @@ class Progress:
     metric: str = ""
     first: float | None = None
     last: float | None = None
+    trend: tuple[float, ...] = ()
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class JobInfo:
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[JobWarning, ...] = ()
     phase: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
     submitted_at: float = 0.0
     submitted_by: str = ""
     started_at: float | None = None

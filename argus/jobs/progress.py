@@ -32,6 +32,8 @@ TIMING, PARTS = (
 STEP_TOKENS = "train/global_tokens"
 # How much is read of the end of a metrics file: one step of PPO takes about 8 KiB.
 METRICS_BYTES = 256 << 10
+# How many values of the key metric a trend has at most.
+TREND_POINTS = 60
 # How much is read to find the first value, and how many files to find the last.
 FIRST_BYTES = 4 << 20
 MOST_FILES = 16
@@ -69,7 +71,7 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
     """
     metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.path)
-    done, last, found = 0, None, []
+    done, last, found, known = 0, None, [], list[float]()
     for file in reversed(files[-MOST_FILES:]):
         found = metrics.last_steps(file, METRICS_BYTES)
         done = done or (found[-1].step if found else 0)
@@ -84,6 +86,7 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         metric=metric,
         first=first_value(files, metric) if last is not None else None,
         last=last,
+        trend=tuple(known[::-1][:: -(-len(known) // TREND_POINTS) or 1][::-1]),
         tokens_per_second=tokens_per_second(found, heartbeat),
         tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),
         seconds={part: spent[0] for part in PARTS if (spent := values(found[-1:], f"{TIMING}{part}"))},

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,9 +31,11 @@ TAGS_LENGTH = 40
 # The tag that names a user, as job_defaults of an inventory may set it, and how much of a name the list shows.
 OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
-OPTIONAL = {"class", "metric", "tokens/s", "attempt", "by", "tags", "where"}
+OPTIONAL = {"class", "left", "metric", "tokens/s", "attempt", "by", "tags", "where"}
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
+# A trend, and how many of them one has: of a job, and in the list.
+BARS, TREND_WIDTH, SHORT_TREND = "▁▂▃▄▅▆▇█", 40, 8
 # How much of a line of a log a report shows.
 LINE_LENGTH = 160
 
@@ -93,6 +96,16 @@ def staleness(job: JobInfo, now: float) -> list[str]:
     if not problem and job.state == JobState.RUNNING and since > STALE_SECONDS:
         problem = "Neither the launcher nor the steward has written to the archive since"
     return [printable(f"{problem}; what follows is from {age(since)} ago.", lines=False)] if problem else []
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """``▁▃▆█`` for values over time; empty for fewer than two."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    shown = [finite[at * (len(finite) - 1) // (width - 1)] for at in range(width)] if len(finite) > width else finite
+    least, span = min(shown), max(shown) - min(shown)
+    return "".join(BARS[int((value - least) / span * (len(BARS) - 1)) if 0 < span < math.inf else 0] for value in shown)
 
 
 def number(value: float) -> str:
@@ -178,6 +191,17 @@ def owner(job: JobInfo) -> str:
     return str(job.tags.get(OWNER) or job.submitted_by.partition("@")[0])[:OWNER_LENGTH]
 
 
+def metric_text(done: Progress) -> str | None:
+    if done.last is None:
+        return None
+    name = METRIC_NAMES.get(done.metric, done.metric)
+    return f"{name} {number(done.last)} {sparkline(done.trend, SHORT_TREND)}".rstrip()
+
+
+def phases_text(phases: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in phases.items())
+
+
 def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
     done, tags = job.progress, tags_text(job.tags)
     return {
@@ -186,7 +210,8 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
         "state": job.state,
         "class": job_class(job),
         "step": steps(done),
-        "metric": None if done.last is None else f"{METRIC_NAMES.get(done.metric, done.metric)} {number(done.last)}",
+        "left": None if job.time_left is None else age(job.time_left),
+        "metric": metric_text(done),
         "tokens/s": throughput(done),
         "attempt": job.attempt if job.attempt > 1 else None,
         "age": age(now - job.submitted_at),
@@ -245,11 +270,15 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Silent", f"{silence(job)}: {why}"))
     if job.phase:
         lines.append(("Phase", job.phase))
+    if job.phases:
+        lines.append(("Start", phases_text(job.phases)))
     if job.progress.step or job.progress.total_steps:
         left = "" if job.time_left is None else f", {duration(job.time_left)} left"
         lines.append(("Step", f"{steps(job.progress)}{left}"))
     if job.progress.last is not None:
         lines.append(("Metric", f"{job.progress.metric} {job.progress.last:.3f}, initially {job.progress.first:.3f}"))
+    if trend := sparkline(job.progress.trend, TREND_WIDTH):
+        lines.append(("Trend", trend))
     speed = throughput(job.progress)
     if speed:
         value, _slash, unit = speed.partition("/")

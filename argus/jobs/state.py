@@ -159,6 +159,7 @@ def job_info(
         attempts=status.attempts,
         warnings=(*status.warnings, *time_warnings(left, now)),
         phase=phase(heartbeat, status, done) if running else "",
+        phases=status.phases,
         submitted_at=archive.created_at(),
         submitted_by=status.submitted_by,
         started_at=status.started_at,

@@ -155,6 +155,7 @@ def record_end(
             started_at=status.attempt_started_at,
             ended_at=ended_at,
             resumed_from=status.resumed_from_step,
+            phases=status.phases,
         )
         attempts.append(ended)
     state = JobState.RETRYING if retry else state
@@ -224,6 +225,14 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
     if not archive.stop_requested():
         who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
     return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
+
+
+def phases_before(status: Status, started: float) -> dict[str, float]:
+    """How many seconds an attempt waited in the queue, and for its driver, by what its status says of them."""
+    submitted, queued = status.attempt_submitted_at, status.queued_at if status.attempt == 1 else status.ended_at
+    queue = {"queue": submitted - queued} if submitted and queued else {}
+    driver = {"driver": started - submitted} if submitted else {}
+    return {name: round(max(0.0, seconds), 1) for name, seconds in (queue | driver).items()}
 
 
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:

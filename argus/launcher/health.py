@@ -55,6 +55,8 @@ class Health:
         self.judged_at = 0.0
         # The step of the last checkpoint, and its size.
         self.measured = (0, 0)
+        # The phase of the start, and since when.
+        self.timed: tuple[Phase | None, float] = (None, 0.0)
         with contextlib.suppress(UnreadableError):
             self.warnings = archive.read_status().warnings
         if attempt > 1:
@@ -71,7 +73,18 @@ class Health:
         with self.lock, contextlib.suppress(Exception):
             if not self.finished:
                 self.read(LOOK_BYTES)
+                self.time_phases(now)
                 self.record(now, over=False)
+
+    def time_phases(self, now: float) -> None:
+        """Record how long a phase of the start took, when it is over."""
+        phase, (before, began) = self.phase, self.timed
+        if phase == before:
+            return
+        self.timed = (phase, now)
+        if before and (status := self.archive.status_json()):
+            phases = status.get("phases") or {}
+            self.archive.write_json("status.json", status | {"phases": phases | {before: round(now - began, 1)}})
 
     def finish(self, over: bool) -> None:
         """Read the rest, and record the warnings for the last time.

@@ -203,8 +203,11 @@ class Launcher:
         environment = {**os.environ, **self.plan.driver_env}
         driver = {"host": node_name(), "pid": os.getpid()}
         started = time.time()
-        first = self.archive.read_status().started_at or started
-        self.archive.set_status(JobState.RUNNING, started_at=first, attempt_started_at=started, driver=driver)
+        status = self.archive.read_status()
+        first, phases = status.started_at or started, attempts.phases_before(status, started)
+        self.archive.set_status(
+            JobState.RUNNING, started_at=first, attempt_started_at=started, driver=driver, phases=phases
+        )
         if self.attempt == 1:
             self.archive.write_json("config/versions.json", versions())
         else:

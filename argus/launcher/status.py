@@ -63,6 +63,7 @@ class Attempt:
     ended_at: float | None = None
     # The step of the checkpoint that it resumed from.
     resumed_from: int | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", one_line(self.reason))
@@ -91,6 +92,8 @@ class Status:
     attempt_submitted_at: float | None = None
     started_at: float | None = None
     attempt_started_at: float | None = None
+    # How many seconds each phase of the start of the current attempt took, of those that are over.
+    phases: Mapping[str, float] = field(default_factory=dict)
     ended_at: float | None = None
     updated_at: str = ""
     closed_at: str = ""

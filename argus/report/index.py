@@ -21,7 +21,7 @@ from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
 from ..jobs.report import OWNER, age, clock, job_class, number, owner, steps, tags_text, throughput
-from ..launcher import hardware, metrics
+from ..launcher import hardware
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import ALIVE
@@ -33,8 +33,7 @@ INDEX = "index.html"
 MOST_JOBS = 300
 # Of the days before now, the GPU-hours.
 DAYS = 7
-# The trend of a metric: of so many bytes at the end of its file, at most so many points.
-TREND_BYTES, TREND_POINTS = 128 << 10, 60
+# Of a trend.
 WIDTH, HEIGHT = 90, 20
 
 
@@ -45,9 +44,12 @@ class Row:
     info: JobInfo
     plan: Plan
     model: str = ""
-    trend: tuple[float, ...] = ()
     has_page: bool = False
     nodes: tuple[str, ...] = ()
+
+    @property
+    def trend(self) -> list[float]:
+        return [value for value in self.info.progress.trend if abs(value) < LARGEST_DRAWN]
 
     @property
     def gpus(self) -> int:
@@ -71,20 +73,9 @@ def read_row(info: JobInfo, archive: Archive) -> Row:
     with contextlib.suppress(UnreadableError, OSError):
         row = replace(row, plan=archive.plan() or Plan(), model=str(archive.read_jobspec().get("model") or ""))
     with contextlib.suppress(UnreadableError, OSError):
-        row = replace(row, trend=trend(archive, info.progress.metric))
-    with contextlib.suppress(UnreadableError, OSError):
         if info.state == JobState.RUNNING and (last := [*hardware.read(archive, hardware.TAIL_BYTES)][-1:]):
             row = replace(row, nodes=tuple(last[0].nodes))
     return row
-
-
-def trend(archive: Archive, metric: str) -> tuple[float, ...]:
-    """The last values of a job's key metric. Raises UnreadableError."""
-    files = metrics.files(archive.path)[-1:] if metric else []
-    found = (step.value(metric) for file in files for step in metrics.last_steps(file, TREND_BYTES))
-    values = [value for value in found if value is not None and abs(value) < LARGEST_DRAWN]
-    width = -(-len(values) // TREND_POINTS) or 1
-    return tuple(values[::-1][::width][::-1])
 
 
 def polyline(values: Sequence[float]) -> str:

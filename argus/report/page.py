@@ -30,6 +30,8 @@ TOTAL_POINTS, LEAST_POINTS, FEW_POINTS = 200_000, 30, 400
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 # The difference of two values still is a number.
 LARGEST_DRAWN = 1e300
+# What a table or a chart shows.
+ELSEWHERE = ("Seconds", "Start", "Trend")
 CELL_LENGTH, LINE_LENGTH, FOLDED_ROWS = 500, 2000, 20
 # How many steps the mean at the end of a job has.
 LAST = 10
@@ -71,6 +73,7 @@ def page(jobs: Sequence[Job], now: float) -> str:
             facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
             advice=outcome.advice,
             attempts=attempts,
+            starts=starts,
             events=events,
             samples_of=lambda job: job.samples if len(jobs) == 1 else of_last_step(job.samples),
             line_of_time=line_of_time,
@@ -108,7 +111,7 @@ def cell(value: Any) -> str:
 
 
 def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
-    yield from (line for line in situation(job.info) if line[0] != "Seconds")
+    yield from (line for line in situation(job.info) if line[0] not in ELSEWHERE)
     given = (("Model", "model"), ("Dataset", "dataset"), ("Reward", "reward_fn_path"))
     yield from ((name, job.jobspec[key]) for name, key in given if job.jobspec.get(key))
     if job.plan.nnodes:
@@ -151,6 +154,15 @@ def attempts(job: Job) -> Table:
         took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
         rows.append((one.attempt, one.state, one.kind or None, took, one.resumed_from, one.reason or None))
     return Table("Attempts", ("Attempt", "State", "Failure", "Took", "From step", "Reason"), rows)
+
+
+def starts(job: Job) -> Table:
+    """How long each phase took before the first step, of each attempt."""
+    own = [] if job.info.attempt == len(job.info.attempts) else [(job.info.attempt, job.info.phases)]
+    every = [*((one.attempt, one.phases) for one in job.info.attempts), *own]
+    names = list(dict.fromkeys(name for _attempt, phases in every for name in phases))
+    rows = [(attempt, *map(phases.get, names)) for attempt, phases in every if phases]
+    return Table("Seconds before the first step", ("Attempt", *names), rows)
 
 
 def events(job: Job) -> Table:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from argus.common.text import duration
 from argus.jobs.info import JobInfo, Progress
 from argus.jobs.progress import (
     METRICS_BYTES,
+    TREND_POINTS,
     progress,
     progress_line,
     time_left,
@@ -60,7 +62,7 @@ def test_progress_before_the_first_step(archive: Archive) -> None:
 def test_progress(archive: Archive) -> None:
     archive.driver_log.write_text("Total training steps: 12\n")
     metrics(archive, (1, {"critic/rewards/mean": 0.125, "x": 1}), (2, {"critic/rewards/mean": 0.25}), (3, {"x": 2}))
-    expected = Progress(3, 12, "critic/rewards/mean", first=0.125, last=0.25)
+    expected = Progress(3, 12, "critic/rewards/mean", first=0.125, last=0.25, trend=(0.125, 0.25))
     assert (
         progress(archive, Status(workload="grpo"), Heartbeat())
         == progress(archive, Status(workload="ppo"), Heartbeat())
@@ -73,7 +75,7 @@ def test_progress_of_a_second_attempt(archive: Archive) -> None:
     metrics(archive, (1, {"train/loss": 6}), (2, {"train/loss": 5}), (3, {"train/loss": 4.5}))
     metrics(archive, (3, {"train/loss": 4.25}), attempt=2)
     assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(
-        3, None, "train/loss", first=6.0, last=4.25
+        3, None, "train/loss", first=6.0, last=4.25, trend=(4.25,)
     )
 
 
@@ -82,7 +84,7 @@ def test_progress_of_ten_attempts(archive: Archive) -> None:
     for attempt in (1, 2, 10):
         metrics(archive, (attempt, {"train/loss": float(attempt)}), attempt=attempt)
     assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(
-        10, None, "train/loss", first=1.0, last=10.0
+        10, None, "train/loss", first=1.0, last=10.0, trend=(10.0,)
     )
 
 
@@ -109,6 +111,9 @@ def test_progress_of_a_long_job_reads_ends_only(archive: Archive) -> None:
         file.write('{"step": 201, "da')
     done = progress(archive, Status(workload="sft"), Heartbeat())
     assert (done.step, done.first, done.last) == (200, 1.0, 200.0)
+    assert done.trend[-1] == 200.0
+    assert 30 < len(done.trend) <= TREND_POINTS
+    assert len({after - before for before, after in pairwise(done.trend)}) == 1
 
 
 def test_lines_that_are_not_a_step_are_skipped(archive: Archive) -> None:
@@ -116,7 +121,7 @@ def test_lines_that_are_not_a_step_are_skipped(archive: Archive) -> None:
     lines += ['{"step": 2, "data": {"train/loss": 5, "val/text": "abc"}}', '{"step": 3, "data": 7}', ""]
     archive.metrics_file(1).write_text("\n".join(lines))
     assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(
-        2, None, "train/loss", first=5.0, last=5.0
+        2, None, "train/loss", first=5.0, last=5.0, trend=(5.0,)
     )
 
 

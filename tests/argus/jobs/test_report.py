@@ -16,6 +16,7 @@ from argus.jobs.report import (
     job_report,
     jobs_report,
     silence,
+    sparkline,
     steps,
     warning_lines,
 )
@@ -100,13 +101,13 @@ def test_the_latest_jobs() -> None:
     foreign = job(workload="", driver_host=None, driver_node_ip="10.0.0.2")
     report = listed(waiting, job(), failed, foreign, total=40)
     assert report.title == "Cluster mvp: latest 4 of 40 jobs in /srv/verl/jobs"
-    names = ("job", "workload", "state", "class", "step", "metric", "attempt", "age", "where")
+    names = ("job", "workload", "state", "class", "step", "left", "metric", "attempt", "age", "where")
     assert report.header == names
     assert report.rows == (
-        ("sft-1", "sft", "PENDING", None, "-", None, None, "1 min", None),
-        ("sft-1", "sft", "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "mvp-ray-worker-1"),
-        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", "loss 4.250", 2, "2 h", "mvp-ray-worker-1"),
-        ("sft-1", None, "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "10.0.0.2"),
+        ("sft-1", "sft", "PENDING", None, "-", "3 min", None, None, "1 min", None),
+        ("sft-1", "sft", "RUNNING", None, "4/12", "3 min", "loss 4.250", None, "1 min", "mvp-ray-worker-1"),
+        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", "3 min", "loss 4.250", 2, "2 h", "mvp-ray-worker-1"),
+        ("sft-1", None, "RUNNING", None, "4/12", "3 min", "loss 4.250", None, "1 min", "10.0.0.2"),
     )
     assert report.text == ["One job:  status ID"]
 
@@ -124,6 +125,30 @@ def test_throughput_and_tags_of_the_list() -> None:
     assert "Seconds:    gen 2.02, update_actor 0.41, update_weights 0.0195, step 10.9" in detail(progress=parts)
 
 
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ((), ""),
+        ((1.0,), ""),
+        ((1.0, 2.0, 8.0), "▁▂█"),
+        ((3.0, 3.0), "▁▁"),
+        ((float("nan"), 1.0, 2.0, float("inf")), "▁█"),
+        (tuple(map(float, range(100))), "▁▁▂▃▄▅▆█"),
+        ((-1e308, 1e308), "▁▁"),
+    ],
+)
+def test_a_trend_in_one_line(values: tuple[float, ...], line: str) -> None:
+    assert sparkline(values, 8) == line
+
+
+def test_the_trend_and_the_phases_of_a_job() -> None:
+    done = Progress(4, 12, "train/loss", first=6.0, last=4.0, trend=(6.0, 5.0, 4.0))
+    assert listed(job(progress=done)).rows[0][5] == "loss 4.000 █▄▁"
+    lines = detail(progress=done, phases={"queue": 3.0, "first rollout": 61.5})
+    assert "Trend:     █▄▁" in lines
+    assert "Start:     queue 3 s, first rollout 62 s" in lines
+
+
 def test_jobs_with_tags_are_named_in_the_title() -> None:
     found = JobList((job(),), 1, "/jobs", tags={"team": "x", "stage": 2})
     report = jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
@@ -138,7 +163,7 @@ def test_the_list_fits_narrow_terminals() -> None:
     report = listed(row, replace(row, state="FAILED", failure=FAILURE))
     narrow = table(report.header, report.rows, 80).splitlines()
     assert narrow[:2] == [
-        "sft-20260101-120000-1a2b  workload: sft  state: RUNNING  step: 4/12",
+        "sft-20260101-120000-1a2b  workload: sft  state: RUNNING  step: 4/12  left: 3 min",
         "    metric: loss 4.250  tokens/s: 987  attempt: 2  age: 1 min  tags: team=x",
     ]
     assert max(map(len, narrow)) <= 80
@@ -203,8 +228,8 @@ def test_archives_that_cannot_be_read_are_explained() -> None:
 def test_a_report_has_the_arguments_of_the_report_module() -> None:
     assert listed(job()).to_json() == {
         "title": "Cluster mvp: 1 job in /srv/verl/jobs",
-        "header": ["job", "workload", "state", "step", "metric", "age", "where"],
-        "rows": [["sft-1", "sft", "RUNNING", "4/12", "loss 4.250", "1 min", "mvp-ray-worker-1"]],
+        "header": ["job", "workload", "state", "step", "left", "metric", "age", "where"],
+        "rows": [["sft-1", "sft", "RUNNING", "4/12", "3 min", "loss 4.250", "1 min", "mvp-ray-worker-1"]],
         "text": ["One job:  status ID"],
     }
 

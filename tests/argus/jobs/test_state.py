@@ -98,7 +98,8 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "driver_host": "worker-0",
         "driver_node_id": None,
         "driver_node_ip": None,
-        "progress": asdict(progress(archive, Status(workload="sft"), Heartbeat())),
+        "phases": {},
+        "progress": json.loads(json.dumps(asdict(progress(archive, Status(workload="sft"), Heartbeat())))),
         "checkpoints": [],
         "resumable": None,
         "archive": str(archive.path),
@@ -340,7 +341,7 @@ def test_a_job_survives_json(archive: Archive) -> None:
     stored = json.loads(json.dumps(job.to_json()))
     assert JobInfo.from_json(stored) == job
     assert stored["failure"] == failure
-    assert stored["attempts"] == [{**first, "resumed_from": None}]
+    assert stored["attempts"] == [{**first, "resumed_from": None, "phases": {}}]
     assert stored["log"] == ["a", "b"]
     # As an action plugin gets it, with a key that the module has added.
     assert JobInfo.from_json({**stored, "jobspec": {}}) == job

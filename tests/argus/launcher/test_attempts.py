@@ -204,7 +204,22 @@ def test_an_attempt_that_succeeded(archive: Archive) -> None:
         "kind": "",
         "reason": "the data ended",
         "resumed_from": None,
+        "phases": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("status", "phases"),
+    [
+        (Status(), {}),
+        (Status(attempt_submitted_at=5.0), {"driver": 7.5}),
+        (Status(queued_at=2.0, attempt_submitted_at=5.0), {"queue": 3.0, "driver": 7.5}),
+        (Status(attempt=2, queued_at=2.0, ended_at=4.0, attempt_submitted_at=5.0), {"queue": 1.0, "driver": 7.5}),
+        (Status(queued_at=9.0, attempt_submitted_at=13.0), {"queue": 4.0, "driver": 0.0}),
+    ],
+)
+def test_the_phases_before_a_driver(status: Status, phases: dict[str, float]) -> None:
+    assert attempts.phases_before(status, 12.5) == phases
 
 
 def test_an_attempt_that_failed_for_good(archive: Archive) -> None:

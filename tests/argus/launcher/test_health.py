@@ -147,6 +147,22 @@ def test_the_phase_ends_with_the_first_step(archive: Archive) -> None:
     assert health.phase is None
 
 
+def test_the_phases_are_timed(archive: Archive) -> None:
+    archive.set_status("RUNNING", phases={"queue": 2.0})
+    health = Health(archive, (), 1)
+    health.look(1000.0)
+    append(archive.driver_log, "INFO:2026:create worker group dict_keys(['actor'])\n")
+    health.look(1003.0)
+    health.look(1005.0)
+    append(archive.driver_log, "all initialize finished, ready to fit\n")
+    health.look(1010.5)
+    assert archive.read_status().phases == {"queue": 2.0, str(Phase.WEIGHTS): 7.5}
+    step(archive, 1)
+    health.look(1020.0)
+    health.look(1030.0)
+    assert archive.read_status().phases == {"queue": 2.0, str(Phase.WEIGHTS): 7.5, str(Phase.ROLLOUT): 9.5}
+
+
 def test_nothing_that_a_job_puts_there_raises(archive: Archive) -> None:
     archive.driver_log.unlink()
     archive.driver_log.mkdir()

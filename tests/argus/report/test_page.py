@@ -90,6 +90,20 @@ def test_a_job_with_two_attempts(jobs: Jobs) -> None:
     assert [clock["values"] for clock in data_of(text)["clocks"]] == [[0, 122.65]]
 
 
+def test_how_long_the_attempts_took_to_start(jobs: Jobs) -> None:
+    archive = jobs(RETRIED)
+    status = archive.status_json()
+    status["attempts"][0]["phases"] = {"queue": 1.5, "driver": 4.0}
+    archive.write_json("status.json", status | {"phases": {"driver": 5.0, "first step": 9.0}})
+    assert page.starts(read_job(archive)) == page.Table(
+        "Seconds before the first step", ("Attempt", "queue", "driver"), [(1, 1.5, 4.0)]
+    )
+    archive.write_json("status.json", archive.status_json() | {"attempts": status["attempts"][:1]})
+    table = page.starts(read_job(archive))
+    assert table.header == ("Attempt", "queue", "driver", "first step")
+    assert table.rows == [(1, 1.5, 4.0, None), (2, None, 5.0, 9.0)]
+
+
 def test_several_jobs(jobs: Jobs) -> None:
     text = made(jobs(GRPO), jobs(FAILED))
     assert "<title>2 jobs</title>" in text
