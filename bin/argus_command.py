@@ -55,6 +55,8 @@ OPTIONS = {
     "--grep": ("job_log_grep", "PATTERN", "only lines that match"),
     "--first-error": ("job_log_first_errors", "", "the first error of each process"),
     "--lines": ("job_log_lines", "N", "how many lines"),
+    "--at-once": ("job_at_once", "N", "so many jobs of a sweep at once"),
+    "--json": ("job_status_json", "", "as JSON, and nothing else"),
     "--checkpoints": ("job_fetch_checkpoints", "", "with their checkpoints"),
     "--step": ("job_export_step", "N", "of which step"),
     "--keep": ("staging_keep", "N", "how many stay"),
@@ -73,8 +75,9 @@ VERBS = [
     Verb("nodes", "cluster_status", "", "", "show nodes and the jobs on them"),
     Verb("stage", "stage", "", "", "stage models, datasets and verl"),
     Verb("staged", "staged", "", "", "list what is staged"),
-    Verb("submit", "submit", "jobspec", "--wait --resume-from", "check a JobSpec, and submit it"),
-    Verb("status", "status", f"{JOB}?", "--tag", "show a job, or the latest ones"),
+    Verb("submit", "submit", "jobspec", "--wait --resume-from --at-once", "check a JobSpec, and submit it"),
+    Verb("status", "status", f"{JOB}?", "--tag --json", "show a job, or the latest ones"),
+    Verb("pages", "pages", "", "", "show where a browser finds the pages of jobs"),
     Verb("logs", "logs", JOB, "--follow --lines --grep --first-error", "show the log of a job"),
     Verb("stop", "stop", JOBS, "", "stop jobs"),
     Verb("hold", "hold", JOBS, "", "keep jobs that wait from being started"),
@@ -196,6 +199,14 @@ def run(lines: list[list[str]], verbose: bool, is_last: bool) -> None:
             sys.exit(code)
 
 
+def print_json(line: list[str]) -> int:
+    """Print the line of JSON among what a command prints; all of it, as an error, without one."""
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    found = [each for each in done.stdout.splitlines() if each.startswith("{")]
+    print("\n".join(found) or done.stdout + done.stderr, file=sys.stdout if found else sys.stderr)
+    return done.returncode
+
+
 def watch(line: list[str]) -> None:
     """Run a command again and again, until it fails; on a terminal, what it prints takes the place of what it did."""
     is_terminal = sys.stdout.isatty()
@@ -254,6 +265,8 @@ def main(arguments: list[str]) -> int:
     lines = [command(verb, asked, rest, {variable: each, **job}) for each in several for job in jobs]
     if not Path("ansible.cfg").exists() and (COLLECTION / "ansible.cfg").exists():
         os.environ.setdefault("ANSIBLE_CONFIG", str(COLLECTION / "ansible.cfg"))
+    if getattr(asked, "job_status_json", None):
+        return print_json(lines[0])
     if getattr(asked, "watch", False):
         with contextlib.suppress(KeyboardInterrupt):
             watch(lines[0])

@@ -24,7 +24,7 @@ from ..launcher.reading import MIB, UnreadableError, open_file, reason
 
 CHECKPOINTS = "checkpoints"
 # The page of a job, which is made again where the files of the archive are: a job may have changed the one there.
-PAGE = "report.html"
+PAGE, INDEX = "report.html", "index.html"
 # What one file and all files have at most: without checkpoints, and with them.
 FILE_MIB, TOTAL_MIB = 2 << 10, 8 << 10
 CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20

@@ -29,7 +29,6 @@ from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState
 from .page import LARGEST_DRAWN, Table, cell, digest, environment, source
 
-INDEX = "index.html"
 MOST_JOBS = 300
 # Of the days before now, the GPU-hours.
 DAYS = 7

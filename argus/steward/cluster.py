@@ -201,7 +201,7 @@ def main() -> None:
             threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
         # An image without the library has jobs nevertheless.
         with contextlib.suppress(ImportError):
-            importlib.import_module(f"{__package__}.metrics").serve(steward.archives)
+            importlib.import_module(f"{__package__}.web").serve(steward.archives)
         steward.run()
         # Threads that hang do not end.
         os._exit(0)

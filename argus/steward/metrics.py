@@ -1,31 +1,24 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Prometheus reads about jobs, on a port of the head beside those of Ray's metrics."""
+"""What Prometheus reads about jobs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from http.server import HTTPServer
 
-from prometheus_client import CollectorRegistry, Metric, MetricsHandler
+from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from ..launcher.archive import Archive
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState
 
-# In the environment of a head, a port of its plan; that of the steward is so many further.
-PORT_OF_DASHBOARD, FURTHER = "DASHBOARD_METRIC_PORT", 3
 # For so long after its end, a job is there for alerts.
 ENDED_SECONDS = 3600.0
-# How long the next part of a request may take.
-REQUEST_SECONDS = 5.0
 VALUES = {
     "step": "the last step that was done",
     "steps": "all steps of the job",
@@ -76,16 +69,3 @@ class Jobs:
         for name, value in values.items():
             if value is not None:
                 families[name].add_metric([archive.submission_id], value)
-
-
-def serve(archives: Callable[[], Iterable[Archive]]) -> None:
-    """Answer one request after the other: who connects, or a shared root that hangs, keeps jobs from nothing."""
-    registry = CollectorRegistry()
-    registry.register(Jobs(archives))
-    handler = type("Handler", (MetricsHandler.factory(registry),), {"timeout": REQUEST_SECONDS})
-    try:
-        server = HTTPServer(("", int(os.environ[PORT_OF_DASHBOARD]) + FURTHER), handler)
-    except (KeyError, ValueError, OverflowError, OSError) as error:
-        print(f"Prometheus gets no metrics of jobs: {error!r}", file=sys.stderr, flush=True)
-        return
-    threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from ..common.shared_root import JOBS, archive_path
+from ..jobs.bundle import INDEX
 from ..jobs.defaults import jobs_api
 from ..jobs.registry import Registry
 from ..launcher import node
@@ -24,7 +25,7 @@ from ..launcher.archive import Archive
 from ..launcher.bad_nodes import bad_nodes
 from ..launcher.ray_api import RayApiError, own_head
 from ..launcher.writing import write_text
-from ..report.index import INDEX, index, read_rows
+from ..report.index import index, read_rows
 from ..report.kept import write_page
 
 NICE = 19

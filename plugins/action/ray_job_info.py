@@ -8,6 +8,7 @@ Documented in plugins/modules/ray_job_info.py.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ class ActionModule(NodeAction):
         answer = self.job_info(arguments)
         if shown == "status":
             show_report(**job_status(answer, self.node.cluster))
+        if shown == "json":
+            display.display(json.dumps(answer))
         if not is_log:
             return answer
         job = JobInfo.from_json(answer["job"])

@@ -63,11 +63,11 @@ options:
     default: false
   show:
     description:
-      - What is printed on the controller - the V(status) of the job, or a table of jobs, or the last O(tail) lines of
-        the driver's V(log). V(follow) then prints new lines as they appear, until the job has ended. It does not fail
+      - What is printed on the controller - the V(status) of the job, or a table of jobs, or this result as one line of
+        V(json), or the last O(tail) lines of the driver's V(log). V(follow) then prints new lines as they appear, until the job has ended. It does not fail
         if the job fails.
     type: str
-    choices: [nothing, status, log, follow]
+    choices: [nothing, status, json, log, follow]
     default: nothing
   wait_timeout:
     description: How many seconds to wait for the job to end, or for the log to grow beyond O(log_position).
@@ -154,7 +154,7 @@ job:
     attempts:
       description:
         - The attempts that have ended, each with C(attempt), C(started_at), C(ended_at), C(state), C(kind), C(reason),
-          and in C(resumed_from) the step that it resumed from.
+          and in C(resumed_from) the step that it resumed from, and its C(phases).
       type: list
       elements: dict
     warnings:
@@ -163,6 +163,9 @@ job:
           steps that it is about, C(of) how many; 0 if that is not known. docs/warnings.md lists the kinds.
       type: list
       elements: dict
+    phases:
+      description: How many seconds each phase of the start of the current attempt took, of those that are over.
+      type: dict
     phase:
       description: What a running job does before its first step, if its log tells; otherwise an empty string.
       type: str
@@ -200,7 +203,8 @@ job:
       type: str
     progress:
       description:
-        - C(step), C(total_steps), and the C(first) and C(last) value of the job's key C(metric).
+        - C(step), C(total_steps), the C(first) and C(last) value of the job's key C(metric), and in C(trend) values up
+          to the last one.
         - C(tokens_per_second_per_gpu) of the last step, which verl measures for PPO and GRPO; C(tokens_per_second) of
           all GPUs together for SFT, from the tokens of the last steps and the pace since the first one.
         - C(seconds) of the parts of the last step, by verl's names, such as C(gen), C(update_actor) and

@@ -14,11 +14,11 @@ import yaml
 REPO = Path(__file__).parents[2]
 ARGUS = REPO / "bin" / "argus_command.py"
 # In place of ansible-playbook: what it was called with, a line for each call, and an exit code.
-RECORDS = """#!/bin/sh
+EXITS = 'exit "${CODE:-0}"\n'
+RECORDS = f"""#!/bin/sh
 for each; do printf '%s\\0' "$each"; done >>"$CALLS"
 echo >>"$CALLS"
-exit "${CODE:-0}"
-"""
+{EXITS}"""
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ def run(directory: Path, *arguments: str, code: int = 0, **variables: str) -> tu
         ("check --tier deep --check", "preflight.yml -e preflight_tier=deep --check"),
         ("submit grpo.yaml", "submit.yml -e jobspec=grpo.yaml"),
         ("status", "status.yml"),
+        ("pages", "pages.yml"),
         ("status grpo-1", "status.yml -e submission_id=grpo-1"),
         ("status --tag team=a", "status.yml -e tag=team=a"),
         ("logs grpo-1 -f -n 5", "logs.yml -e job_follow=true -e job_log_lines=5 -e submission_id=grpo-1"),
@@ -97,6 +98,8 @@ def test_a_sweep(directory: Path) -> None:
     names = [str(job["submission_id"]) for job in jobs]
     assert names[1].startswith("grpo-") and names[1].endswith("-lr-1e-5-n-8") and len(set(names)) == 4
     assert f"argus report {' '.join(names)}" in text
+    _code, calls, _text = run(directory, "submit", "grpo.yaml", "--sweep", "a=1,2", "--at-once", "1")
+    assert ["job_at_once=1" in call for call in calls] == [True, True]
     # A name that is too long still is a name.
     _code, calls, _text = run(directory, "submit", "grpo.yaml", "--sweep", f"a={'x' * 80},{'y' * 80}")
     names = [each.split("=")[1] for call in calls for each in call if each.startswith("submission_id=")]
@@ -137,7 +140,18 @@ def test_every_verb_has_its_playbook_and_its_variables(directory: Path) -> None:
         assert {each.partition("=")[0] for each in calls[0][2::2]} <= known | {"node", "jobspec"}, calls
 
 
-NONE = ("up", "down", "check", "nodes", "stage", "staged", "gc", "clean", "validate")
+def test_json_is_all_that_is_printed(directory: Path) -> None:
+    (directory / "bin" / "ansible-playbook").write_text(
+        f"{RECORDS.removesuffix(EXITS)}echo PLAY; echo '{{}}'; echo Done\n{EXITS}"
+    )
+    assert run(directory, "status", "--json")[::2] == (0, "{}\n")
+    assert run(directory, "status", "a", "--json", code=2)[::2] == (2, "{}\n")
+    (directory / "bin" / "ansible-playbook").write_text(f"#!/bin/sh\necho wrong\n{EXITS}")
+    code, _calls, text = run(directory, "status", "--json", code=4)
+    assert (code, text.strip()) == (4, "wrong")
+
+
+NONE = ("pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "clean", "validate")
 
 
 def test_completion_is_a_script(directory: Path) -> None:

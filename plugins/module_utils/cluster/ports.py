@@ -59,7 +59,7 @@ HEAD_USES = (
     # Ray has no way to disable it.
     PortUse("Ray Client", 3, "Ray Client, which the collection does not use", "--ray-client-server-port"),
     # The steward counts from the port of the dashboard's.
-    PortUse("metrics of jobs", 5, "Prometheus"),
+    PortUse("metrics and pages of jobs", 5, "Prometheus, browsers"),
 )
 NODE_USES = (
     PortUse("raylet", 10, "all nodes", "--node-manager-port"),

@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     node_number,
 )
 
-from argus.steward import metrics
+from argus.steward import web
 
 
 def test_plan_of_the_head() -> None:
@@ -79,8 +79,8 @@ def test_places_are_below_those_of_the_workers() -> None:
     assert len(offsets) == len(set(offsets)) and max(offsets) < WORKERS_OFFSET < NODE_PORTS
     # Each is set in one way, but that of the steward, which counts from the dashboard's.
     assert all(bool(use.option) != bool(use.variable) or use.offset == 5 for use in (*HEAD_USES, *NODE_USES))
-    dashboard = next(use for use in HEAD_USES if use.variable == metrics.PORT_OF_DASHBOARD)
-    assert dashboard.offset + metrics.FURTHER == 5
+    dashboard = next(use for use in HEAD_USES if use.variable == web.PORT_OF_DASHBOARD)
+    assert dashboard.offset + web.FURTHER == 5
     assert PortPlan(HIGHEST_BASE, 1).last == 65535
 
 

@@ -1,19 +1,21 @@
-"""What Prometheus reads about jobs: a real server, real archives."""
+"""What the steward answers Prometheus and people: a real server, real archives."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
+import subprocess
 import threading
 import urllib.request
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from argus.launcher.archive import Archive
-from argus.steward import metrics
+from argus.steward import metrics, web
 
 NOW = 1_800_000_000.0
 
@@ -51,12 +53,12 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     with socket.socket() as free:
         free.bind(("", 0))
         number = int(free.getsockname()[1])
-    monkeypatch.setenv(metrics.PORT_OF_DASHBOARD, str(number - metrics.FURTHER))
+    monkeypatch.setenv(web.PORT_OF_DASHBOARD, str(number - web.FURTHER))
     return number
 
 
 def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
-    metrics.serve(lambda: archives)
+    web.serve(lambda: archives)
     found = read(port)
     assert {key[1:] for key in found if key[0] == "argus_job_state"} == {
         ("RUNNING", "grpo-running", "grpo"),
@@ -76,7 +78,7 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
 
 def test_a_job_that_is_tried_again_long_after_a_failure_is_there(archives: list[Archive], port: int) -> None:
     archives[0].set_status("RUNNING", ended_at=NOW - 2 * metrics.ENDED_SECONDS)
-    metrics.serve(lambda: archives)
+    web.serve(lambda: archives)
     found = read(port)
     assert ("argus_job_state", "RUNNING", "grpo-running", "grpo") in found
     # Without any job that is new, there still is the free space.
@@ -87,14 +89,14 @@ def test_a_job_that_is_tried_again_long_after_a_failure_is_there(archives: list[
 def test_who_connects_and_says_nothing_keeps_nothing(
     archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.3)
     before = threading.active_count()
-    metrics.serve(lambda: archives)
+    web.serve(lambda: archives)
     with contextlib.ExitStack() as stack:
         for _connection in range(3):
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert read(port)
-    assert threading.active_count() == before + 1
+    assert threading.active_count() <= before + 1
 
 
 def test_a_shared_root_that_hangs_holds_up_one_request(archives: list[Archive], port: int) -> None:
@@ -105,7 +107,7 @@ def test_a_shared_root_that_hangs_holds_up_one_request(archives: list[Archive], 
         hangs.wait(30)
         return archives
 
-    metrics.serve(wait)
+    web.serve(wait)
     with pytest.raises(TimeoutError):
         read(port, 0.5)
     assert asked.is_set()
@@ -114,8 +116,57 @@ def test_a_shared_root_that_hangs_holds_up_one_request(archives: list[Archive], 
 
 
 def test_without_a_port_the_steward_goes_on(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delenv(metrics.PORT_OF_DASHBOARD, raising=False)
-    metrics.serve(list)
-    monkeypatch.setenv(metrics.PORT_OF_DASHBOARD, "70000")
-    metrics.serve(list)
+    monkeypatch.delenv(web.PORT_OF_DASHBOARD, raising=False)
+    web.serve(list)
+    monkeypatch.setenv(web.PORT_OF_DASHBOARD, "70000")
+    web.serve(list)
     assert capfd.readouterr().err.count("no metrics of jobs") == 2
+
+
+def answer(port: int, path: str) -> tuple[int, str, str]:
+    """The status, the content and the policy of a page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as page:
+            return page.status, page.read().decode(), page.headers["Content-Security-Policy"]
+    except HTTPError as error:
+        return error.code, "", ""
+
+
+def test_pages_are_for_those_who_know_the_token(
+    archives: list[Archive], port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv(web.TOKEN_PATH, str(tmp_path / "token"))
+    archive = archives[0]
+    (archive.jobs / "index.html").write_text("all jobs")
+    (archive.path / "report.html").write_text("one job")
+    (archive.jobs / "secret.html").write_text("no page")
+    os.mkfifo(archives[1].path / "report.html")
+    web.serve(lambda: archives)
+    key = web.key_of("secret")
+    # As pages.yml makes it.
+    assert (
+        key
+        == subprocess.run(
+            ["sh", "-c", "printf 'secret pages' | sha256sum"], capture_output=True, text=True
+        ).stdout.split()[0]
+    )
+    assert answer(port, f"{key}/index.html")[:2] == (200, "all jobs")
+    status, text, policy = answer(port, f"{key}/{archive.submission_id}/report.html")
+    assert (status, text) == (200, "one job") and "sandbox" in policy and "default-src 'none'" in policy
+    for path in (
+        *("", "secret.html", "report.html", ".", "../index.html", f"../{archive.jobs.name}/index.html"),
+        *(f"{archive.submission_id}/status.json", f"{archive.submission_id}/../index.html", "none/report.html"),
+        *(f"{archives[1].submission_id}/report.html", f"{archives[2].submission_id}/report.html"),
+    ):
+        assert answer(port, f"{key}/{path}")[0] == 404, path
+    for path in ("index.html", f"{'0' * 64}/index.html", f"{web.key_of('')}/index.html", "%c3%a4/index.html"):
+        _status, text, _policy = answer(port, path)
+        assert "argus_job_state" in text and "all jobs" not in text
+
+
+def test_without_a_token_there_are_no_pages(archives: list[Archive], port: int) -> None:
+    (archives[0].jobs / "index.html").write_text("all jobs")
+    web.serve(lambda: archives)
+    assert "all jobs" not in answer(port, f"{web.key_of('')}/index.html")[1]
+    assert "all jobs" not in answer(port, "/index.html")[1]
