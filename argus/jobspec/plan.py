@@ -118,8 +118,10 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
         "PYTHONUNBUFFERED": "1",
         "HYDRA_FULL_ERROR": "1",
-        # verl's and wandb's defaults are directories in one of the containers.
+        # The defaults of these are in one of the containers.
         "TENSORBOARD_DIR": f"{archive}/logs/tensorboard",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{archive}/logs/mlflow.db",
+        "TRACKIO_DIR": f"{archive}/logs/trackio",
         "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
         # With it, the trainer of torchrun says how many steps it will do.
         **({"VERL_SFT_LOGGING_LEVEL": "INFO"} if spec.launcher == TORCHRUN else {}),

@@ -27,7 +27,7 @@ from ..launcher.plan import Plan
 from ..launcher.ray_api import ALIVE
 from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState
-from .page import LARGEST_DRAWN, Table, cell, digest, environment, source
+from .page import FOLDED_ROWS, LARGEST_DRAWN, Table, cell, digest, environment, source
 
 MOST_JOBS = 300
 # Of the days before now, the GPU-hours.
@@ -88,9 +88,14 @@ def polyline(values: Sequence[float]) -> str:
 
 
 def index(
-    rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Mapping[str, Any], root: Path, now: float
+    rows: Sequence[Row],
+    nodes: Sequence[Mapping[str, Any]],
+    bad: Mapping[str, Any],
+    staged: Sequence[Mapping[str, Any]],
+    root: Path,
+    now: float,
 ) -> str:
-    """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs."""
+    """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs; staged: as listed."""
     script, style = source("index.js"), source("page.css")
     policy = f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
     policy += "base-uri 'none'; form-action 'none'"
@@ -106,7 +111,7 @@ def index(
             page=PAGE,
             polyline=polyline,
             size=(WIDTH, HEIGHT),
-            tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now)],
+            tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now), staged_table(staged)],
             space=space(root),
             made=clock(now),
         )
@@ -170,6 +175,14 @@ def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: fl
     idle = total * DAYS * 24 - sum(spent.values())
     lines += [("-", "idle", round(idle, 1))] if total and idle > 0 else []
     return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
+
+
+def staged_table(staged: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        (one["kind"], one["name"], size_text(one["bytes"] or 0), one["staged_at"], "; ".join(one["problems"]) or None)
+        for one in staged
+    ]
+    return Table("Staged", ("Kind", "Name", "Size", "Since", "Problem"), rows, is_folded=len(rows) > FOLDED_ROWS)
 
 
 def space(root: Path) -> str:

@@ -50,9 +50,12 @@ class Entry:
         return {**own, "used_by": list(self.used_by), "problems": list(self.problems), **self.details}
 
 
-def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
-    """Everything under the shared root, by kind and name; a missing manifest is reported as a problem."""
-    used = used_by(shared_root)
+def list_staged(shared_root: Path, verify: str = Verify.NO, with_jobs: bool = True) -> Iterator[Entry]:
+    """Everything under the shared root, by kind and name; a missing manifest is reported as a problem.
+
+    with_jobs: whether to find out which jobs use it, for which every archive is read.
+    """
+    used = used_by(shared_root) if with_jobs else {}
     for parent in PARENTS:
         directory = shared_root / parent
         try:

@@ -27,6 +27,7 @@ from ..launcher.ray_api import RayApiError, own_head
 from ..launcher.writing import write_text
 from ..report.index import index, read_rows
 from ..report.kept import write_page
+from ..staging.listing import list_staged
 
 NICE = 19
 
@@ -47,7 +48,9 @@ def command(submission_ids: tuple[str, ...]) -> None:
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
     for root in map(Path, sorted(roots)):
         with told(f"the list of jobs in {root}"):
-            write_text(root / JOBS / INDEX, index(read_rows(root / JOBS), *nodes(), root, time.time()), durable=False)
+            staged = [entry.as_dict() for entry in list_staged(root, with_jobs=False)]
+            text = index(read_rows(root / JOBS), *nodes(), staged, root, time.time())
+            write_text(root / JOBS / INDEX, text, durable=False)
 
 
 def nodes() -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:

@@ -26,6 +26,8 @@ def test_the_environment() -> None:
             "PYTHONUNBUFFERED": "1",
             "HYDRA_FULL_ERROR": "1",
             "TENSORBOARD_DIR": "/private/jobs/job-1/logs/tensorboard",
+            "MLFLOW_TRACKING_URI": "sqlite:////private/jobs/job-1/logs/mlflow.db",
+            "TRACKIO_DIR": "/private/jobs/job-1/logs/trackio",
             "WANDB_DIR": "/private/jobs/job-1/logs/wandb",
             "NCCL_DEBUG": "WARN",
             "OURS": "1",

@@ -30,8 +30,14 @@ NODES: list[dict[str, Any]] = [
 ]
 
 
+STAGED = [
+    {"kind": "model", "name": "qwen", "bytes": 16 << 30, "staged_at": "2026-11-27T15:24:54Z", "problems": []},
+    {"kind": "unknown", "name": "<b>", "bytes": None, "staged_at": None, "problems": ["it has no manifest"]},
+]
+
+
 def made(jobs: Path, bad: dict[str, Any] | None = None) -> str:
-    return index(read_rows(jobs), NODES, bad or {}, jobs.parent, NOW)
+    return index(read_rows(jobs), NODES, bad or {}, STAGED, jobs.parent, NOW)
 
 
 def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
@@ -46,12 +52,13 @@ def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
     shown = " ".join(re.sub(r"<[^>]+>", " ", text[text.index("<h2>Nodes") : text.index("<footer>")]).split())
     assert f"gpu-1 alive CPU 96, GPU 8 {RETRIED} -" in shown, shown
     assert "gpu-2 draining CPU 0, GPU 8 - lost under sft-7, grpo-9" in shown and "gpu-3" not in shown
+    assert "model qwen 16.0 GiB 2026-11-27T15:24:54Z - unknown &lt;b&gt; 0 bytes - it has no manifest" in shown, shown
     assert re.search(r"GPU-hours of the last 7 days .* - idle 2\d\d\d", shown)
 
 
 def test_it_goes_on_without_a_head_and_without_jobs(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
-    text = index(read_rows(tmp_path / "jobs"), [], {}, tmp_path, NOW)
+    text = index(read_rows(tmp_path / "jobs"), [], {}, [], tmp_path, NOW)
     assert "There are no jobs yet." in text and "<h2>" not in text
 
 
