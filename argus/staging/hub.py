@@ -12,7 +12,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import hashlib
-import ipaddress
 import os
 import re
 import shutil
@@ -21,16 +20,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from ..common.text import one_line
+from ..launcher.ray_api import is_loopback
+from ..snapshot.sources import COMMIT, without_password
 from .errors import StagingError, listed
 from .files import file_sha256, parallel_map
 from .lock import Progress
 
 ENDPOINT = "https://huggingface.co"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
-COMMIT = re.compile(r"[0-9a-f]{40}")
+ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^][/:?#\s]+)(:[0-9]+)?(/[^?#\s]*)?")
 # The name of a blob: SHA-256 for a file in LFS, git's own SHA-1 for any other.
 ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 SHA256_DIGITS = 64
@@ -136,31 +136,18 @@ def storage(cache: Path, kind: str, name: str) -> Path:
 def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
     """The address of the hub: the user's, the node's, or the default; one that a token may be sent to."""
     address = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
-    example = f"Give one such as {ENDPOINT}."
-    shown = re.sub(r"://.*@", "://…@", address)
-    try:
-        url = urlsplit(address)
-        host, _port = url.hostname, url.port
-    except ValueError as error:
-        raise StagingError("endpoint", f'"{shown}" is not an address ({error}).', example) from error
-    if url.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
-        raise StagingError("endpoint", f'"{shown}" is not an address.', example)
-    if "@" in url.netloc:
+    shown = without_password(address)
+    if "@" in address:
         todo = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
         raise StagingError("endpoint", f'"{shown}" has a user or a password.', todo)
-    if "?" in address or "#" in address:
-        raise StagingError("endpoint", f'"{shown}" has a query or a fragment.', example)
-    if token and url.scheme == "http" and not is_loopback(host):
+    match = ADDRESS.fullmatch(address)
+    if not match or not address.isprintable():
+        todo = f"Give one such as {ENDPOINT}, without a query or a fragment."
+        raise StagingError("endpoint", f'"{shown}" is not an address.', todo)
+    if token and match["scheme"] == "http" and not is_loopback(match["host"].strip("[]")):
         todo = "Use an address with https (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
         raise StagingError("endpoint", f'"{shown}" would get the token unencrypted.', todo)
     return address
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def load_library(cache: Path) -> Any:

@@ -39,11 +39,9 @@ def test_a_token_is_not_sent_without_encryption(monkeypatch: pytest.MonkeyPatch)
     [
         ("https://ann:geheim@host", "has a user or a password. Remove them"),
         ("https://token@host", "has a user or a password. Remove them"),
-        ("https://host?x=1", "has a query or a fragment"),
-        ("https://host#x", "has a query or a fragment"),
-        ("https://host?", "has a query or a fragment"),
         *((text, "is not an address") for text in ("ftp://host", "host", "https://", "https://a b", "file:///etc")),
         *((text, "is not an address") for text in ("https://[::1", "https://host:port", "https://a\x1bb")),
+        *((text, "is not an address") for text in ("https://host?x=1", "https://host#x", "https://host?")),
     ],
 )
 def test_what_is_no_address_of_a_hub(address: str, why: str) -> None:
