@@ -10,7 +10,7 @@ once, and the library manages it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -18,13 +18,14 @@ from typing import Protocol
 from ..checks import model as model_checks
 from ..common.findings import errors
 from ..common.shared_root import HUB_CACHE, MODELS
-from ..snapshot.tree import is_ignored
+from ..snapshot.sources import COMMIT
+from ..snapshot.tree import tree_files
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
 from .errors import StagingError
 from .files import copy_all, file_sha256, parallel_map
-from .hub import COMMIT, NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
+from .hub import NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
 from .items import Model
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, named, read_manifest
@@ -42,11 +43,6 @@ OTHER_FORMS = (
 )
 
 
-def default_exclude(names: Sequence[str]) -> list[str]:
-    """The default patterns of excluded files, for a model with these files."""
-    return list(OTHER_FORMS) if any(name in SAFETENSORS for name in names) else []
-
-
 class Source(Protocol):
     """Where a model comes from."""
 
@@ -62,7 +58,9 @@ class Source(Protocol):
 
 def excluded(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
     """The patterns of excluded files, by default those for a model with these files."""
-    return [*map(normal, default_exclude(names) if exclude is None else exclude)]
+    if exclude is None:
+        exclude = OTHER_FORMS if any(name in SAFETENSORS for name in names) else ()
+    return [*map(normal, exclude)]
 
 
 def without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
@@ -156,7 +154,8 @@ class DirectorySource:
         if not self.path.is_dir():
             todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
             raise StagingError(self.path, "is not a directory here.", todo)
-        names = sorted(model_files(self.path))
+        # What the hub's library keeps about its downloads is not of the model.
+        names = sorted(name for name in tree_files(self.path) if ".cache" not in name.split("/")[:-1])
         # Our own manifest has this name in a copy.
         patterns = [MANIFEST, *excluded(self.exclude, names)]
         return {name: (self.path / name).stat().st_size for name in names if not matches(name, patterns)}
@@ -242,16 +241,3 @@ def remove_model(shared_root: Path, name: str, *, check: bool = False) -> Staged
     models = check_shared_root(shared_root) / MODELS
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
     return remove_downloaded(shared_root, KIND, name, target, check=check)
-
-
-def model_files(directory: Path) -> Iterator[str]:
-    """The files of a model by their relative paths, without ignored files."""
-    for parent, directories, names in os.walk(directory):
-        directories[:] = [name for name in directories if name != ".cache" and not is_ignored(name)]
-        linked = [name for name in directories if Path(parent, name).is_symlink()]
-        for path in (Path(parent, name) for name in (*linked, *names) if not is_ignored(name)):
-            # A link to a file is followed: the hub's cache contains nothing else.
-            if not path.is_file():
-                what = "is a link to a directory, a broken link or a special file, and would be missing."
-                raise StagingError(path, what, "Replace it by a copy of its destination, or remove it.")
-            yield path.relative_to(directory).as_posix()

@@ -13,12 +13,13 @@ from hub import model, safetensors
 from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
 from staging_tools import problems, stage
 
+from argus.snapshot.errors import SourceError
 from argus.staging import models, tiny
 from argus.staging.errors import StagingError
 from argus.staging.hub import matches
 from argus.staging.manifest import MANIFEST
 from argus.staging.models import (
-    default_exclude,
+    excluded,
     remove_model,
     request,
 )
@@ -118,7 +119,7 @@ def test_other_formats_are_excluded_if_there_are_safetensors() -> None:
     both = [*others, "config.json", "onnx/config.json", "model.safetensors"]
 
     def taken(names: list[str]) -> list[str]:
-        return [name for name in names if not matches(name, default_exclude(names))]
+        return [name for name in names if not matches(name, excluded(None, names))]
 
     assert taken(both) == ["config.json", "model.safetensors"]
     assert taken(others) == others
@@ -294,7 +295,7 @@ def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> No
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
     (directory / SECOND).symlink_to("/nowhere")
-    with pytest.raises(StagingError, match=f"{SECOND}: is a link to a directory, a broken link"):
+    with pytest.raises(SourceError, match=f"{SECOND}: is a link to a directory, a broken link"):
         of_directory(root, directory)
     with pytest.raises(StagingError, match=r"/nowhere: is not a directory here\. Give a directory that this node sees"):
         of_directory(root, Path("/nowhere"))
