@@ -39,7 +39,6 @@ ANSWER_SECONDS = 30.0
 # The pauses between tries, in seconds. A broken line may recover within a minute.
 QUESTION_WAITS = (1.0, 3.0)
 DOWNLOAD_WAITS = (1.0, 5.0, 15.0, 40.0)
-DOWNLOADS = 4
 # The library's message for a file that has another size than the hub announced.
 CONSISTENCY = "Consistency check failed"
 TRANSIENT = (408, 429, 500, 502, 503, 504)
@@ -184,11 +183,10 @@ def fetch(repository: Repository, progress: Progress) -> dict[str, str]:
     way.
     """
     hashes: dict[str, str] = {}
+    wrong = repository.files
     for _try in range(2):
+        hashes |= download(repository, wrong, progress) if wrong else {}
         wrong = [file for file in repository.files if file.name not in hashes]
-        if wrong:
-            hashes |= download(repository, wrong, progress)
-    wrong = [file for file in repository.files if file.name not in hashes]
     if wrong:
         raise hash_mismatch(repository, listed(file.name for file in wrong))
     for file in repository.files:
@@ -209,7 +207,6 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
     The library's snapshot_download asks for a list of the files without a timeout. It also stores the list, and then
     refuses the snapshot offline if a file was excluded.
     """
-    from concurrent.futures import ThreadPoolExecutor
 
     def one(file: RemoteFile) -> None:
         repository.library.hf_hub_download(
@@ -224,19 +221,14 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
             etag_timeout=ANSWER_SECONDS,
         )
 
-    def every() -> None:
-        with ThreadPoolExecutor(DOWNLOADS) as pool:
-            list(pool.map(one, files))
-
     before, total = cached_bytes(repository, files), sum(file.size for file in files)
     progress.begin(f"downloading {repository.name}", total - before, lambda: cached_bytes(repository, files) - before)
-    with_retries(repository, every, DOWNLOAD_WAITS)
+    with_retries(repository, lambda: parallel_map(one, files), DOWNLOAD_WAITS)
     progress.begin(f"verifying {repository.name}", total)
     paths = [repository.snapshot / file.name for file in files]
+    found = parallel_map(lambda path: file_sha256(path, progress.add), paths)
     hashes: dict[str, str] = {}
-    for file, path, sha256 in zip(
-        files, paths, parallel_map(lambda path: file_sha256(path, progress.add), paths), strict=True
-    ):
+    for file, path, sha256 in zip(files, paths, found, strict=True):
         if file.etag == (sha256 if len(file.etag) == SHA256_DIGITS else git_sha1(path)):
             hashes[file.name] = sha256
         else:
@@ -352,23 +344,21 @@ def explain(error: BaseException, repository: Repository) -> StagingError:
     """What went wrong, and what to do about it; never with the token in it."""
     chain, kinds = list(causes(error)), repository.library.errors
     account = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
+
+    def is_a(kind: type[BaseException]) -> bool:
+        return any(isinstance(cause, kind) for cause in chain)
+
     # First, because the library's class for a gated repository is a subclass of the one for a missing repository.
-    license_page, revision = f"Accept its license on {page(repository)}, and set {account}.", repository.revision
-    for kind, what, todo in (
-        (kinds.GatedRepoError, "is gated, and access is denied.", license_page),
-        (
-            kinds.RepositoryNotFoundError,
-            "does not exist or is private.",
-            f"Correct its name; if it is private, set {account}.",
-        ),
-        (
-            kinds.RevisionNotFoundError,
-            f"has no revision {revision}.",
-            "Give a branch, a tag, or a commit of 40 digits.",
-        ),
-    ):
-        if any(isinstance(cause, kind) for cause in chain):
-            return StagingError(repository.where, what, todo)
+    if is_a(kinds.GatedRepoError):
+        kind = "" if repository.kind == "model" else f"{repository.kind}s/"
+        todo = f"Accept its license on {repository.endpoint}/{kind}{repository.name}, and set {account}."
+        return StagingError(repository.where, "is gated, and access is denied.", todo)
+    if is_a(kinds.RepositoryNotFoundError):
+        todo = f"Correct its name; if it is private, set {account}."
+        return StagingError(repository.where, "does not exist or is private.", todo)
+    if is_a(kinds.RevisionNotFoundError):
+        todo = "Give a branch, a tag, or a commit of 40 digits."
+        return StagingError(repository.where, f"has no revision {repository.revision}.", todo)
     status = next(filter(None, map(status_of, chain)), None)
     if status in (401, 403):
         what = "does not accept the token" if repository.token else "requires a token"
@@ -389,11 +379,6 @@ def explain(error: BaseException, repository: Repository) -> StagingError:
         "Check that this node can reach it, perhaps through a proxy; set a mirror (staging_hf_endpoint, or HF_ENDPOINT "
         "on the node), or give a directory as source. What was downloaded is kept.",
     )
-
-
-def page(repository: Repository) -> str:
-    kind = "" if repository.kind == "model" else f"{repository.kind}s/"
-    return f"{repository.endpoint}/{kind}{repository.name}"
 
 
 def hash_mismatch(repository: Repository, what: str) -> StagingError:
