@@ -113,15 +113,10 @@ def copy_file(source: Path, target: Path, count: Callable[[int], None]) -> None:
             count(len(part))
 
 
-@contextlib.contextmanager
-def writable(directory: Path) -> Iterator[None]:
-    """Makes a read-only directory writable for its owner during a change."""
-    mode = stat.S_IMODE(directory.stat().st_mode)
-    directory.chmod(mode | 0o200)
-    try:
-        yield
-    finally:
-        directory.chmod(mode)
+def make_writable(directory: Path) -> None:
+    """Gives the owner write permission for a directory and all those in it."""
+    for parent, _directories, _names in os.walk(directory):
+        os.chmod(parent, stat.S_IMODE(os.stat(parent).st_mode) | 0o700)
 
 
 def sync_all(directory: Path) -> None:
@@ -141,6 +136,5 @@ def remove_tree(directory: Path) -> None:
         directory.unlink(missing_ok=True)
         return
     with contextlib.suppress(OSError):
-        for parent, _directories, _names in os.walk(directory):
-            os.chmod(parent, 0o700)
+        make_writable(directory)
     shutil.rmtree(directory, ignore_errors=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..common.shared_root import HUB_CACHE
 from .errors import StagingError, listed, reported
-from .files import check_space, remove_tree, sync_all, writable
+from .files import check_space, make_writable, remove_tree, sync_all
 from .hub import forget
 from .lock import Progress, lock_file, locked, try_lock
 from .manifest import (
@@ -102,33 +102,27 @@ def stage(request: Request, options: StageOptions | None = None) -> Staged:
 
 
 def examine(request: Request, options: StageOptions) -> dict[str, str] | None:
-    """The same as compare; anything that may not be repaired is an error."""
-    wrong = compare(request, full=options.full)
-    added = ADDED in (wrong or {}).values()
-    if wrong and (added or not options.repair):
-        raise StagingError(
-            request.target,
-            f"no longer fits its manifest: {named(wrong)}.",
-            "Move the added files away; -e staging_repair=true restores the others as they were staged."
-            if added
-            else "Restore it as it was staged with -e staging_repair=true.",
-        )
-    return wrong
+    """The files that are not as they were staged, and may be repaired; None if there is no target.
 
-
-def compare(request: Request, *, full: bool) -> dict[str, str] | None:
-    """The files that are not as they were staged; None if there is no target, an error if it is something else."""
-    manifest = read_manifest(request.target)
+    Raises StagingError if it is something else, or if they may not be repaired.
+    """
+    target = request.target
+    manifest = read_manifest(target)
     if manifest is None:
         return None
     if manifest.kind != request.kind:
-        what = f"is of kind {manifest.kind}, not {request.kind}."
-        raise StagingError(request.target, what, "Choose another name.")
+        raise StagingError(target, f"is of kind {manifest.kind}, not {request.kind}.", "Choose another name.")
     differs = request.differs(manifest)
     if differs:
         todo = "Staged content never changes: choose another name, or remove it first (state: absent)."
-        raise StagingError(request.target, differs, todo)
-    return problems(request.target, manifest, full=full)
+        raise StagingError(target, differs, todo)
+    wrong = problems(target, manifest, full=options.full)
+    todo = "Restore it as it was staged with -e staging_repair=true."
+    if added := ADDED in wrong.values():
+        todo = "Move the added files away; -e staging_repair=true restores the others as they were staged."
+    if wrong and (added or not options.repair):
+        raise StagingError(target, f"no longer fits its manifest: {named(wrong)}.", todo)
+    return wrong
 
 
 def create(request: Request, progress: Progress) -> Staged:
@@ -160,8 +154,12 @@ def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> St
                 set_mtime(building / name, files[name])
             building.replace(target)
         else:
+            for directory in (building, target):
+                make_writable(directory)
             for name in wrong:
-                restore(building, target, name, files[name])
+                set_mtime(building / name, files[name])
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                (building / name).replace(target / name)
             if request.read_only:
                 protect(target)
             sync_all(target)
@@ -173,17 +171,6 @@ def check_same_content(target: Path, before: Mapping[str, FileEntry], now: Mappi
     if other:
         what = f"cannot be repaired: its source has other content now ({listed(other)})."
         raise StagingError(target, what, "Remove it (state: absent) and stage it again, or choose another name.")
-
-
-def restore(building: Path, target: Path, name: str, entry: FileEntry) -> None:
-    """Moves one file from a build to its place, with the directories that it needs."""
-    for parent in reversed(Path(name).parents):
-        if not (target / parent).exists():
-            with writable((target / parent).parent):
-                (target / parent).mkdir()
-    with writable((target / name).parent), writable((building / name).parent):
-        set_mtime(building / name, entry)
-        (building / name).replace(target / name)
 
 
 def set_mtime(path: Path, entry: FileEntry) -> None:
