@@ -207,17 +207,12 @@ class Writer:
         self.file: Any = None
 
     def write(self, batch: Batch) -> None:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import parquet
 
         self.rows += batch.num_rows
-        try:
-            if self.file is None:
-                self.file = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
-            self.file.write_batch(batch)
-        except ArrowException as error:
-            # For example a mapping without keys, which parquet does not support.
-            what = f"cannot be written: {one_line(error)}."
-            raise StagingError(self.path.name, what, "Change this column.") from error
+        if self.file is None:
+            self.file = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
+        self.file.write_batch(batch)
 
     def close(self) -> None:
         if self.file is not None:
