@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...checks.rows import (
     MESSAGES,
@@ -34,16 +34,8 @@ SHOWN_CHARACTERS = 60
 # How many conversations are rendered and tokenized at once.
 TOKENIZED_ROWS = 256
 Conversation = Sequence[Mapping[str, Any]]
-
-
-class Tokenizer(Protocol):
-    """The methods of a tokenizer of transformers that are used here."""
-
-    def apply_chat_template(
-        self, conversation: Sequence[Any], *, tokenize: bool, add_generation_prompt: bool
-    ) -> list[str]: ...
-
-    def __call__(self, text: list[str], *, add_special_tokens: bool) -> Mapping[str, list[list[int]]]: ...
+# That of transformers, which is not available to the type checker.
+Tokenizer = Any
 
 
 @dataclass
@@ -183,23 +175,22 @@ class Checker:
 
     def _measure(self, split: str, conversations: Sequence[Conversation], rows: Sequence[int], limit: Limit) -> None:
         # The template must not see fields that only other messages of the dataset have.
-        plain = [
-            (
-                row,
-                [{name: value for name, value in (message or {}).items() if value is not None} for message in messages],
-            )
-            for row, messages in zip(rows, conversations, strict=True)
-        ]
+        plain = (
+            [{name: value for name, value in (message or {}).items() if value is not None} for message in messages]
+            for messages in conversations
+        )
         texts_only = [
             (row, messages)
-            for row, messages in plain
+            for row, messages in zip(rows, plain, strict=True)
             if messages and all(isinstance(message.get("content", ""), str) for message in messages)
         ]
         for start in range(0, len(texts_only), TOKENIZED_ROWS):
             texts: dict[int, str] = {}
             for row, messages in texts_only[start : start + TOKENIZED_ROWS]:
                 try:
-                    texts[row] = self._render(messages, limit)
+                    (texts[row],) = limit.tokenizer.apply_chat_template(
+                        [messages], tokenize=False, add_generation_prompt=self.workload == RL
+                    )
                 except Exception as error:
                     # Templates raise errors of all kinds.
                     what = "is rejected by the model's chat template"
@@ -209,7 +200,3 @@ class Checker:
                 if length > limit.tokens:
                     what = f"is longer than {limit.tokens} tokens, so verl drops the row or stops"
                     self.add(split, row, what, f"{length} tokens", WARNING)
-
-    def _render(self, messages: Conversation, limit: Limit) -> str:
-        is_prompt = self.workload == RL
-        return limit.tokenizer.apply_chat_template([messages], tokenize=False, add_generation_prompt=is_prompt)[0]
