@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
 from .child import Answer, Limits, run_program
-from .common import LONGEST_ERROR, CheckRequest, Facts, error_text
+from .common import LONGEST_ERROR, CheckRequest, Facts
 from .dataset import data_files, first_rows
 
 IMPORT_SECONDS, CALLS_SECONDS = 20.0, 20.0
@@ -44,6 +44,8 @@ def end(**values):
     os._exit(0)
 
 def line_of(error):
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
 
@@ -129,8 +131,7 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     if not request.reward_file:
         return []
     path, function = Path(request.reward_file), request.reward_function
-    if found := syntax_findings(path):
-        return found
+    found: list[Finding] = []
     # Other managers than verl's own call the function differently.
     passed = passed_arguments(request) if request.reward_manager else ()
     is_tried = request.trial_rows > 0 and bool(passed) and not request.has_reward_model
@@ -163,19 +164,6 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         note(facts, calls)
         found += [*call_findings(request, calls), *end_findings(request, answer, calls, 2 * len(rows))]
     return found
-
-
-def syntax_findings(path: Path) -> list[Finding]:
-    try:
-        # Bytes, so that a declared encoding counts.
-        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    except FileNotFoundError:
-        return [problem(f"{path} does not exist", "stage it, or correct reward_fn_path")]
-    except (OSError, ValueError) as error:
-        return [problem(f"{path} cannot be read: {error_text(error)}", "correct the file")]
-    except SyntaxError as error:
-        return [problem(f"{path}, line {error.lineno}: {error.msg}", "correct the file")]
-    return []
 
 
 def import_findings(request: CheckRequest, path: Path, said: Mapping[str, Any], is_checked: bool) -> Iterator[Finding]:

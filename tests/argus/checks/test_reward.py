@@ -36,7 +36,7 @@ def test_rewards_that_verl_can_call(root: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("import os\ndef f(:\n", ", line 2: invalid syntax"),
+        ("import os\ndef f(:\n", ", line 2: the import fails with SyntaxError: invalid syntax"),
         ("import os\n\nimport no_such.thing\n", ", line 3: imports no_such, which the workers do not have"),
         (
             "from os import nothing\n",
@@ -69,9 +69,9 @@ def test_rewards_that_verl_cannot_call(root: Path, text: str, what: str) -> None
 
 def test_a_reward_that_is_not_there(root: Path) -> None:
     (root / "user/code/r.py").unlink()
-    assert found(root) == [("reward_fn_path", "/private/user/code/r.py does not exist", "error")]
+    assert found(root)[0][1].startswith("/private/user/code/r.py: the import fails with FileNotFoundError: [Errno 2]")
     (root / "user/code/r.py").mkdir()
-    assert found(root)[0][1].startswith("/private/user/code/r.py cannot be read: [Errno 21] Is a directory")
+    assert found(root)[0][1].startswith("/private/user/code/r.py: the import fails with IsADirectoryError: [Errno 21]")
 
 
 def test_a_module_beside_the_reward(root: Path) -> None:
