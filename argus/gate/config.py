@@ -105,19 +105,23 @@ def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Found:
         yield about(remove_padding, f"is false, but {key} is {sequence}", f"set {remove_padding}=True")
 
 
+def leaves(node: Any, path: str = "", *, used: bool = True) -> Iterator[tuple[str, Any]]:
+    """The dotted keys and the values of a configuration. used: without parts that are disabled."""
+    if isinstance(node, Mapping) and node:
+        for name, value in () if used and is_disabled(node) else node.items():
+            yield from leaves(value, f"{path}.{name}".lstrip("."), used=used)
+    elif isinstance(node, list) and node:
+        for index, value in enumerate(node):
+            yield from leaves(value, f"{path}[{index}]", used=used)
+    else:
+        yield path, node
+
+
 def missing(job: JobConfig) -> Found:
     # omegaconf: MissingMandatoryValue, when verl reads it.
-    for key in missing_keys(job.values):
-        yield about(key, "has no value, and verl has no default for it", f"set {key}")
-
-
-def missing_keys(node: Any, path: str = "") -> list[str]:
-    """The keys without a value, except in parts that are disabled."""
-    if node == MISSING:
-        return [path]
-    if not isinstance(node, Mapping) or is_disabled(node):
-        return []
-    return [name for key, value in node.items() for name in missing_keys(value, f"{path}.{key}" if path else str(key))]
+    for key, value in leaves(job.values):
+        if value == MISSING:
+            yield about(key, "has no value, and verl has no default for it", f"set {key}")
 
 
 def length_of_training(job: JobConfig) -> Found:

@@ -30,6 +30,7 @@ from ..jobspec.verl_releases import profile_of
 from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
 from .composition import Composition, Overrides, Refusal, compose
+from .config import leaves
 from .numbers import config_findings
 
 ANSWER_SECONDS = 60.0
@@ -167,7 +168,9 @@ def owned_findings(composed: Composition, job: Job, version: str, request: Check
     output = f"{job.archive}/{HYDRA_DIRECTORY}"
     if composed.output.removesuffix("/.") != output:
         found.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))
-    for key in keys_with(PLACEHOLDER, composed.config):
+    secret = [key for key, value in leaves(composed.config, used=False) if PLACEHOLDER in f"{key} {value}"]
+    # A text may also have become a key.
+    for key in dict.fromkeys(key.partition(PLACEHOLDER)[0].rstrip(".") for key in secret):
         todo = "remove it: configurations are archived; the trainer finds secrets in its environment"
         found.append(about(key, "contains the value of a secret", todo))
     return found
@@ -178,19 +181,6 @@ def without_nulls(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {name: part for name, part in value.items() if without_nulls(part) is not None} or None
-
-
-def keys_with(text: str, node: Any, key: str = "") -> list[str]:
-    """The keys of a configuration whose values contain a text."""
-    if isinstance(node, Mapping):
-        # A text may also have become a key.
-        found = [key] if any(text in str(name) for name in node) else []
-        return found + [
-            name for part, value in node.items() for name in keys_with(text, value, f"{key}.{part}".strip("."))
-        ]
-    if isinstance(node, list):
-        return [key] if any(keys_with(text, value, key or "x") for value in node) else []
-    return [key] if isinstance(node, str) and text in node else []
 
 
 def shortened(value: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import release_of
-from .config import REF, RULES, SFT_RULES, JobConfig, is_disabled
+from .config import REF, RULES, SFT_RULES, JobConfig, leaves
 from .config_rl import RL_RULES, needs_critic, needs_reference
 
 
@@ -179,27 +179,17 @@ def is_number(text: str) -> bool:
 
 def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
     """The dotted keys and the values of all numbers and texts that the job reads."""
-    unread = set()
+    unread = []
     if job.workload != "sft":
-        unread |= set() if needs_critic(job) else {"critic"}
-        unread |= set() if needs_reference(job) else {REF}
-    return values_below(job, job.values, "", unread)
-
-
-def values_below(job: JobConfig, node: Any, path: str, unread: set[str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping):
-        if path not in unread and not is_disabled(node):
-            for name, value in node.items():
-                if not is_of_other_batches(node, str(name)):
-                    yield from values_below(job, value, f"{path}.{name}".lstrip("."), unread)
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from values_below(job, value, f"{path}[{index}]", unread)
-    # Texts without a value are interpolations, or missing.
-    elif not isinstance(node, bool) and (
-        isinstance(node, (int, float)) or (isinstance(node, str) and job.get(path) is not None)
-    ):
-        yield path, node
+        unread += [] if needs_critic(job) else ["critic."]
+        unread += [] if needs_reference(job) else [f"{REF}."]
+    for key, value in leaves(job.values):
+        section, _dot, name = key.rpartition(".")
+        # Texts without a value are interpolations, or missing.
+        is_text = isinstance(value, str) and job.get(key) is not None
+        is_value = is_text or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        if is_value and not key.startswith(tuple(unread)) and not is_of_other_batches(job.get(section, {}), name):
+            yield key, value
 
 
 def is_of_other_batches(section: Mapping[str, Any], name: str) -> bool:

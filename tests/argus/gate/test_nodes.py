@@ -251,7 +251,7 @@ def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
     [
         (nodes.PLACEHOLDER, "data.x"),
         (f"https://u:{nodes.PLACEHOLDER}@h", "data.x"),
-        ([1, {"a": nodes.PLACEHOLDER}], "data.x"),
+        ([1, {"a": nodes.PLACEHOLDER}], "data.x[1].a"),
         ({"a": {"b": nodes.PLACEHOLDER}}, "data.x.a.b"),
         ({nodes.PLACEHOLDER: 1}, "data.x"),
     ],
