@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal, cast
 from pydantic import BaseModel, Field
 
 from ..common.shared_root import SNAPSHOTS
+from ..common.text import printable
 from ..snapshot import sources
 from ..snapshot.git import Git
 from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
@@ -118,13 +119,11 @@ class Attachment:
 
 def destination(overlay: Source, to: str) -> str:
     """The relative path in a snapshot at which a directory is put over it."""
-    where, parts = f'overlay "{overlay.label}"', PurePosixPath(to).parts
-    if not parts or to.startswith("/") or ".." in parts or parts[0] in OWN_FILES:
+    path = "/".join(PurePosixPath(to).parts)
+    if not is_plain_path(path) or path.partition("/")[0] in OWN_FILES:
         todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
-        raise StagingError(where, f'cannot be put at "{to}".', todo)
-    if not is_plain_path("/".join(parts)):
-        raise StagingError(where, f"cannot be put at {to!r}.", "Give a relative path of printable characters.")
-    return "/".join(parts)
+        raise StagingError(f'overlay "{overlay.label}"', f'cannot be put at "{printable(to)}".', todo)
+    return path
 
 
 @dataclass(frozen=True)
