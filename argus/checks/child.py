@@ -44,12 +44,6 @@ for limit, value in ((resource.RLIMIT_DATA, given["memory_bytes"]), (resource.RL
 
 
 @dataclass(frozen=True)
-class Limits:
-    seconds: float
-    memory_bytes: int
-
-
-@dataclass(frozen=True)
 class Answer:
     """What a program said, line by line. The code of a job may have said anything: types have to be checked.
 
@@ -60,10 +54,12 @@ class Answer:
     status: int | None
 
 
-def run_program(program: str, given: Mapping[str, Any], environment: Mapping[str, str], limits: Limits) -> Answer:
+def run_program(
+    program: str, given: Mapping[str, Any], environment: Mapping[str, str], seconds: float, memory_bytes: int
+) -> Answer:
     """Run a Python program after PRELUDE, and end everything that it has started."""
     mark = uuid.uuid4().hex
-    values = {**given, "memory_bytes": limits.memory_bytes}
+    values = {**given, "memory_bytes": memory_bytes}
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as question:
         question.write(json.dumps(values, default=str).encode("utf-8", "replace"))
         question.seek(0)
@@ -79,7 +75,7 @@ def run_program(program: str, given: Mapping[str, Any], environment: Mapping[str
         )
         status: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = process.wait(limits.seconds)
+            status = process.wait(seconds)
         end_all(process, mark)
         answer.seek(0)
         return Answer(lines_of(answer.read(ANSWER_BYTES)), status)

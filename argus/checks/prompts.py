@@ -15,7 +15,7 @@ from typing import Any
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
 from ..launcher.reading import UnreadableError, read_text
-from .child import Limits, run_program
+from .child import run_program
 from .common import CheckRequest, Facts
 from .dataset import data_files, messages_key, opened, problem
 
@@ -25,7 +25,7 @@ PLACES = 8
 # The program stops by itself and says what it has measured until then; before that, it imports transformers.
 MEASURING_SECONDS = 3.0
 LONGEST_SECONDS = 15.0
-LIMITS = Limits(LONGEST_SECONDS, memory_bytes=4 << 30)
+MEMORY_BYTES = 4 << 30
 MANIFEST_BYTES = 8 << 20
 # Rows with these are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
@@ -156,7 +156,7 @@ def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> It
         "seconds": MEASURING_SECONDS,
         "rows": {sample.split: sample.rows for sample in samples},
     }
-    lines = run_program(PROGRAM, given, {"HF_HUB_OFFLINE": "1"}, LIMITS).lines
+    lines = run_program(PROGRAM, given, {"HF_HUB_OFFLINE": "1"}, LONGEST_SECONDS, MEMORY_BYTES).lines
     for sample in samples:
         own = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in own if isinstance(line.get("length"), int))

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
-from .child import Answer, Limits, run_program
+from .child import Answer, run_program
 from .common import LONGEST_ERROR, CheckRequest, Facts
 from .dataset import data_files, first_rows
 
@@ -151,7 +151,7 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         "rows": rows,
     }
     seconds = IMPORT_SECONDS + (CALLS_SECONDS if rows else 0)
-    answer = run_program(PROGRAM, given, request.environment, Limits(seconds, MEMORY_BYTES))
+    answer = run_program(PROGRAM, given, request.environment, seconds, MEMORY_BYTES)
     if not answer.lines:
         if answer.status is None:
             what = f"{path} could not be imported within {seconds:g} s, so its function was not checked"

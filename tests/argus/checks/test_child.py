@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from argus.checks.child import Limits, lines_of, run_program
+from argus.checks.child import lines_of, run_program
 
-LIMITS = Limits(seconds=20, memory_bytes=1 << 30)
+LIMITS = (20, 1 << 30)
 
 
 def test_what_a_program_says() -> None:
     program = "print('noise'); say(a=given['x'], b=os.environ['MINE']); sys.exit(3)"
-    answer = run_program(program, {"x": [1, "é\ud800"]}, {"MINE": "yes"}, LIMITS)
+    answer = run_program(program, {"x": [1, "é\ud800"]}, {"MINE": "yes"}, *LIMITS)
     assert answer.lines == ({"a": [1, "é?"], "b": "yes"},) or answer.lines[0]["b"] == "yes"
     assert answer.status == 3
 
@@ -22,18 +22,18 @@ def test_what_a_program_says() -> None:
 def test_the_current_directory_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shadow.py").write_text("x = 1")
     monkeypatch.chdir(tmp_path)
-    answer = run_program("import shadow; say(x=1)", {}, {}, LIMITS)
+    answer = run_program("import shadow; say(x=1)", {}, {}, *LIMITS)
     assert (answer.lines, answer.status) == ((), 1)
 
 
 def test_a_program_that_does_not_end_keeps_what_it_said() -> None:
-    answer = run_program("say(a=1)\nimport time; time.sleep(60)", {}, {}, Limits(seconds=5, memory_bytes=1 << 30))
+    answer = run_program("say(a=1)\nimport time; time.sleep(60)", {}, {}, 5, 1 << 30)
     assert (answer.lines, answer.status) == (({"a": 1},), None)
 
 
 def test_memory_is_limited() -> None:
-    assert run_program("bytearray(2 << 30); say(a=1)", {}, {}, LIMITS).lines == ()
-    assert run_program("bytearray(1 << 28); say(a=1)", {}, {}, LIMITS).lines == ({"a": 1},)
+    assert run_program("bytearray(2 << 30); say(a=1)", {}, {}, *LIMITS).lines == ()
+    assert run_program("bytearray(1 << 28); say(a=1)", {}, {}, *LIMITS).lines == ({"a": 1},)
 
 
 # The program goes on only when the process that left has written its number.
@@ -53,7 +53,7 @@ os.read(read, 1)
 
 @pytest.mark.parametrize(("end", "seconds"), [("", 60), ("import time; time.sleep(600)", 5)])
 def test_processes_that_leave_the_session_end_as_well(end: str, seconds: int) -> None:
-    (line,) = run_program(ESCAPE + end, {}, {}, Limits(seconds=seconds, memory_bytes=1 << 30)).lines
+    (line,) = run_program(ESCAPE + end, {}, {}, seconds, 1 << 30).lines
     for _attempt in range(100):
         try:
             state = Path(f"/proc/{line['pid']}/stat").read_text().rpartition(")")[2].split()[0]
@@ -69,5 +69,5 @@ def test_processes_that_leave_the_session_end_as_well(end: str, seconds: int) ->
 def test_an_answer_of_a_hostile_program() -> None:
     assert lines_of(b'{"a": 1}\n[1]\n"x"\n{"b": \n' + b"[" * 100_000 + b'\n{"c": 2}') == ({"a": 1}, {"c": 2})
     flood = "import itertools\nfor _n in range(200): answer.write('{\"x\": \"' + 'y' * 20000 + '\"}\\n')"
-    answer = run_program(flood, {}, {}, LIMITS)
+    answer = run_program(flood, {}, {}, *LIMITS)
     assert 40 < len(answer.lines) < 60

@@ -12,7 +12,6 @@ import pytest
 from checked_job import request, version, write
 
 from argus.checks import prompts as measured
-from argus.checks.child import Limits
 from argus.checks.common import CheckRequest, Facts
 from argus.checks.prompts import SAMPLED_ROWS, prompt_findings, sample_of
 
@@ -225,7 +224,7 @@ def test_files_of_a_model_that_make_no_sense(root: Path) -> None:
 
 
 def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "LIMITS", Limits(seconds=3, memory_bytes=1 << 30))
+    monkeypatch.setattr(measured, "LONGEST_SECONDS", 3)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
     prompts(root, 1)
