@@ -212,7 +212,10 @@ def reduce_together(rank: int, together: Round) -> float:
     import torch
     import torch.distributed as dist
 
-    device = torch.device("cuda", 0) if together.backend == "nccl" else torch.device("cpu")
+    on_gpu = together.backend == "nccl"
+    device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
+    # Kernels on a GPU run on after the call.
+    wait = torch.cuda.synchronize if on_gpu else (lambda: None)
     waiting = timedelta(seconds=START_SECONDS)
     store = dist.TCPStore(together.address, together.port, together.world, is_master=rank == 0, timeout=waiting)
     dist.init_process_group(
@@ -226,17 +229,11 @@ def reduce_together(rank: int, together: Round) -> float:
             raise RuntimeError(f"the sum of {together.world} ones is {float(first.min())}")
         tensor = torch.zeros((together.mib << 20) // 4, device=device)
         dist.all_reduce(tensor)
-        wait(torch, device)
+        wait()
         begin = time.perf_counter()
         for _number in range(TIMES):
             dist.all_reduce(tensor)
-        wait(torch, device)
+        wait()
         return (time.perf_counter() - begin) / TIMES
     finally:
         dist.destroy_process_group()
-
-
-def wait(torch: object, device: object) -> None:
-    """Kernels on a GPU run on after the call."""
-    if getattr(device, "type", "") == "cuda":
-        torch.cuda.synchronize()  # type: ignore[attr-defined]
