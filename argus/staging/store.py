@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from ..common.shared_root import HUB_CACHE
@@ -258,10 +259,7 @@ def replace_manifest(target: Path, manifest: Manifest) -> None:
 
 def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
     """Removes a target unless jobs use it."""
-
-    def result(status: Status) -> Staged:
-        return Staged(kind, name, str(target), status)
-
+    result = partial(Staged, kind, name, str(target))
     with reported(target, "removed"):
         manifest = read_manifest(target)
         if manifest is None:

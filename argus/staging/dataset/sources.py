@@ -66,7 +66,7 @@ class Files(Source):
             for pattern in patterns:
                 if not matching(pattern):
                     raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
-        return self._bytes()
+        return sum(path.stat().st_size for paths in self.found.values() for path in paths)
 
     def differs(self, manifest: Manifest) -> str:
         """Files that no longer exist are no difference: the dataset may be all that is left of them."""
@@ -95,9 +95,6 @@ class Files(Source):
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         self.size()
         return Fetched(self.found)
-
-    def _bytes(self) -> int:
-        return sum(path.stat().st_size for paths in self.found.values() for path in paths)
 
 
 def described(path: Path) -> list[str | int]:
