@@ -158,9 +158,6 @@ class Facts:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
     def to_json(self) -> dict[str, Any]:
         """All facts that are known."""
         return {
