@@ -23,7 +23,6 @@ CPUS = 2
 MEMORY_FACTOR, MEMORY_MORE = 2, 2 << 30
 # How long to wait until jobs release CPUs and memory, and how long a merge may take.
 ROOM_SECONDS, MERGE_SECONDS = 60.0, 6 * 3600.0
-POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
         if not room.wait(ROOM_SECONDS):
             what = f"found no worker with {wanted_text(request.needs)} free within {ROOM_SECONDS:.0f} s: jobs use them."
             raise StagingError(request.label, what, "Run it again when a job has ended; status.yml lists them.")
-        progress.begin(f"merging {request.label}")
+        progress.begin(f"merging {request.label}", counter=lambda: size_below(request.target))
         needs = dict(request.needs)
         task = ray.remote(merging.merge).options(
             num_cpus=needs.pop("CPU"),
@@ -100,10 +99,8 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
             max_retries=0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(room),
         )
-        merge = task.remote(request.code_path, request.checkpoint, str(request.target), request.hf_home, MERGE_SECONDS)
-        while not ray.wait([merge], timeout=POLL_SECONDS)[0]:
-            progress.done = size_below(request.target)
-        code, output = ray.get(merge)
+        where = request.code_path, request.checkpoint, str(request.target), request.hf_home
+        code, output = ray.get(task.remote(*where, MERGE_SECONDS))
         return int(code), str(output)
     except StagingError:
         raise
