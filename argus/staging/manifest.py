@@ -52,12 +52,10 @@ class FileEntry:
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} has no size and sha256")
         size, sha256, mtime_ns = (value.get(key) for key in ("size", "sha256", "mtime_ns"))
-        if not is_whole(size) or not 0 <= size < LARGEST_SIZE:
-            raise ValueError(f"{name!r} has the size {str(size)[:20]}")
+        if not is_whole(size) or not is_whole(mtime_ns) or not 0 <= size < LARGEST_SIZE or abs(mtime_ns) >= 1 << 63:
+            raise ValueError(f"{name!r} has no size and modification time")
         if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
-        if not is_whole(mtime_ns) or abs(mtime_ns) >= 1 << 63:
-            raise ValueError(f"{name!r} has no modification time")
         return cls(size, sha256, mtime_ns)
 
     def to_json(self) -> Facts:
@@ -186,7 +184,7 @@ def read_manifest(target: Path) -> Manifest | None:
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
-        text = read_text(file, LARGEST_MANIFEST)
+        return Manifest.from_json(parse_json(read_text(file, LARGEST_MANIFEST), file))
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:
@@ -194,10 +192,6 @@ def read_manifest(target: Path) -> Manifest | None:
         raise StagingError(target, f"cannot be read ({error}).", todo) from error
     except UnreadableError as error:
         raise StagingError(file, f"{error.why}.", again) from error
-    try:
-        return Manifest.from_json(parse_json(text, file))
-    except UnreadableError as error:
-        raise StagingError(file, f"is not readable as JSON ({error.why}).", again) from error
     except ValueError as error:
         raise StagingError(file, f"is not a manifest ({error}).", again) from error
 
