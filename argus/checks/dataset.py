@@ -88,7 +88,7 @@ def opened(path: Path) -> Any:
     """A file of Parquet, to be read in pieces: a column chunk may hold a gigabyte of images."""
     from pyarrow import parquet
 
-    # pre_buffer would load complete row groups all the same.
+    # pre_buffer would load complete row groups all the same, and keep them until the last one is read (seen with 26.0).
     return parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks.common import is_lfs_pointer
+from ...checks.dataset import opened
 from ...common.text import nearest, one_line
 from ..errors import StagingError
 from ..lock import Progress
@@ -27,8 +28,6 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 FORMATS = (".parquet", ".jsonl", ".json", ".csv")
 # The size of a batch, and of a row group of the output; it has fewer rows if they are large, for example with images.
 BATCH_ROWS, BATCH_BYTES = 16_384, 64 << 20
-# By default, pyarrow keeps all row groups of a file in memory until it has read the last one (seen with 26.0).
-READING = {"buffer_size": 1 << 20, "pre_buffer": False}
 # A value of a CSV file; the module's own limit is 128 KiB.
 LARGEST_VALUE = 1 << 30
 # pyarrow's own types, which are not available to the type checker.
@@ -100,16 +99,14 @@ def format_of(path: Path) -> str:
 
 
 def parquet_part(path: Path, progress: Progress) -> Part:
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as file:
+    with opened(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
     count, groups = max(1, metadata.num_rows), range(metadata.num_row_groups)
     row_bytes = max(1, sum(metadata.row_group(group).total_byte_size for group in groups) // count)
     on_disk = path.stat().st_size / count
 
     def batches(names: list[str]) -> Iterator[Batch]:
-        with parquet.ParquetFile(path, **READING) as file:
+        with opened(path) as file:
             for batch in file.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes)), columns=names):
                 progress.add(int(on_disk * batch.num_rows))
                 yield batch
