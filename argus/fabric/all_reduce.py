@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -116,7 +116,7 @@ class Cluster:
         members = [(name, number) for name in group for number in range(self._workers[name].processes)]
         first = self._workers[group[0]]
         is_cpu = first.accelerator == CPU
-        together = Round(first.address, port, len(members), "gloo" if is_cpu else "nccl", self._mib)
+        together = first.address, port, len(members), "gloo" if is_cpu else "nccl", self._mib
         share = {"num_cpus": 1} if is_cpu else {"num_cpus": 0, "num_gpus": 1}
         # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
         remote = self._connection.ray.remote(max_calls=1)(take_part)
@@ -124,7 +124,7 @@ class Cluster:
         for rank, (name, number) in enumerate(members):
             place = PlacementGroupSchedulingStrategy(self._group, self._place[self._workers[name].node_id])
             task = remote.options(max_retries=0, scheduling_strategy=place, **share)
-            started[f"{name} {number}"] = task.remote(rank, together)
+            started[f"{name} {number}"] = task.remote(rank, *together)
         return started
 
     def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Measured:
@@ -171,25 +171,11 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
 def measure(connection: Connection, workers: Sequence[Worker], mib: int, floor: float) -> Verdict:
     if len(workers) < 2:
         raise SkippedError("it needs two workers")
-    cluster = Cluster(connection, workers, mib)
-    try:
+    with closing(Cluster(connection, workers, mib)) as cluster:
         return Search([worker.name for worker in workers], cluster.measure, floor).run()
-    finally:
-        cluster.close()
 
 
 # --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
-
-
-@dataclass(frozen=True)
-class Round:
-    """What all processes of one all-reduce agree on."""
-
-    address: str
-    port: int
-    world: int
-    backend: str
-    mib: int
 
 
 def free_port(address: str) -> int:
@@ -199,35 +185,32 @@ def free_port(address: str) -> int:
         return int(asking.getsockname()[1])
 
 
-def take_part(rank: int, together: Round) -> float | str:
-    """Return the seconds of one all-reduce, or the error in one line."""
+def take_part(rank: int, address: str, port: int, world: int, backend: str, mib: int) -> float | str:
+    """Return the seconds of one all-reduce, or the error in one line. Only the rank differs between the processes."""
     try:
-        return reduce_together(rank, together)
+        return reduce_together(rank, address, port, world, backend, mib)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return f"{type(error).__name__}: {lines[0][:ERROR_LENGTH]}"
 
 
-def reduce_together(rank: int, together: Round) -> float:
+def reduce_together(rank: int, address: str, port: int, world: int, backend: str, mib: int) -> float:
     import torch
     import torch.distributed as dist
 
-    on_gpu = together.backend == "nccl"
+    on_gpu = backend == "nccl"
     device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     # Kernels on a GPU run on after the call.
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
-    waiting = timedelta(seconds=START_SECONDS)
-    store = dist.TCPStore(together.address, together.port, together.world, is_master=rank == 0, timeout=waiting)
-    dist.init_process_group(
-        together.backend, store=store, rank=rank, world_size=together.world, timeout=timedelta(seconds=SECONDS)
-    )
+    store = dist.TCPStore(address, port, world, is_master=rank == 0, timeout=timedelta(seconds=START_SECONDS))
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=SECONDS))
     try:
         # The first one connects all processes, and its result is known.
         first = torch.ones(1024, device=device)
         dist.all_reduce(first)
-        if float(first.min()) != together.world or float(first.max()) != together.world:
-            raise RuntimeError(f"the sum of {together.world} ones is {float(first.min())}")
-        tensor = torch.zeros((together.mib << 20) // 4, device=device)
+        if float(first.min()) != world or float(first.max()) != world:
+            raise RuntimeError(f"the sum of {world} ones is {float(first.min())}")
+        tensor = torch.zeros((mib << 20) // 4, device=device)
         dist.all_reduce(tensor)
         wait()
         begin = time.perf_counter()
