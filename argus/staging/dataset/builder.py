@@ -32,16 +32,21 @@ class DatasetBuilder:
 
     def run(self, files: Mapping[str, Sequence[Path]], val_rows: int | None) -> dict[str, int]:
         """How many rows each split has; if rows have errors, all of them are in one StagingError."""
+        from pyarrow import ArrowException
+
         check_val("val" in files, val_rows)
         self.progress.begin("reading", sum(path.stat().st_size for paths in files.values() for path in paths))
         with contextlib.ExitStack() as stack:
             writers = {split: Writer(self.directory / f"{split}.parquet") for split in SPLITS}
             for writer in writers.values():
                 stack.callback(writer.close)
-            for split in SPLITS:
-                if split in files:
-                    with described(files[split]):
-                        self._split(split, files[split], writers, val_rows)
+            for split, paths in sorted(files.items()):
+                try:
+                    self._split(split, paths, writers, val_rows)
+                except ArrowException as error:
+                    where = f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+                    what = f"cannot be converted to verl's schema: {one_line(error)}."
+                    raise StagingError(where, what, "Change this column, or download the file again.") from error
         self.checker.compare()
         verdict(self.target, self.checker)
         return {split: writer.rows for split, writer in writers.items()}
@@ -60,19 +65,6 @@ class DatasetBuilder:
                 self.checker.check(to, converted, numbers)
                 writers[to].write(converted)
             start += batch.num_rows
-
-
-@contextlib.contextmanager
-def described(paths: Sequence[Path]) -> Iterator[None]:
-    """Turns errors of pyarrow into a StagingError for these files."""
-    from pyarrow import ArrowException
-
-    try:
-        yield
-    except ArrowException as error:
-        where = f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-        what = f"cannot be converted to verl's schema: {one_line(error)}."
-        raise StagingError(where, what, "Change this column, or download the file again.") from error
 
 
 def spread(count: int, wanted: int) -> frozenset[int]:

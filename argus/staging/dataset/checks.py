@@ -82,12 +82,8 @@ def is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-@dataclass(frozen=True)
-class Limit:
-    """How many tokens a prompt, or a conversation for SFT, may have for a tokenizer."""
-
-    tokens: int
-    tokenizer: Tokenizer
+# How many tokens a prompt, or a conversation for SFT, may have, and the tokenizer.
+Limit = tuple[int, Tokenizer]
 
 
 class Checker:
@@ -174,6 +170,7 @@ class Checker:
                 self.add("val", row, what, severity=WARNING)
 
     def _measure(self, split: str, conversations: Sequence[Conversation], rows: Sequence[int], limit: Limit) -> None:
+        most, tokenizer = limit
         # The template must not see fields that only other messages of the dataset have.
         plain = (
             [{name: value for name, value in (message or {}).items() if value is not None} for message in messages]
@@ -188,15 +185,15 @@ class Checker:
             texts: dict[int, str] = {}
             for row, messages in texts_only[start : start + TOKENIZED_ROWS]:
                 try:
-                    (texts[row],) = limit.tokenizer.apply_chat_template(
+                    (texts[row],) = tokenizer.apply_chat_template(
                         [messages], tokenize=False, add_generation_prompt=self.workload == RL
                     )
                 except Exception as error:
                     # Templates raise errors of all kinds.
                     what = "is rejected by the model's chat template"
                     self.add(split, row, what, shown(f"{type(error).__name__}: {error}"), WARNING)
-            tokens = limit.tokenizer([*texts.values()], add_special_tokens=False)["input_ids"] if texts else []
+            tokens = tokenizer([*texts.values()], add_special_tokens=False)["input_ids"] if texts else []
             for row, length in zip(texts, map(len, tokens), strict=True):
-                if length > limit.tokens:
-                    what = f"is longer than {limit.tokens} tokens, so verl drops the row or stops"
+                if length > most:
+                    what = f"is longer than {most} tokens, so verl drops the row or stops"
                     self.add(split, row, what, f"{length} tokens", WARNING)

@@ -134,4 +134,4 @@ def token_limit(shared_root: Path, options: Dataset) -> Limit | None:
         raise StagingError("model", f"{path} has no tokenizer (tokenizer_config.json).", todo)
     from transformers import AutoTokenizer
 
-    return Limit(options.max_prompt_length, AutoTokenizer.from_pretrained(path))
+    return options.max_prompt_length, AutoTokenizer.from_pretrained(path)

@@ -385,7 +385,7 @@ class Words:
 
 def test_prompts_that_are_too_long_are_named_with_their_length() -> None:
     rows = [rl_row(number, prompt=[user(f"{number} " + "word " * 10 * number)]) for number in range(5)]
-    assert warnings(RL, Limit(24, Words()), train=rows) == [
+    assert warnings(RL, (24, Words()), train=rows) == [
         "train: is longer than 24 tokens, so verl drops the row or stops: "
         "2 rows, counted from 0: 3 (34 tokens), 4 (44 tokens)"
     ]
@@ -394,14 +394,14 @@ def test_prompts_that_are_too_long_are_named_with_their_length() -> None:
 def test_many_are_tokenised_in_parts() -> None:
     words = Words()
     rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENIZED_ROWS + 3)]
-    (said,) = checked(RL, Limit(5, words), batch=1000, train=rows).warnings()
+    (said,) = checked(RL, (5, words), batch=1000, train=rows).warnings()
     assert words.tokenised == [TOKENIZED_ROWS, 3]
     assert f": {TOKENIZED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
 
 
 def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measured() -> None:
     rows = [rl_row(0), rl_row(1, prompt=[user("refuse")]), rl_row(2, prompt=[user("a b c d e f")])]
-    assert warnings(RL, Limit(8, Words()), train=rows) == [
+    assert warnings(RL, (8, Words()), train=rows) == [
         "train: is rejected by the model's chat template: 1 row, counted from 0: 1 (ValueError: roles must alternate)",
         "train: is longer than 8 tokens, so verl drops the row or stops: 1 row, counted from 0: 2 (9 tokens)",
     ]
@@ -409,11 +409,11 @@ def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measur
 
 def test_for_sft_the_whole_conversation_is_measured() -> None:
     rows = [sft_row(0, user("a b"), assistant("d e f")), sft_row(1, user("a b c"), assistant("d e f"))]
-    (said,) = warnings(SFT, Limit(8, Words()), train=rows)
+    (said,) = warnings(SFT, (8, Words()), train=rows)
     assert said.endswith(": 2 rows, counted from 0: 0 (9 tokens), 1 (10 tokens)")
 
 
 def test_prompts_with_images_are_not_measured() -> None:
     words = Words()
-    assert warnings(RL, Limit(1, words), train=[rl_row(images=[b"x"])]) == []
+    assert warnings(RL, (1, words), train=[rl_row(images=[b"x"])]) == []
     assert words.tokenised == []
