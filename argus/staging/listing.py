@@ -46,8 +46,8 @@ class Entry:
 
     def as_dict(self) -> dict[str, Any]:
         own = asdict(self)
-        del own["details"]
-        return {**own, "used_by": list(self.used_by), "problems": list(self.problems), **self.details}
+        details = own.pop("details")
+        return {**own, **details}
 
 
 def list_staged(shared_root: Path, verify: str = Verify.NO, with_jobs: bool = True) -> Iterator[Entry]:

@@ -167,16 +167,13 @@ def locked(target: Path) -> Iterator[Progress]:
     """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
-    lock = wait_for_lock(target, file)
-    try:
-        progress = Progress(lock)
+    with os.fdopen(wait_for_lock(target, file), "rb") as lock:
+        progress = Progress(lock.fileno())
         try:
             with progress.written():
                 yield progress
         finally:
             file.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
 
 
 def wait_for_lock(target: Path, file: Path) -> int:

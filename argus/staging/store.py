@@ -130,17 +130,13 @@ def create(request: Request, progress: Progress) -> Staged:
     """Builds beside the target, and renames."""
     with built(request, progress) as building:
         if building.is_symlink():
-            publish_link(building, request.target)
+            # A link is complete as soon as it exists: its manifest comes first.
+            manifest_beside(building).rename(manifest_beside(request.target))
+            request.target.symlink_to(building.readlink())
         else:
             building.rename(request.target)
         sync_all(request.target.parent)
     return request.result(Status.STAGED)
-
-
-def publish_link(building: Path, target: Path) -> None:
-    """A link is complete as soon as it exists: its manifest comes first."""
-    manifest_beside(building).rename(manifest_beside(target))
-    target.symlink_to(building.readlink())
 
 
 def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Staged:
