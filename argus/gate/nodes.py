@@ -104,7 +104,12 @@ def ask_nodes(
     ]
     answer: Inspection = values.pop(INSPECTION, None) or Inspection()
     if INSPECTION not in problems:
-        found += inspection_findings(answer, job, version, request)
+        composed, plan = answer.composition, job.plan
+        found += [*map(refusal_finding, composed.errors), *answer.findings]
+        if composed.config:
+            found += owned_findings(composed, job, version, request)
+            size = plan.nnodes, plan.gpus_per_node
+            found += config_findings(composed.config, request.workload, *size, version, request.environment)
         values[workers[one]] = answer.on_node
     return replace(answer, findings=(*found, *findings_of_nodes(values)))
 
@@ -133,19 +138,6 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
         debugger=spec.debugger,
         trial_rows=spec.check_reward,
     )
-
-
-def inspection_findings(answer: Inspection, job: Job, version: str, request: CheckRequest) -> list[Finding]:
-    """All problems that the inspection of the job shows."""
-    composed, plan = answer.composition, job.plan
-    found = [refusal_finding(refusal) for refusal in composed.errors]
-    found += answer.findings
-    if composed.config:
-        found += owned_findings(composed, job, version, request)
-        found += config_findings(
-            composed.config, request.workload, plan.nnodes, plan.gpus_per_node, version, request.environment
-        )
-    return found
 
 
 def owned_findings(composed: Composition, job: Job, version: str, request: CheckRequest) -> list[Finding]:
