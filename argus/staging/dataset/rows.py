@@ -80,7 +80,7 @@ class Rows:
 def part_of(path: Path, progress: Progress) -> Part:
     from pyarrow import ArrowException
 
-    kind = format_of(path)
+    kind = Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
     if kind not in FORMATS or (kind == ".parquet" and path.suffix != kind):
         known = f"{', '.join(FORMATS)}, and all but the first may be compressed ({', '.join(COMPRESSIONS)})"
         raise StagingError(path, "has an unknown format.", f"Its name must end with one of {known}.")
@@ -91,11 +91,6 @@ def part_of(path: Path, progress: Progress) -> Part:
     except (OSError, ValueError, csv.Error, RecursionError, ArrowException) as error:
         what = f"is not readable as {kind[1:]}: {one_line(error)}."
         raise StagingError(path, what, "Correct it, or download it again.") from error
-
-
-def format_of(path: Path) -> str:
-    """The suffix for the format of a file, without the suffix for its compression."""
-    return Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
 
 
 def parquet_part(path: Path, progress: Progress) -> Part:
@@ -186,13 +181,9 @@ def conformed(batch: Batch, schema: Schema) -> Batch:
     """The rows with the columns of a schema; a missing column becomes null."""
     import pyarrow
 
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pyarrow.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+    parts = [schema.empty_table(), pyarrow.Table.from_batches([batch])]
+    (one,) = pyarrow.concat_tables(parts, promote_options="permissive").combine_chunks().to_batches()
+    return one
 
 
 class Writer:
