@@ -37,10 +37,7 @@ def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
             continue
         limit = request.setting(f"data.{split}_max_samples", -1)
         rows = min(sum(known), limit) if limit > 0 else sum(known)
-        if split == "train":
-            facts.train_rows = rows
-        else:
-            facts.val_rows = rows
+        setattr(facts, f"{split}_rows", rows)
         if rows == 0:
             found.append(problem(f"{', '.join(files)} has no rows", "stage a dataset that has rows"))
         else:

@@ -82,10 +82,6 @@ class JobConfig(Configuration):
         return f"critic{'.fsdp' if self.release >= (0, 8) else ''}.ulysses_sequence_parallel_size"
 
 
-def is_disabled(section: Mapping[str, Any]) -> bool:
-    return section.get("enable") is False or section.get("enabled") is False
-
-
 def indivisible(number: int, parts: int) -> bool:
     """Whether a number cannot be divided into equal parts; False if one of them is unknown."""
     return number > 0 and parts > 0 and number % parts != 0
@@ -108,7 +104,8 @@ def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Found:
 def leaves(node: Any, path: str = "", *, used: bool = True) -> Iterator[tuple[str, Any]]:
     """The dotted keys and the values of a configuration. used: without parts that are disabled."""
     if isinstance(node, Mapping) and node:
-        for name, value in () if used and is_disabled(node) else node.items():
+        is_disabled = node.get("enable") is False or node.get("enabled") is False
+        for name, value in () if used and is_disabled else node.items():
             yield from leaves(value, f"{path}.{name}".lstrip("."), used=used)
     elif isinstance(node, list) and node:
         for index, value in enumerate(node):

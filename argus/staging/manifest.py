@@ -253,11 +253,6 @@ def notes(wrong: Mapping[str, str]) -> list[str]:
     return first(f"{name} {what}" for name, what in wrong.items())
 
 
-def named(wrong: Mapping[str, str]) -> str:
-    """The same as text."""
-    return ", ".join(notes(wrong))
-
-
 def protect(directory: Path) -> None:
     """Removes write permissions from a directory and all that is in it."""
     for parent, _directories, names in os.walk(directory):

@@ -28,7 +28,7 @@ from .files import copy_all, file_sha256, parallel_map
 from .hub import NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
 from .items import Model
 from .lock import Progress
-from .manifest import MANIFEST, Manifest, named, read_manifest
+from .manifest import MANIFEST, Manifest, notes, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove_downloaded
@@ -139,7 +139,7 @@ class DirectorySource:
         }
         if not differences:
             return ""
-        return f"does not contain the files of {self.path} (by name and size): {named(differences)}."
+        return f"does not contain the files of {self.path} (by name and size): {', '.join(notes(differences))}."
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         files = self._files()

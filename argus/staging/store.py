@@ -31,7 +31,6 @@ from .manifest import (
     list_files,
     manifest_beside,
     manifest_file,
-    named,
     notes,
     problems,
     protect,
@@ -122,7 +121,7 @@ def examine(request: Request, options: StageOptions) -> dict[str, str] | None:
     if added := ADDED in wrong.values():
         todo = "Move the added files away; -e staging_repair=true restores the others as they were staged."
     if wrong and (added or not options.repair):
-        raise StagingError(target, f"no longer fits its manifest: {named(wrong)}.", todo)
+        raise StagingError(target, f"no longer fits its manifest: {', '.join(notes(wrong))}.", todo)
     return wrong
 
 
@@ -144,7 +143,11 @@ def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> St
     target = request.target
     files = (read_manifest(target) or Manifest()).files
     with built(request, progress) as building:
-        check_same_content(target, files, (read_manifest(building) or Manifest()).files)
+        now = (read_manifest(building) or Manifest()).files
+        other = [name for name, entry in files.items() if name not in now or now[name].sha256 != entry.sha256]
+        if other:
+            what = f"cannot be repaired: its source has other content now ({listed(other)})."
+            raise StagingError(target, what, "Remove it (state: absent) and stage it again, or choose another name.")
         if target.is_symlink():
             # The build has repaired the link's destination; the link may have pointed elsewhere.
             for name in wrong:
@@ -161,13 +164,6 @@ def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> St
                 protect(target)
             sync_all(target)
     return request.result(Status.REPAIRED, notes(wrong))
-
-
-def check_same_content(target: Path, before: Mapping[str, FileEntry], now: Mapping[str, FileEntry]) -> None:
-    other = [name for name, entry in before.items() if name not in now or now[name].sha256 != entry.sha256]
-    if other:
-        what = f"cannot be repaired: its source has other content now ({listed(other)})."
-        raise StagingError(target, what, "Remove it (state: absent) and stage it again, or choose another name.")
 
 
 def set_mtime(path: Path, entry: FileEntry) -> None:
