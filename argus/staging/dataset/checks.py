@@ -87,13 +87,12 @@ Limit = tuple[int, Tokenizer]
 
 
 class Checker:
-    """Checks batch after batch. A row has its number in its split as its name, or the number that `check` gets."""
+    """Checks batch after batch."""
 
     def __init__(self, workload: str, limit: Limit | None = None) -> None:
         self.workload = workload
         self.limit = limit
         self.problems: dict[tuple[str, str], Problem] = {}
-        self.rows: dict[str, int] = {}
         # For each split: the first row with a conversation, by its hash, and the hash of each row's prompt.
         self.seen: dict[str, dict[int, int]] = {}
         self.prompts: dict[str, dict[int, int]] = {}
@@ -112,11 +111,8 @@ class Checker:
             if len(problem.shown) < SHOWN_ROWS:
                 problem.shown[row] = value
 
-    def check(self, split: str, batch: Batch, rows: Sequence[int] | None = None) -> None:
-        """Checks a batch whose schema has no schema_problem."""
-        first = self.rows.get(split, 0)
-        self.rows[split] = first + batch.num_rows
-        rows = range(first, first + batch.num_rows) if rows is None else rows
+    def check(self, split: str, batch: Batch, rows: Sequence[int]) -> None:
+        """Checks a batch whose schema has no schema_problem. rows: the numbers by which its rows are named."""
         conversations = [messages or [] for messages in batch.column(MESSAGES[self.workload]).to_pylist()]
         media = [batch.column(name).to_pylist() for name in MEDIA if name in batch.schema.names]
         for index, (row, messages) in enumerate(zip(rows, conversations, strict=True)):
