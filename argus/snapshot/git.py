@@ -10,7 +10,6 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,13 +22,8 @@ COMMANDS = ("init", "fetch", "checkout", "ls-remote", "rev-parse", "diff", "ls-f
 PROTOCOLS = "https:http:ssh:file"
 
 
-@dataclass(frozen=True)
-class CheckoutState:
-    """commit: what is checked out. patch: what differs from it. untracked: the names of files that it does not know."""
-
-    commit: str
-    patch: bytes
-    untracked: Sequence[str]
+# What is checked out: the commit, what differs from it as a patch, and the names of files that it does not know.
+CheckoutState = tuple[str, bytes, list[str]]
 
 
 class Git:
@@ -134,4 +128,4 @@ class Git:
             listed = self.run(*quiet, *others, directory=directory).decode(errors="replace").split("\0")
         except (SourceError, OSError):
             return None
-        return CheckoutState(commit, patch, [name for name in listed if name and not is_ignored(name)])
+        return commit, patch, [name for name in listed if name and not is_ignored(name)]

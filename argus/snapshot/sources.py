@@ -211,8 +211,9 @@ def read_checkout(tree: Tree, git: Git) -> Iterator[Content]:
     files = list(tree.files())
     state = git.state_of(path, [name for name in PACKAGES if (path / name).is_dir()])
     if state:
-        facts |= {"commit": state.commit, "uncommitted": bool(state.patch), "untracked": state.untracked}
-        files += [(PATCH, partial(io.BytesIO, state.patch))] if state.patch else []
+        commit, patch, untracked = state
+        facts |= {"commit": commit, "uncommitted": bool(patch), "untracked": untracked}
+        files += [(PATCH, partial(io.BytesIO, patch))] if patch else []
     yield Content(files, facts)
 
 

@@ -81,8 +81,8 @@ def test_a_worktree_is_a_checkout(repository: Path, tmp_path: Path) -> None:
     git(repository, "pack-refs", "--all")
     state = state_of(tmp_path / "worktree")
     assert state is not None
-    assert state.commit == head
-    assert b"+more = 2" in state.patch
+    assert state[0] == head
+    assert b"+more = 2" in state[1]
 
 
 def test_a_change_in_the_second_of_the_last_commit_is_in_the_patch(repository: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_change_in_the_second_of_the_last_commit_is_in_the_patch(repository: P
     put(repository, {"verl/more.py": "more = 2\n"})
     time.sleep(1.1)
     state = state_of(repository)
-    assert state is not None and b"+more = 2" in state.patch
+    assert state is not None and b"+more = 2" in state[1]
 
 
 @pytest.mark.parametrize(
