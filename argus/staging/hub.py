@@ -77,7 +77,8 @@ class Repository:
 
     @property
     def storage(self) -> Path:
-        return storage(self.cache, self.kind, self.name)
+        """Its directory in the library's cache."""
+        return self.cache / f"{self.kind}s--{self.name.replace('/', '--')}"
 
     @property
     def commit(self) -> str:
@@ -125,11 +126,6 @@ class Repository:
 
     def blob(self, file: RemoteFile) -> Path:
         return self.storage / "blobs" / file.etag
-
-
-def storage(cache: Path, kind: str, name: str) -> Path:
-    """The directory of a repository in the library's cache."""
-    return cache / f"{kind}s--{name.replace('/', '--')}"
 
 
 def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
@@ -260,7 +256,7 @@ def cached_bytes(repository: Repository, files: Iterable[RemoteFile]) -> int:
 
 def forget(cache: Path, name: str, commit: str, kind: str = "model") -> None:
     """Removes a revision from the cache; files that other revisions need stay."""
-    home = storage(cache, kind, name)
+    home = Repository(name, commit, cache, kind=kind).storage
     snapshots = home / "snapshots"
     shutil.rmtree(snapshots / commit, ignore_errors=True)
     if not snapshots.is_dir() or not any(snapshots.iterdir()):
