@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -91,9 +91,6 @@ class Manifest:
         files = [f"  {json.dumps(name)}: {json.dumps(entry.to_json())}" for name, entry in self.files.items()]
         lines = "{\n" + ",\n".join(files) + "\n }" if files else "{}"
         return own.removesuffix("{}\n}") + lines + "\n}\n"
-
-    def with_facts(self, **facts: object) -> Manifest:
-        return replace(self, facts={**self.facts, **facts})
 
     def select(self, names: Iterable[str]) -> Facts:
         """Those of the facts that the manifest has."""

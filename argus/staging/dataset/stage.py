@@ -86,7 +86,8 @@ def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload
         if manifest and not is_measured(requested.target, measured):
             checker = Checker(options.workload, token_limit(shared_root, options))
             report = check_again(requested.target, manifest, checker, progress)
-            replace_manifest(requested.target, manifest.with_facts(report=report, measured=measured))
+            facts = {**manifest.facts, "report": report, "measured": measured}
+            replace_manifest(requested.target, Manifest(facts, manifest.files))
             staged = dataclasses.replace(staged, notes=(*staged.notes, *report))
     return staged
 
