@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,9 +13,9 @@ from typing import Any
 from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from ..common.text import size_text
+from ..launcher import checkpoints
 from .dataset.upload import INBOX
 from .errors import StagingError, listed
-from .files import files_below
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
 from .options import Verify
@@ -112,19 +111,10 @@ def unfinished(directory: Path) -> Iterator[Entry]:
             UNFINISHED,
             name,
             str(target),
-            bytes=sum(map(size_below, paths)),
+            bytes=sum(map(checkpoints.size, paths)),
             problems=[] if is_busy else [problem],
             details={"source": progress.line()} if is_busy and progress else {},
         )
-
-
-def size_below(path: Path) -> int:
-    """The size of a directory that another process may be filling or removing."""
-    size = 0
-    with contextlib.suppress(OSError):
-        for name in files_below(path) if path.is_dir() and not path.is_symlink() else ("",):
-            size += (path / name).lstat().st_size
-    return size
 
 
 def row(entry: Entry) -> list[str | None]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..common.text import size_text
+from ..launcher import checkpoints
 from ..launcher.tasks import Connection, last_line
 from . import merging
 from .errors import StagingError
-from .listing import size_below
 from .lock import Progress
 
 WORKER = "worker_node"
@@ -90,7 +90,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
         if not room.wait(ROOM_SECONDS):
             what = f"found no worker with {wanted_text(request.needs)} free within {ROOM_SECONDS:.0f} s: jobs use them."
             raise StagingError(request.label, what, "Run it again when a job has ended; status.yml lists them.")
-        progress.begin(f"merging {request.label}", counter=lambda: size_below(request.target))
+        progress.begin(f"merging {request.label}", counter=lambda: checkpoints.size(request.target))
         needs = dict(request.needs)
         task = ray.remote(merging.merge).options(
             num_cpus=needs.pop("CPU"),
