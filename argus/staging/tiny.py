@@ -98,14 +98,6 @@ def _split(rows: Mapping[str, int]) -> dict[str, list[Problem]]:
     return {split: list(itertools.islice(rest, count)) for split, count in rows.items()}
 
 
-def build_dataset(directory: Path, rows: Mapping[str, list[dict[str, Any]]]) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    for split, part in rows.items():
-        parquet.write_table(pyarrow.Table.from_pylist(part), directory / f"{split}.parquet")
-
-
 def build_model(directory: Path) -> None:
     """Two layers of width 64, and a tokenizer with at most 512 tokens, trained on the problems."""
     import torch

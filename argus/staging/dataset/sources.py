@@ -20,7 +20,7 @@ from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import StageOptions
-from ..tiny import build_dataset, rl_rows, sft_rows
+from ..tiny import rl_rows, sft_rows
 from .hub_source import Hub
 from .script import Script
 from .source import Fetched, Source
@@ -141,8 +141,13 @@ class Tiny(Source):
         return {"tiny": True}
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
-        build_dataset(scratch, rl_rows() if self.workload == RL else sft_rows())
-        return Fetched({split: [scratch / f"{split}.parquet"] for split in SPLITS})
+        import pyarrow
+        from pyarrow import parquet
+
+        files = {split: scratch / f"{split}.parquet" for split in SPLITS}
+        for split, rows in (rl_rows() if self.workload == RL else sft_rows()).items():
+            parquet.write_table(pyarrow.Table.from_pylist(rows), files[split])
+        return Fetched({split: [file] for split, file in files.items()})
 
 
 def check_val(has_val: bool, val_rows: int | None) -> None:
