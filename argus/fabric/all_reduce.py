@@ -157,7 +157,10 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
     silent: dict[Group, Measured] = {(name,): Measured(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]
     try:
-        verdict = measure(connection, workers, mib, floor)
+        if len(workers) < 2:
+            raise SkippedError("it needs two workers")
+        with closing(Cluster(connection, workers, mib)) as cluster:
+            verdict = Search([worker.name for worker in workers], cluster.measure, floor).run()
     except SkippedError as error:
         if not silent:
             return {"skipped": str(error), "absent": absent}
@@ -166,13 +169,6 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
     backend = "nccl" if workers and workers[0].accelerator != CPU else "gloo"
     processes = sum(worker.processes for worker in workers)
     return {**to_json(verdict), "absent": absent, "backend": backend, "processes": processes}
-
-
-def measure(connection: Connection, workers: Sequence[Worker], mib: int, floor: float) -> Verdict:
-    if len(workers) < 2:
-        raise SkippedError("it needs two workers")
-    with closing(Cluster(connection, workers, mib)) as cluster:
-        return Search([worker.name for worker in workers], cluster.measure, floor).run()
 
 
 # --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
