@@ -25,7 +25,7 @@ from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
-from ..jobspec.verl_releases import SFT, Profile, profile_of, refusal
+from ..jobspec.verl_releases import SFT, profile_of, refusal
 from ..launcher import checkpoints
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
@@ -80,7 +80,7 @@ def examine(
     found = [*file_findings(spec), *avoid_findings(spec, listed)]
     found += [*size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
-    profile = snapshot_profile(code_path)
+    profile = profile_of(read_verl_version(code_path) or "")
     if profile is None or profile.module(spec.workload, spec.launcher) is None or not cluster.workers:
         return GateResult(tuple(found))
     found += accelerator_findings(spec.workload, profile, cluster)
@@ -159,11 +159,6 @@ def read_marker(code_path: Path) -> str | None:
     return found[2] if found and STAGED_NAME.fullmatch(found[2]) else None
 
 
-def snapshot_profile(code_path: Path) -> Profile | None:
-    """How the verl of a snapshot names its settings; None if that is unknown."""
-    return profile_of(read_verl_version(code_path) or "")
-
-
 def snapshot_findings(code_path: Path) -> list[Finding]:
     if not code_path.is_dir():
         known = sorted(path.name for path in code_path.parent.glob("*") if path.is_dir() and path.name[0] != ".")
@@ -186,7 +181,7 @@ def file_findings(spec: JobSpec) -> list[Finding]:
         return [about("shared_root", f"{root / JOBS} does not exist on the head", todo)]
     code_path = Path(spec.inputs.code_path)
     found = snapshot_findings(code_path)
-    profile = snapshot_profile(code_path)
+    profile = profile_of(read_verl_version(code_path) or "")
     if not found:
         found += version_findings(spec, profile) if profile else []
         found += input_findings("code_path", code_path, code_path / "mvp_marker.py", root)

@@ -15,9 +15,8 @@ from argus.gate.gate import (
     file_findings,
     read_marker,
     resume_findings,
-    snapshot_profile,
 )
-from argus.jobspec.verl_releases import refusal
+from argus.jobspec.verl_releases import profile_of, refusal
 from argus.launcher.archive import Archive
 from argus.launcher.checkpoints import Checkpoint
 
@@ -184,7 +183,7 @@ def test_supported_versions_of_verl(root: Path, version: str) -> None:
     path = root / "common" / "code" / "verl" / "other"
     snapshot(path, version)
     assert found(root, code_path="other") == []
-    profile = snapshot_profile(path)
+    profile = profile_of(read_verl_version(path) or "")
     assert profile
     assert profile.version == version
 
