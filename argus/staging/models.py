@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from ..checks import model as model_checks
 from ..common.findings import errors
@@ -41,19 +40,6 @@ OTHER_FORMS = (
     *("*.bin", "*.pth", "*.pt", "*.h5", "*.msgpack", "*.ot", "*.gguf", "consolidated*.safetensors"),
     *("onnx/*", "original/*", "openvino/*", "coreml/*"),
 )
-
-
-class Source(Protocol):
-    """Where a model comes from."""
-
-    def size(self) -> int:
-        """How many bytes it will take."""
-
-    def differs(self, manifest: Manifest) -> str:
-        """Why a manifest is not of this source; empty if it is. It sends no request."""
-
-    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
-        """Puts the model into an empty directory. manifest: of the model that is being repaired."""
 
 
 def excluded(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
@@ -175,6 +161,11 @@ class TinySource:
         progress.begin("generating a tiny model")
         tiny.build_model(directory)
         return Built({"source": TINY})
+
+
+# Where a model comes from. `size` and `differs` are those of a request; `fill` puts the model into an empty directory,
+# with the manifest of the model that is being repaired.
+Source = HubSource | DirectorySource | TinySource | CheckpointSource
 
 
 def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
