@@ -94,12 +94,14 @@ def table(
     columns = list(zip(names, *cells, strict=True))
     limits = [min(cell or LARGEST, max(map(longest_line, column))) for column in columns]
     if width:
-        fitting = fitting_widths(
-            [column_width(column, limit) for column, limit in zip(columns, limits, strict=True)], width
-        )
-        if not fitting:
-            return "\n".join(record(names, row, width) for row in cells)
-        limits = fitting
+        leasts = [least_width(column, limit) for column, limit in zip(columns, limits, strict=True)]
+        limits = [max(least, min(limit, width)) for least, limit in zip(leasts, limits, strict=True)]
+        while sum(limits) + 2 * (len(limits) - 1) > width:
+            # Short texts stay in one line.
+            wide = [number for number, least in enumerate(leasts) if limits[number] > least]
+            if not wide:
+                return "\n".join(record(names, row, width) for row in cells)
+            limits[max(wide, key=limits.__getitem__)] -= 1
     lines = [line for row in (names, *cells) for line in wrapped(row, limits)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown_lines = ("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)) for line in lines)
@@ -110,27 +112,10 @@ def longest_line(text: str) -> int:
     return max(map(len, text.splitlines()), default=0)
 
 
-def column_width(column: Sequence[str], limit: int) -> tuple[int, int]:
-    """The narrowest and the best width of a column. Narrow columns and words are not wrapped."""
+def least_width(column: Sequence[str], limit: int) -> int:
+    """The narrowest width of a column. Narrow columns and words are not wrapped."""
     words = [len(word) for value in column for word in unbroken(value).split()]
-    least = max(*words, min(limit, LEAST_COLUMN), 0)
-    return least, max(least, limit)
-
-
-def fitting_widths(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Widths for columns, given as their narrowest and best ones, that fit a line; nothing if they do not fit."""
-    widths = [least for least, _best in columns]
-    room = width - 2 * (len(columns) - 1) - sum(widths)
-    if room < 0:
-        return []
-    # The narrowest column grows first, so that short texts stay in one line.
-    growing = [number for number, (least, best) in enumerate(columns) if least < best]
-    while room and growing:
-        column = min(growing, key=lambda number: widths[number])
-        widths[column] += 1
-        room -= 1
-        growing = [number for number in growing if widths[number] < columns[number][1]]
-    return widths
+    return max(*words, min(limit, LEAST_COLUMN), 0)
 
 
 def record(names: Sequence[str], row: Sequence[str], width: int) -> str:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
 from argus.common.text import (
@@ -7,7 +10,6 @@ from argus.common.text import (
     duration,
     edits,
     filled,
-    fitting_widths,
     misspelt,
     nearest,
     one_line,
@@ -69,17 +71,22 @@ def test_a_record_has_as_many_cells_in_a_line_as_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "width", "expected"),
+    ("lengths", "width", "expected"),
     [
-        ([(4, 4), (24, 70)], 30, [4, 24]),
-        ([(4, 4), (24, 70)], 29, []),
-        ([(4, 4), (24, 70)], 200, [4, 70]),
-        ([(24, 60), (24, 40)], 60, [29, 29]),
-        ([(4, 4), (24, 30), (24, 70)], 80, [4, 30, 42]),
+        ((4, 70), 30, [4, 24]),
+        ((4, 70), 200, [4, 70]),
+        ((60, 40), 60, [29, 29]),
+        ((4, 30, 70), 80, [4, 30, 42]),
     ],
 )
-def test_how_wide_columns_are(columns: list[tuple[int, int]], width: int, expected: list[int]) -> None:
-    assert fitting_widths(columns, width) == expected
+def test_how_wide_columns_are(lengths: tuple[int, ...], width: int, expected: list[int]) -> None:
+    row = [" ".join("x" * (length // 2 + 1))[:length] for length in lengths]
+    header, first, *_further = table(["h" * 3] * len(lengths), [row], width=width).splitlines()
+    assert header.count("HHH") == len(lengths)
+    begins = [0, *(match.end() for match in re.finditer(" {2,}", first)), len(first) + 2]
+    shown = [end - begin - 2 for begin, end in itertools.pairwise(begins)]
+    # A line breaks before or behind a word of one letter.
+    assert all(limit - 1 <= part <= limit for part, limit in zip(shown, expected, strict=True))
 
 
 COMMANDS = (
