@@ -14,10 +14,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..common.findings import NOTE, WARNING, Finding
+from ..common.shared_root import archive_path
+from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, override_key, override_text
+from ..launcher.plan import TORCHRUN
 from ..launcher.room import UNITS_KEY
 from ..launcher.samples import raw_directory
-from .capacity import Cluster, JobSize
+from .capacity import Cluster, JobSize, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec
 from .verl_releases import GRPO, PPO, SFT, Profile
@@ -34,6 +37,35 @@ SAMPLED_TOKENS = 8_000_000
 LEAST_DIGITS = 8
 # The end of the newer names of sizes of batches.
 PER_GPU = "_per_gpu"
+
+
+def default_overrides(
+    spec: JobSpec,
+    cluster: Cluster,
+    submission_id: str,
+    profile: Profile,
+    checkpoint: Checkpoint | None,
+    validates: bool = True,
+) -> list[str]:
+    """The overrides of a job without those of its JobSpec."""
+    workload, inputs = spec.workload, spec.inputs
+    size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
+    overrides = common_overrides(workload, size, submission_id, archive, profile)
+    if workload == SFT:
+        # With Ray, the driver only computes statistics, and has no GPU.
+        device = profile.sft_device
+        if spec.launcher == TORCHRUN:
+            device = "cpu" if cluster.accelerator == "cpu" else "cuda"
+        overrides += sft_overrides(inputs, device, validates)
+    else:
+        overrides += rl_overrides(workload, inputs, profile) + sample_overrides(spec.trainer_overrides, archive)
+    overrides += batch_overrides(spec) + accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node)
+    if checkpoint:
+        path = hydra_value(str(checkpoint.path))
+        overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
+    if workload != SFT and profile.transfer_queue:
+        overrides += storage_overrides(size, cluster, spec.entrypoint_num_cpus, set(map(override_key, overrides)))
+    return overrides
 
 
 def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str, profile: Profile) -> list[str]:

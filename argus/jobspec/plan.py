@@ -16,20 +16,12 @@ from ..launcher import redact, torchrun
 from ..launcher.archive import JOB, JOB_CONFIG
 from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
-from ..launcher.hydra import hydra_value, merge, override_key
+from ..launcher.hydra import merge
 from ..launcher.plan import TORCHRUN, Plan
 from ..launcher.program import Program, entrypoint
-from .capacity import Cluster, JobSize, size_of
+from .capacity import Cluster, size_of
 from .environment import asked_variables, own_variables
-from .overrides import (
-    accelerator_overrides,
-    batch_overrides,
-    common_overrides,
-    rl_overrides,
-    sample_overrides,
-    sft_overrides,
-    storage_overrides,
-)
+from .overrides import default_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
 
@@ -141,35 +133,6 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
     }
 
 
-def default_overrides(
-    spec: JobSpec,
-    size: JobSize,
-    accelerator: str,
-    submission_id: str,
-    profile: Profile,
-    checkpoint: Checkpoint | None,
-    validates: bool = True,
-) -> list[str]:
-    """The overrides of a job without those of its JobSpec."""
-    workload, inputs = spec.workload, spec.inputs
-    archive = archive_path(spec.shared_root, submission_id)
-    # With Ray, the driver only computes statistics, and has no GPU.
-    device = profile.sft_device
-    if spec.launcher == TORCHRUN:
-        device = "cpu" if accelerator == "cpu" else "cuda"
-    overrides = [
-        *common_overrides(workload, size, submission_id, archive, profile),
-        *(sft_overrides(inputs, device, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
-        *([] if workload == SFT else sample_overrides(spec.trainer_overrides, archive)),
-        *batch_overrides(spec),
-        *accelerator_overrides(workload, accelerator, size.gpus_per_node),
-    ]
-    if checkpoint:
-        path = hydra_value(str(checkpoint.path))
-        overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
-    return overrides
-
-
 def plan_job(
     spec: JobSpec,
     cluster: Cluster,
@@ -187,9 +150,7 @@ def plan_job(
     validates: whether the dataset has data for validation.
     """
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
-    defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
-    if uses_queue(spec, profile):
-        defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
+    defaults = default_overrides(spec, cluster, submission_id, profile, checkpoint, validates)
     hook = bool(spec.secrets or spec.avoid) or uses_queue(spec, profile)
     variables = environment(spec, archive, hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
