@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..common.shared_root import USER_CODE, archive_path
@@ -155,34 +155,20 @@ def plan_job(
     variables = environment(spec, archive, hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
     forwarded = {name: variables.pop(name) for name in names}
-    plan = Plan(
+    # What both have under one name, then what has another form in a plan.
+    plan = replace(
+        Plan(**{each.name: getattr(spec, each.name) for each in fields(Plan) if each.name in JobSpec.model_fields}),
         code_path=spec.inputs.code_path,
         code_id=code_id,
         module=profile.module(spec.workload, spec.launcher) or "",
         overrides=tuple(merge(defaults, spec.trainer_overrides)),
         driver_env={**profile.driver_environment(spec.workload, spec.launcher), **forwarded},
-        address=spec.address,
         entrypoint=entrypoint(archive),
-        entrypoint_resources=dict(spec.entrypoint_resources),
-        entrypoint_num_cpus=spec.entrypoint_num_cpus,
-        workload=spec.workload,
-        launcher=spec.launcher,
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
-        avoid=spec.avoid,
-        secrets=spec.secrets,
-        retries=spec.retries,
-        on_stall=spec.on_stall,
-        deadline=spec.deadline,
-        wait_for_resources=spec.wait_for_resources,
         tags=tuple(f"{name}={value}" for name, value in spec.tags.items()),
-        priority=spec.priority,
-        queue_patience=spec.queue_patience,
-        start_timeout=spec.start_timeout,
-        stall_timeout=spec.stall_timeout,
         transfer_queue=uses_queue(spec, profile),
-        depends_on=spec.depends_on,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
