@@ -18,15 +18,13 @@ from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Conf
 
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
 from ..launcher.hydra import override_list
+from ..launcher.ray_api import parse_address
 from .submission_id import SUBMISSION_ID
 
 NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
 # Beyond it are slips, and numbers that clocks cannot add.
 LONGEST_DAYS = 3650
-# Nothing but scheme, host and port: programs read anything else in different ways.
-ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?/?", re.ASCII)
-PORTS = {"http": 80, "https": 443}
 # ray/_common/ray_option_utils.py:_validate_resource_quantity
 SMALLEST_AMOUNT = 0.0001
 MOST_TRIAL_ROWS = 64
@@ -70,16 +68,6 @@ class Inputs:
     model: str
     dataset: str
     reward: RewardFunction | None
-
-
-def parse_address(text: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port of an address of Ray's Jobs API; None if it is none, or has more."""
-    match = ADDRESS.fullmatch(text)
-    if not match:
-        return None
-    scheme, host, port = match.groups()
-    number = int(port) if port else PORTS[scheme]
-    return (scheme, host.strip("[]").lower(), number) if 0 < number < 65536 else None
 
 
 class UnfitError(ValueError):

@@ -14,12 +14,12 @@ from ..common.findings import Finding, about
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from ..launcher.hydra import override_key, override_text
 from ..launcher.plan import TORCHRUN
-from ..launcher.ray_api import is_loopback
+from ..launcher.ray_api import is_loopback, parse_address
 from .capacity import Cluster
 from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
 from .overrides import batch_findings
 from .owned import OWNED_OVERRIDES, about_override, override_findings
-from .spec import JobSpec, is_module_entry, parse_address, plain_root
+from .spec import JobSpec, is_module_entry, plain_root
 from .verl_releases import SFT, Profile
 
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

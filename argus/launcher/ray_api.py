@@ -35,8 +35,9 @@ ANSWERS_SLOWLY = "answers slowly"
 USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
 MIB = 1 << 20
 ANSWER_BYTES = 64 * MIB
-# No user, no query, and no character that another parser of addresses reads in another way.
-ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9._~-]+)*)/*")
+# Nothing but scheme, host and port: programs read anything else in different ways.
+ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+PORTS = {"http": 80, "https": 443}
 # The host of a head that is not a loopback: the address in the inventory, never that of a file which jobs can write.
 ALLOWED_HOST = "ARGUS_VERL_HEAD_HOST"
 TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -61,16 +62,23 @@ def slowness(seconds: float) -> list[str]:
     return [f"The head {ANSWERS_SLOWLY}: {seconds:.0f} s. Is its machine overloaded?"] if seconds else []
 
 
+def parse_address(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of the address of a head; None if it is none, or has more."""
+    if not (match := ADDRESS.fullmatch(text)):
+        return None
+    scheme, host, port = match.groups()
+    number = int(port) if port else PORTS[scheme]
+    return (scheme, host.strip("[]").lower(), number) if 0 < number < 65536 else None
+
+
 def check_address(address: str, allowed: Collection[str] = ()) -> None:
     """Raise RayApiError unless an address may receive the cluster's token: a loopback, or one of the allowed hosts.
 
     The address of a job comes from files that jobs can write. Check it before any client with the token gets it.
     """
-    found = ADDRESS.fullmatch(address)
-    if not found or int(found[3] or 0) > 65535:
+    if not (parsed := parse_address(address)):
         raise RayApiError(f"{address!r} is not the address of a head, such as http://127.0.0.1:8265")
-    host = found[2].strip("[]").lower()
-    if not is_loopback(host) and host not in {name.strip("[]").lower() for name in allowed}:
+    if not is_loopback(parsed[1]) and parsed[1] not in allowed:
         raise RayApiError(
             f"{address} would receive the cluster's token, and is neither a loopback address nor the head's address in "
             "the inventory; set ray.address to http://127.0.0.1:<port>, as the head itself sees it"
@@ -95,8 +103,8 @@ def without_proxies(environ: MutableMapping[str, str]) -> None:
 
 def allow_host(address: str) -> None:
     """Let this process, and those that it starts, send the token to an address of the inventory, besides loopback."""
-    found = ADDRESS.fullmatch(address)
-    os.environ[ALLOWED_HOST] = found[2] if found else ""
+    parsed = parse_address(address)
+    os.environ[ALLOWED_HOST] = parsed[1] if parsed else ""
 
 
 def job_client(address: str) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from jobs import findings_of, jobspec
 
-from argus.jobspec.spec import parse_address
 from argus.jobspec.spec_checks import inventory_findings
+from argus.launcher.ray_api import parse_address
 
 INVENTORY = {"shared_root": "/mnt/", "ray": {"address": "http://10.0.0.5:8265"}}
 

@@ -449,7 +449,7 @@ def test_an_address_that_is_none(address: str, token_path: str) -> None:
 
 
 def test_addresses_that_may_receive_the_token() -> None:
-    for address in ("http://127.0.0.1:8265/", "http://localhost:8265", "http://[::1]:8265", "https://127.0.0.1/ray"):
+    for address in ("http://127.0.0.1:8265/", "http://localhost:8265", "http://[::1]:8265", "https://127.0.0.1"):
         ray_api.check_address(address)
     ray_api.check_address("http://10.0.0.1", allowed=["10.0.0.1"])
     ray_api.check_address("http://Head:1", allowed=["head"])
