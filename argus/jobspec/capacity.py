@@ -63,8 +63,6 @@ class JobSize:
 
 
 ASKED = "ray.resources"
-# Resources that Ray itself gives to nodes; others are not named as what workers have.
-OF_RAY = ("node:", "object_store_memory", "memory", "accelerator_type:", "CPU", "GPU")
 # transfer_queue/controller.py
 CONTROLLER_CPUS = 1
 # CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
@@ -132,34 +130,15 @@ def driver_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> list[F
 
     nodes: as Ray's state API returns them.
     """
-    workers = {
-        node["node_name"]: node["resources_total"]
-        for node in nodes
-        if node["state"] == "ALIVE" and node["resources_total"].get("worker_node")
-    }
-    if not workers:
+    alive = (node for node in nodes if node["state"] == "ALIVE")
+    workers = [total for node in alive if (total := node["resources_total"]).get("worker_node")]
+    wanted = {**spec.entrypoint_resources, "CPU": spec.entrypoint_num_cpus}
+    amounts = {name: amount for name, amount in wanted.items() if amount}
+    if not workers or any(all(total.get(name, 0) >= amounts[name] for name in amounts) for total in workers):
         return []
-    cpus = {"CPU": spec.entrypoint_num_cpus}
-    found = [*missing(f"{ASKED}.entrypoint_resources", spec.entrypoint_resources, workers)]
-    found += missing(f"{ASKED}.entrypoint_num_cpus", cpus, workers)
-    amounts = {**spec.entrypoint_resources, **cpus}
-    if not found and not any(
-        all(total.get(name, 0) >= amount for name, amount in amounts.items()) for total in workers.values()
-    ):
-        asked = ", ".join(f"{amount:g} {one_line(name, 100)}" for name, amount in amounts.items() if amount)
-        what = f"no worker has all of {asked} for the driver"
-        found.append(about(ASKED, what, "ask for what one worker has; cluster_status.yml shows them"))
-    return found
-
-
-def missing(key: str, amounts: Mapping[str, float], workers: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
-    for name, amount in amounts.items():
-        most, worker = max((total.get(name, 0), worker) for worker, total in workers.items())
-        if amount <= most:
-            continue
-        if most:
-            largest, todo = f"the largest amount is {most:g}, of {worker}", f"ask for at most {most:g}"
-        else:
-            known = {each for total in workers.values() for each in total if not each.startswith(OF_RAY)}
-            largest, todo = "no worker has any", f"workers have {', '.join(map(one_line, sorted(known)))}"
-        yield about(key, f"asks for {amount:g} {one_line(name, 100)} for the driver, but {largest}", todo)
+    most = {name: max(total.get(name, 0) for total in workers) for name in amounts}
+    asked, largest = (
+        ", ".join(f"{amount:g} {one_line(name, 100)}" for name, amount in each.items()) for each in (amounts, most)
+    )
+    what = f"no worker has all of {asked} for the driver; the largest amounts are {largest}"
+    return [about(ASKED, what, "ask for what one worker has; cluster_status.yml shows them")]

@@ -105,7 +105,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
         [],
         [
             "asks for 3 workers, but 2 are alive",
-            "asks for 101 worker_node for the driver, but the largest amount is 100, of test-ray-worker-",
+            "no worker has all of 101 worker_node, 1 CPU for the driver; the largest amounts are 100 worker_node, ",
             "did you mean trainer.save_freq?",
             "trainer.test_freq",
             "optim.lr is -0.001, but must be 0 or more: torch refuses",

@@ -8,8 +8,6 @@ from jobs import MINIMAL
 from argus.jobspec.capacity import driver_findings
 from argus.jobspec.parse import parse_jobspec
 
-RESOURCES, CPUS = "ray.resources.entrypoint_resources", "ray.resources.entrypoint_num_cpus"
-
 
 def node(name: str, state: str = "ALIVE", **total: float) -> dict[str, Any]:
     return {"node_name": name, "state": state, "resources_total": total}
@@ -39,33 +37,31 @@ def test_what_a_worker_has(resources: dict[str, float], cpus: float) -> None:
     assert found(resources, cpus) == []
 
 
-def test_more_than_any_worker_has() -> None:
-    assert found({"worker_node": 100.5}) == [
+@pytest.mark.parametrize(
+    ("resources", "cpus", "asked_and_most"),
+    [
         (
-            RESOURCES,
-            "asks for 100.5 worker_node for the driver, but the largest amount is 100, of worker-1",
-            "ask for at most 100",
-        )
-    ]
-    assert found({"worker_node": 1}, 16.5) == [
-        (CPUS, "asks for 16.5 CPU for the driver, but the largest amount is 16, of worker-1", "ask for at most 16")
-    ]
-
-
-def test_a_resource_that_only_the_head_or_a_dead_worker_has() -> None:
-    assert found({"license": 1}) == [
-        (RESOURCES, "asks for 1 license for the driver, but no worker has any", "workers have big, worker_node")
-    ]
-
-
-def test_no_worker_has_all_of_it() -> None:
-    assert found({"big": 1}, 9) == [
+            {"worker_node": 100.5},
+            1,
+            "100.5 worker_node, 1 CPU; 100 worker_node, 16 CPU",
+        ),
         (
-            "ray.resources",
-            "no worker has all of 1 big, 9 CPU for the driver",
-            "ask for what one worker has; cluster_status.yml shows them",
-        )
-    ]
+            {"worker_node": 1},
+            16.5,
+            "1 worker_node, 16.5 CPU; 100 worker_node, 16 CPU",
+        ),
+        # Of the head, and of a dead worker.
+        ({"license": 1}, 0, "1 license; 0 license"),
+        # Each of another worker.
+        ({"big": 1}, 9, "1 big, 9 CPU; 1 big, 16 CPU"),
+    ],
+)
+def test_what_no_worker_has(resources: dict[str, float], cpus: float, asked_and_most: str) -> None:
+    ((key, shown, todo),) = found(resources, cpus)
+    assert key == "ray.resources"
+    asked, most = asked_and_most.split("; ")
+    assert shown == f"no worker has all of {asked} for the driver; the largest amounts are {most}"
+    assert todo == "ask for what one worker has; cluster_status.yml shows them"
 
 
 def test_a_cluster_without_workers_has_a_finding_of_its_own() -> None:
