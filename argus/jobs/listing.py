@@ -15,9 +15,8 @@ from typing import Any
 
 from ..common.shared_root import JOBS, archive_path
 from ..common.text import printable
-from ..jobspec.submission_id import SUBMISSION_ID
 from ..launcher import attempts
-from ..launcher.archive import Archive, archives
+from ..launcher.archive import SUBMISSION_ID, Archive, archives
 from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ray_id, submission_id_of

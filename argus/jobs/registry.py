@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..jobspec.submission_id import SUBMISSION_ID
 from ..launcher.admission import registry_path
+from ..launcher.archive import SUBMISSION_ID
 from ..launcher.reading import MIB, UnreadableError, read_json
 from ..launcher.room import Limit
 from ..launcher.schema import MalformedError, parse

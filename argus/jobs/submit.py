@@ -21,8 +21,7 @@ from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..jobspec.parse import examinable, meant, separate_key
 from ..jobspec.plan import WANDB_DIRECTORY, Job
-from ..jobspec.spec import JobSpec
-from ..jobspec.submission_id import new_submission_id
+from ..jobspec.spec import JobSpec, new_submission_id
 from ..jobspec.verl_releases import SFT
 from ..launcher import attempts, failures, redact, writing
 from ..launcher.admission import NO_STEWARD, one_at_a_time, steward_runs

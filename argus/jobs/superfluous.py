@@ -18,7 +18,7 @@ from typing import Any
 from ..common.shared_root import JOBS
 from ..common.text import size_text
 from ..launcher import checkpoints
-from ..launcher.archive import NAME, Archive, archives
+from ..launcher.archive import SUBMISSION_ID, Archive, archives
 from ..launcher.reading import UnreadableError
 from ..launcher.status import Status
 from .listing import has_tags
@@ -27,8 +27,8 @@ from .registry import Registry
 SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
 # What a JobSpec names an earlier job by, and a path in its archive.
-NAMED_BY = re.compile(rf'"(?:resume_from|depends_on)": *"({NAME.pattern})"')
-PATH = re.compile(rf"/{JOBS}/(?P<job>{NAME.pattern})(?:/checkpoints/global_step_[0-9]+)?")
+NAMED_BY = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
+PATH = re.compile(rf"/{JOBS}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
 SLASHES = re.compile(r"/(?:\.?/)+")
 LISTED = 3
 # The jobs that name a job, by its id, or one of its checkpoints, by the path below the archives.

@@ -5,7 +5,6 @@
 
 Lives here: the keys of a JobSpec with their types (spec), reading it (parse, limits), checking it (spec_checks, owned,
 environment), the capacity of a cluster (capacity), the default Hydra overrides (overrides) and the names of settings in
-verl's releases (verl_releases), the resulting plan (plan), and submission ids (submission_id). All of it is pure: no
-files, no network, no Ray.
+verl's releases (verl_releases), and the resulting plan (plan). All of it is pure: no files, no network, no Ray.
 Called by: ray_job and its action plugin, and by checks, gate and operations.
 """

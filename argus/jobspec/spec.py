@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from keyword import iskeyword
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
+from ..launcher.archive import SUBMISSION_ID
 from ..launcher.hydra import override_list
 from ..launcher.ray_api import parse_address
-from .submission_id import SUBMISSION_ID
 
 NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
@@ -28,6 +30,11 @@ LONGEST_DAYS = 3650
 # ray/_common/ray_option_utils.py:_validate_resource_quantity
 SMALLEST_AMOUNT = 0.0001
 MOST_TRIAL_ROWS = 64
+
+
+def new_submission_id(workload: str) -> str:
+    """``<workload>-<UTC time>-<random>``; the random part distinguishes jobs of the same second."""
+    return f"{workload}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def plain_root(path: str) -> str:

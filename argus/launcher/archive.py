@@ -40,8 +40,8 @@ DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
 STOP_REQUESTED = "config/stop_requested"
 WHO_LENGTH = 200
-# The names of archives; also a JobSpec's submission_id has this form.
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+# The ids of jobs, and so the names of archives.
+SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
 Value = TypeVar("Value")
 
@@ -315,4 +315,4 @@ def archives(jobs: Path) -> list[Archive]:
 
 def is_archive(entry: os.DirEntry[str]) -> bool:
     """Whether it is a directory with the name of a job, and not a link to one. Jobs can fill theirs with others."""
-    return bool(NAME.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+    return bool(SUBMISSION_ID.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)

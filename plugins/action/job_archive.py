@@ -28,8 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import LAST
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import SUBMISSION_ID, Archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.kept import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed

@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
     log_lines,
     warning_lines,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES

@@ -5,7 +5,7 @@ import re
 import pytest
 from jobs import jobspec
 
-from argus.jobspec.submission_id import new_submission_id
+from argus.jobspec.spec import new_submission_id
 
 
 @pytest.mark.parametrize("identifier", ["a", "0", "grpo-7b.try_2", "a" * 63])

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 from archive_files import lines_of, metrics_of
 
-from argus.jobspec.submission_id import SUBMISSION_ID
 from argus.launcher import reading
-from argus.launcher.archive import NAME, Archive, archives, now
+from argus.launcher.archive import Archive, archives, now
 from argus.launcher.reading import UnreadableError
 
 # Waits for a signal to start, so that all processes reach the mkdir at the same time.
@@ -290,10 +289,6 @@ def test_the_last_step(archive: Archive) -> None:
     metrics(archive, 2, line(2) + '{"step": 9, "da')
     metrics(archive, 10, "")
     assert archive.last_step() == 2
-
-
-def test_names_of_archives_are_submission_ids() -> None:
-    assert NAME.pattern == SUBMISSION_ID.pattern
 
 
 def test_archives_of_a_directory(archive: Archive) -> None:
