@@ -41,6 +41,7 @@ TERM_SECONDS = 3.0
 RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 # torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
 SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
+GROUPS = Path("/sys/fs/cgroup")
 TORCH_SHM = re.compile(r"torch_(\d+)_")
 COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
@@ -134,29 +135,16 @@ def gpus() -> str:
 
 
 def shared_memory() -> str:
-    lines = [run("df", "-k", str(SHM))]
-    for path in sorted(SHM.glob("*")):
-        try:
-            found = path.stat()
-            lines.append(f"{found.st_size:>14} {time.strftime('%FT%TZ', time.gmtime(found.st_mtime))} {path.name}\n")
-        except OSError:
-            continue
-    return "".join(lines)
+    return run("df", "-k", str(SHM)) + run("ls", "-lb", "--full-time", str(SHM))
 
 
 def memory() -> str:
+    """The memory of the machine, and that of the container."""
     parts = [Path("/proc/meminfo").read_text()]
-    for name in (
-        "memory.max",
-        "memory.current",
-        "memory.events",
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-    ):
-        try:
-            parts.append(f"{name} {(Path('/sys/fs/cgroup') / name).read_text()}")
-        except OSError:
-            continue
+    for path in sorted((*GROUPS.glob("memory.*"), *GROUPS.glob("memory/memory.*_in_bytes"))):
+        # Some can only be written.
+        with contextlib.suppress(OSError):
+            parts.append(f"{path.name} {path.read_text()}")
     return "".join(parts)
 
 
@@ -187,7 +175,7 @@ def tail(path: Path, size: int = LOG_BYTES) -> str:
     return data[first:].decode(errors="replace")
 
 
-def oom_kills(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
+def oom_kills(groups: Path = Path("/proc/self/cgroup"), mounted: Path = GROUPS) -> int:
     """How many processes of this one's control group the kernel has ended for lack of memory; 0 if it does not tell."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         for line in groups.read_text().splitlines():
