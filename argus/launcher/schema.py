@@ -24,6 +24,7 @@ NAMES: dict[Any, str] = {
     **{list: "a list", dict: "a mapping"},
 }
 Kind = TypeVar("Kind")
+types_of = functools.cache(typing.get_type_hints)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
@@ -43,7 +44,7 @@ def parse(kind: type[Kind], stored: object) -> Kind:
     if not isinstance(stored, Mapping):
         raise MalformedError("it is not a mapping")
     values = {}
-    for name, annotation in field_types(typing.cast(typing.Hashable, kind)):
+    for name, annotation in types_of(typing.cast(typing.Hashable, kind)).items():
         try:
             value = None if stored.get(name) is None else typed(annotation, stored[name])
         except MalformedError as error:
@@ -56,22 +57,12 @@ def parse(kind: type[Kind], stored: object) -> Kind:
         raise MalformedError(f"a key is missing: {error}") from None
 
 
-@functools.cache
-def field_types(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields of a dataclass with their types, None removed from optional ones."""
-    hints = typing.get_type_hints(kind)
-    return tuple((field.name, without_none(hints[field.name])) for field in dataclasses.fields(kind))
-
-
-def without_none(annotation: Any) -> Any:
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        (annotation,) = (one for one in typing.get_args(annotation) if one is not types.NoneType)
-    return annotation
-
-
 def typed(annotation: Any, value: object) -> Any:
     """The value as the type of a field; None for a member of an enumeration that only another version has."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is types.UnionType:
+        (annotation,) = (one for one in arguments if one is not types.NoneType)
+        return typed(annotation, value)
     if origin is tuple:
         return tuple(typed(arguments[0], entry) for entry in plain(list, value))
     if origin is Mapping:
