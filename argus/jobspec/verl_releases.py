@@ -69,10 +69,6 @@ class Setting:
     names: tuple[Name, ...]
     hint: str
 
-    def name_in(self, release: Release) -> str | None:
-        """The newest name that this release reads."""
-        return next((name.key for name in reversed(self.names) if name.is_read_by(release)), None)
-
 
 def setting(*names: str, hint: str = "remove it") -> Setting:
     return Setting(tuple(map(Name.of, names)), hint)
@@ -181,20 +177,15 @@ class Profile:
     def unread_hint(self, workload: str, key: str) -> str | None:
         """What to do about a key if this release is known not to read it; None otherwise."""
         settings = RL_SETTINGS if workload in RL_WORKLOADS else SFT_SETTINGS
-        matches = [
-            (setting_, rest)
-            for setting_ in settings
-            for name in setting_.names
-            if (rest := name.rest_of(key)) is not None
-        ]
+        matches = [(one, rest) for one in settings for name in one.names if (rest := name.rest_of(key)) is not None]
         if not matches:
             return None
         # Of several names, the longest counts.
-        setting_, rest = min(matches, key=lambda match: len(match[1]))
-        if any(name.is_read_by(self.release) and name.rest_of(key) is not None for name in setting_.names):
+        found, rest = min(matches, key=lambda match: len(match[1]))
+        read = [name for name in found.names if name.is_read_by(self.release)]
+        if any(name.rest_of(key) is not None for name in read):
             return None
-        known = setting_.name_in(self.release)
-        return f"set {known}{rest} instead" if known else setting_.hint
+        return f"set {read[-1].key}{rest} instead" if read else found.hint
 
     def module(self, workload: str, launcher: str = RAY) -> str | None:
         """The Python module of the trainer; None if this release has none for this launcher."""
