@@ -48,7 +48,6 @@ def sentences(nodes: Mapping[str, Sequence[str]]) -> list[str]:
 
 def entries(directory: str | Path) -> Iterator[tuple[Path, str, str]]:
     """The files, with the node and the job of each."""
-    for path in list(Path(directory).iterdir()):
-        if path.name.startswith(PREFIX):
-            job, _at, node = path.name.removeprefix(PREFIX).partition("@")
-            yield path, node, job
+    for path in list(Path(directory).glob(f"{PREFIX}*")):
+        job, _at, node = path.name.removeprefix(PREFIX).partition("@")
+        yield path, node, job

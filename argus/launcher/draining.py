@@ -51,10 +51,7 @@ def removed_under(attempt: str, directory: str | Path) -> str:
 
 def draining(directory: str | Path) -> frozenset[str]:
     """The ids of the nodes that get no new work; none where there is no registry."""
-    with contextlib.suppress(OSError):
-        names = [path.name for path in Path(directory).iterdir()]
-        return frozenset(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
-    return frozenset()
+    return frozenset(path.name.removeprefix(PREFIX) for path in Path(directory).glob(f"{PREFIX}*"))
 
 
 def forget_all_but(node_ids: frozenset[str], directory: str | Path) -> None:
