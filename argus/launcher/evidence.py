@@ -81,11 +81,6 @@ def without_env(value: Any) -> Any:
     return [without_env(each) for each in value] if isinstance(value, list) else value
 
 
-def state_listing(head: RayHead, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
-    """A source of evidence: a listing of Ray's state API. own: Ray's ids of the job."""
-    return lambda: listing(listed(head, path), own())
-
-
 def actor_listing(head: RayHead, own: set[str]) -> str:
     """All actors of the job, also dead ones, and those of others that live."""
     found = [actor for job_id in sorted(own) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
@@ -119,12 +114,16 @@ def node_summary(head: RayHead) -> str:
 
 def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], str]]:
     own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
+
+    def state(query: str) -> Callable[[], str]:
+        return lambda: listing(listed(head, f"/api/v0/{query}&limit={LIMIT}"), own())
+
     return {
         "ray_job_list.json": lambda: job_list(head, submission_id),
-        "ray_list_nodes.json": state_listing(head, f"/api/v0/nodes?detail=1&limit={LIMIT}", own),
+        "ray_list_nodes.json": state("nodes?detail=1"),
         "ray_list_actors.json": lambda: actor_listing(head, own()),
-        "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}", own),
-        "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}", own),
+        "ray_list_tasks.json": state("tasks?detail=0"),
+        "ray_list_placement_groups.json": state("placement_groups?detail=1"),
         "nodes.json": lambda: node_summary(head),
         # Also what is in use on each node, which the text of ``ray status`` does not have.
         "ray_cluster_status.json": lambda: json.dumps(
