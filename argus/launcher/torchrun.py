@@ -168,12 +168,8 @@ def rank(archive: Archive, attempt: str) -> int:
 
 def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redactor) -> None:
     """Copy lines with a prefix, and without secrets: values of several lines are masked line by line."""
-    with os.fdopen(reader, "rb") as lines:
+    with os.fdopen(reader, "rb") as lines, open(output, "wb", closefd=False) as stream:
         while line := lines.readline(LINE_BYTES):
             shown = redactor.feed(line) + (redactor.rest() if line.endswith(b"\n") else b"")
-            write_whole(output, prefix + shown.removesuffix(b"\n") + b"\n")
-
-
-def write_whole(output: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(output, data) :]
+            stream.write(prefix + shown.removesuffix(b"\n") + b"\n")
+            stream.flush()
