@@ -132,18 +132,10 @@ def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
 
 
 def owned_todo(override: str) -> str:
-    """What to do instead of an override that sets or deletes a setting that the JobSpec controls; "" for others."""
+    """What to do instead of an override of a setting that the JobSpec controls, or of one in it; "" for others."""
     # A group, `group/name`, has its settings at `group.name`.
-    key, value = override_key(override).replace("/", "."), override_text(override)
-    for owned, todo in OWNED_OVERRIDES.items():
-        if key == owned or key.startswith(f"{owned}."):
-            return todo
-        if not owned.startswith(f"{key}."):
-            continue
-        rest = owned.removeprefix(f"{key}.").split(".")
-        if override.lstrip().startswith("~") or all(re.search(rf"\b{name}\b", value) for name in rest):
-            return todo
-    return ""
+    key = override_key(override).replace("/", ".")
+    return next((todo for owned, todo in OWNED_OVERRIDES.items() if f"{key}.".startswith(f"{owned}.")), "")
 
 
 def foreign_resolver(override: str) -> str:

@@ -164,7 +164,6 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"tags": {"by": "hf_0123456789abcdefgh"}}, "tags.by", "contains an access key, readable in the archive"),
     ({"secrets": ["LD_PRELOAD"]}, "secrets.LD_PRELOAD", "decides which libraries a program loads"),
     ({"secrets": ["PYTHONPATH"]}, "secrets.PYTHONPATH", "decides what an interpreter runs"),
-    ({"trainer_overrides": ["~trainer"]}, "trainer_overrides.trainer", "is controlled by the JobSpec"),
     ({"trainer_overrides": ["hydra.run.dir=/tmp"]}, "trainer_overrides.hydra.run.dir", "belong in the job's archive"),
     ({"trainer_overrides": ["--config-dir=/tmp"]}, "trainer_overrides.--config-dir", "is an option of Hydra's command"),
     ({"trainer_overrides": ["a=${oc.env:HF_TOKEN}"]}, "trainer_overrides.a", "contains an interpolation of oc.env"),
