@@ -22,7 +22,6 @@ from pathlib import Path
 from . import writing
 from .archive import JOB_ENV, KEEPER_LOG, Archive
 from .identity import PROGRAM_DIRECTORY
-from .reading import UnreadableError
 
 DEFAULT_DIRECTORY = "/opt/argus"
 CURRENT = "current"
@@ -60,10 +59,8 @@ class Program:
     @staticmethod
     def recorded(archive: Archive) -> str:
         """The name of the file with which a job was submitted, or "". A job can write there, but not what is run."""
-        with contextlib.suppress(UnreadableError):
-            name = str(archive.read_mapping(RECORD).get("program", ""))
-            return name if NAME.fullmatch(name) else ""
-        return ""
+        name = str(archive.read_mapping(RECORD).get("program", ""))
+        return name if NAME.fullmatch(name) else ""
 
     @property
     def name(self) -> str:
