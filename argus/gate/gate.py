@@ -8,7 +8,6 @@ Its own checks are of the files that a JobSpec names, and of the checkpoint that
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,11 +25,11 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
 from ..jobspec.verl_releases import SFT, profile_of, refusal
-from ..launcher import checkpoints
+from ..launcher import checkpoints, reading
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.ray_api import RayHead, free_workers
-from ..launcher.reading import UnreadableError, read_text
+from ..launcher.reading import UnreadableError
 from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
 from .nodes import Inspection, ask_nodes
 
@@ -40,8 +39,6 @@ SIMPLE = "SimpleStorage"
 # samples.
 SEPARATE_BACKENDS = (SIMPLE, "RayStore")
 AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], Inspection]
-MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*$""", re.MULTILINE)
-MARKER_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -151,12 +148,9 @@ def with_queue(job: Job, config: Configuration) -> Job:
 
 
 def read_marker(code_path: Path) -> str | None:
-    """The MARKER of a snapshot; None if it has none. Jobs can write to snapshots, so nothing of them runs here."""
-    try:
-        found = MARKER.search(read_text(code_path / "mvp_marker.py", MARKER_BYTES))
-    except (OSError, UnreadableError):
-        return None
-    return found[2] if found and STAGED_NAME.fullmatch(found[2]) else None
+    """The MARKER of a snapshot; None if it has none."""
+    marker = reading.read_marker(code_path / "mvp_marker.py") or ""
+    return marker if STAGED_NAME.fullmatch(marker) else None
 
 
 def snapshot_findings(code_path: Path) -> list[Finding]:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import resource
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
 from .plan import TORCHRUN, Plan
 from .program import Program, Runner, kill_group
-from .reading import UnreadableError, read_text
+from .reading import UnreadableError, read_marker
 from .status import JobState
 from .watch import ENDED_BY_WATCH, Watch
 
@@ -40,8 +39,6 @@ import importlib.util, json
 found = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
 print(json.dumps([spec and spec.origin for spec in found]))
 """
-MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
-MARKER_BYTES = 4096
 # Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds (a constant of ours, in the job's environment).
 STOP_SECONDS = 10
 # How long writing the last of the trainer's output may take.
@@ -99,7 +96,7 @@ class Launcher:
             verl_file, marker_file = json.loads(done.stdout.splitlines()[-1])
         except (ValueError, TypeError, IndexError):
             return f"Python cannot search for verl: it answers {done.stdout[-200:]!r}"
-        marker = read_marker(marker_file)
+        marker = read_marker(Path(marker_file)) if marker_file else None
         self.print_line(f"MVP_PRECHECK_VERL_FILE={verl_file}")
         self.print_line(f"MVP_PRECHECK_MARKER={marker}")
         code_path = self.plan.code_path
@@ -272,17 +269,6 @@ class Launcher:
             return attempts.record_trouble(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}
         return attempts.record_end(self.archive, result.state, result.failure, None, **details, **reason)
-
-
-def read_marker(file: str | None) -> str | None:
-    """The id of the snapshot that a marker file names. The file is not run: this process has the job's secrets."""
-    if not file:
-        return None
-    try:
-        found = MARKER.search(read_text(Path(file), MARKER_BYTES))
-    except (UnreadableError, OSError):
-        return None
-    return found[2] if found else None
 
 
 def versions() -> dict[str, str]:

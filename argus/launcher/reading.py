@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -32,6 +33,8 @@ DIRECTORY_LEVELS = 3
 # What a network file system answers while it hangs, or about a file that was just replaced.
 TRANSIENT = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
+MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
+MARKER_BYTES = 4096
 
 
 class UnreadableError(Exception):
@@ -135,6 +138,14 @@ def read_text(path: Path, limit: int = JSON_BYTES) -> str:
         return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UnreadableError(path, f"is not UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def read_marker(file: Path) -> str | None:
+    """The id that the marker file of a snapshot has, or None. It is not run: jobs can write there."""
+    with contextlib.suppress(OSError, UnreadableError):
+        found = MARKER.search(read_text(file, MARKER_BYTES))
+        return found[2] if found else None
+    return None
 
 
 def refuse(constant: str) -> float:
