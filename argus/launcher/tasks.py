@@ -10,12 +10,10 @@ nothing uses, half a second of a CPU; for an actor it does not.
 
 from __future__ import annotations
 
-import functools
 import os
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
@@ -58,7 +56,7 @@ class Connection:
         self.own_node = ""
         # By node id: the actor that runs the next function there.
         self.runners: dict[str, Any] = {}
-        self.node_of: dict[Any, str] = {}
+        self.node_of: dict[Future[Any], str] = {}
         # ray.init waits minutes for a head that is gone.
         thread = threading.Thread(target=self._connect, daemon=True)
         thread.start()
@@ -82,16 +80,16 @@ class Connection:
     def nodes(self) -> list[dict[str, Any]]:
         return [entry for entry in self.ray.nodes() if entry["Alive"]]
 
-    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Start a function on a node; returns a reference to its result."""
+    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Start a function on a node."""
         if node_id == self.own_node:
             return in_thread(function, *arguments)
         if node_id not in self.runners:
             self.runners[node_id] = self._runner(node_id)
         # Not as arguments of the call: Ray would read them before the actor can import their classes.
-        reference = self.runners[node_id].run.remote(pickle.dumps((function, arguments)))
-        self.node_of[reference] = node_id
-        return reference
+        future: Future[Any] = self.runners[node_id].run.remote(pickle.dumps((function, arguments))).future()
+        self.node_of[future] = node_id
+        return future
 
     def _runner(self, node_id: str) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -100,27 +98,21 @@ class Connection:
         actor = self.ray.remote(NodeRunner).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy)
         return actor.remote(Program.of_this_process().python_path)
 
-    def results(self, started: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
+    def results(self, started: Mapping[str, Future[Any]], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
         """The results that arrive within that time, and why the others are missing; both by name."""
-        deadline = time.monotonic() + seconds
-        elsewhere = [reference for reference in started.values() if not isinstance(reference, Future)]
-        ready = self.ray.wait(elsewhere, num_returns=len(elsewhere), timeout=seconds)[0] if elsewhere else []
+        done = wait(started.values(), seconds).done
         values, problems = {}, {}
-        for name, reference in started.items():
-            if isinstance(reference, Future):
-                there, result = bool(wait([reference], max(0.0, deadline - time.monotonic())).done), reference.result
-            else:
-                there, result = reference in ready, functools.partial(self.ray.get, reference)
+        for name, future in started.items():
             try:
-                if there:
-                    values[name] = result()
+                if future in done:
+                    values[name] = future.result()
                 else:
                     problems[name] = f"no answer within {seconds} s"
             except Exception as error:
                 problems[name] = last_line(error)
             if name in problems:
                 # An actor that hangs or has died does not concern the next function there.
-                self.runners.pop(self.node_of.get(reference, ""), None)
+                self.runners.pop(self.node_of.get(future, ""), None)
         return values, problems
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -42,14 +43,6 @@ class Ray(types.ModuleType):
         self.actors.append(Actor(kind))
         return self.actors[-1]
 
-    def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
-        assert references, "Ray refuses an empty list"
-        assert num_returns == len(references)
-        return [call for call in references if not call.hangs], [call for call in references if call.hangs]
-
-    def get(self, call: Any) -> Any:
-        return call.function(*call.arguments)
-
 
 class Actor:
     """An actor, and how it is to be created."""
@@ -68,12 +61,29 @@ class Actor:
 
 
 class Call:
-    """A call of an actor's method."""
+    """A reference to the result of a method of an actor."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.function = function
         self.arguments = arguments
-        self.hangs = False
+
+    def future(self) -> Future[Any]:
+        made: Future[Any] = Future()
+        try:
+            made.set_result(self.function(*self.arguments))
+        except HangsError:
+            return Future()
+        except Exception as error:
+            made.set_exception(error)
+        return made
+
+
+class HangsError(Exception):
+    """A function does not end."""
+
+
+def hang() -> None:
+    raise HangsError
 
 
 def fail() -> None:
@@ -115,8 +125,7 @@ def test_a_node_has_one_process(ray: Ray) -> None:
 @pytest.mark.parametrize("hangs", [True, False])
 def test_an_actor_that_hangs_or_has_died_does_not_concern_the_next_function_there(ray: Ray, hangs: bool) -> None:
     connection = Connection()
-    calls = {"n0": connection.on("n0", max, 1, 2), "n1": connection.on("n1", fail)}
-    calls["n1"].hangs = hangs
+    calls = {"n0": connection.on("n0", max, 1, 2), "n1": connection.on("n1", hang if hangs else fail)}
     assert list(connection.results(calls, 1)[1]) == ["n1"]
     again = {node: connection.on(node, max, 1, 2) for node in ("n0", "n1")}
     assert connection.results(again, 1) == ({"n0": 2, "n1": 2}, {})
@@ -145,9 +154,8 @@ def test_only_nodes_that_are_alive(ray: Ray) -> None:
 
 def test_missing_results_are_reported(ray: Ray) -> None:
     connection = Connection()
-    late = connection.on("n1", min, 1, 2)
-    late.hangs = True
-    started = {"one": connection.on("n0", max, 1, 2), "two": connection.on("n0", fail), "three": late}
+    started = {name: connection.on("n0", *call) for name, call in {"one": (max, 1, 2), "two": (fail,)}.items()}
+    started["three"] = connection.on("n1", hang)
     assert connection.results(started, 0.5) == (
         {"one": 2},
         {"two": "TimeoutError: KeyError: 'a'", "three": "no answer within 0.5 s"},
