@@ -26,11 +26,13 @@ GONE = ("ActorUnschedulableError", "TaskUnschedulableError")
 
 
 def last_line(error: Exception) -> str:
-    """An error in one line; for an error of the function itself, the line after its traceback."""
+    """An error in one line; for one of a function on another node, that of the function itself."""
     if type(error).__name__ in GONE:
         return "the node has just left the cluster"
+    # Ray's own error begins with the process, and has the traceback without its first line.
+    error = getattr(error, "cause", None) or error
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1] if 'Traceback' in str(error) else lines[0]}"
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 class NodeRunner:
