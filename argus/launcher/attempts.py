@@ -49,22 +49,13 @@ def steps_done(archive: Archive, attempt: int) -> int:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
             return len({step.step for step in metrics.steps(file, metrics.FILE_BYTES)})
     except (FileNotFoundError, UnreadableError):
-        return len(set(STEP.findall(attempt_log(archive, attempt))))
+        # Without the output of earlier attempts.
+        return len(set(STEP.findall(archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2])))
 
 
 def log_line(attempt: int) -> str:
     """The line in the log before the output of each attempt but the first."""
     return f"ARGUS_VERL_ATTEMPT={attempt}"
-
-
-def attempt_log(archive: Archive, attempt: int) -> str:
-    """The end of the log, without the output of earlier attempts."""
-    return archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2]
-
-
-def next_checkpoint(archive: Archive, workload: str) -> checkpoints.Checkpoint | None:
-    """The checkpoint that the next attempt resumes from: the job's own last complete one. Raises UnreadableError."""
-    return checkpoints.last_complete(archive.path / "checkpoints", workload)
 
 
 def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
@@ -239,7 +230,7 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
     plan = archive.plan() or Plan()
     resumed_from = plan.resumed_from_step
     if attempt > 1:
-        checkpoint = next_checkpoint(archive, plan.workload)
+        checkpoint = checkpoints.last_complete(archive.path / "checkpoints", plan.workload)
         archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides(plan, attempt, checkpoint)})
         resumed_from = checkpoint.step if checkpoint else resumed_from
     now = time.time()

@@ -56,27 +56,24 @@ def end(archive: Archive) -> int:
     return 0
 
 
-def send(archive: Archive, attempt: int) -> None:
-    attempts.submit(archive, attempt, job_client(evidence.address_of(archive)))
-
-
 def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """On the head: submit an attempt to Ray; if that fails, the archive records why."""
     try:
         attempts.prepare(archive, int(attempt))
-        for pause in SUBMIT_AGAIN_SECONDS:
+        for pause in (*SUBMIT_AGAIN_SECONDS, None):
             try:
-                send(archive, int(attempt))
-                return 0
+                attempts.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
+                break
             except Exception:
                 # A busy head must not end a job that has waited for hours.
+                if pause is None:
+                    raise
                 sleep(pause)
-        send(archive, int(attempt))
-        return 0
     except Exception as error:
         failure = failures.failure(FailureKind.UNKNOWN, f"it could not be submitted: {error}")
         attempts.record_end(archive, JobState.FAILED, failure)
         raise
+    return 0
 
 
 def cancel(archive: Archive, attempt: str) -> int:

@@ -160,7 +160,7 @@ def what_operations_and_stewards_ask(bad: Archive) -> None:
     with in_time("checkpoints"):
         try:
             list(checkpoints.finished(bad.path / "checkpoints", "grpo"))
-            attempts.next_checkpoint(bad, "no such workload")
+            checkpoints.last_complete(bad.path / "checkpoints", "no such workload")
         except UnreadableError as error:
             assert str(bad.path) in str(error)
 

@@ -75,9 +75,8 @@ def test_without_metrics_the_steps_are_those_in_the_attempts_log(archive: Archiv
     log = "step:1 - loss:5\nstep:2 - loss:4\nARGUS_VERL_ATTEMPT=2\n(x) step:2 - loss:4\nstep:3 - a:1\nstep:3 - b:2\n"
     archive.driver_log.write_text(log)
     assert attempts.steps_done(archive, 2) == 2
-    assert attempts.attempt_log(archive, 2).startswith("\n(x) step:2")
     # The first attempt has no line of its own.
-    assert attempts.attempt_log(archive, 1) == log
+    assert attempts.steps_done(archive, 1) == 3
 
 
 @pytest.mark.parametrize(
