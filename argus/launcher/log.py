@@ -67,7 +67,7 @@ class Log:
         try:
             lost = self.missing - len(self.end)
             if lost > 0:
-                self._append_whole(f"\n[{lost} bytes of the log were lost: {self.problem}]\n".encode())
+                self._append(f"\n[{lost} bytes of the log were lost: {self.problem}]\n".encode())
                 self.missing -= lost
             while self.missing:
                 # A file system with little space takes a part of it.
@@ -82,12 +82,6 @@ class Log:
         if not written:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return written
-
-    def _append_whole(self, line: bytes) -> None:
-        written = self._append(line)
-        if written < len(line):
-            self.file.truncate(self.file.tell() - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def rotate(self) -> None:
         numbers = sorted(int(part.suffix[1:]) for part in self.path.parent.glob(f"{self.path.name}.*[0-9]"))
