@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -88,17 +87,17 @@ def stop(archive: Archive, attempt: str) -> int:
     return 0
 
 
-# By verb: the function, and the names of its arguments after the archive.
-COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
-    "run": (run, ("ATTEMPT",)),
-    "evidence": (collect, ("MOMENT",)),
-    "end": (end, ()),
-    "submit": (submit, ("ATTEMPT",)),
-    "cancel": (cancel, ("ATTEMPT",)),
-    "stop": (stop, ("ATTEMPT",)),
-    "torchrun": (torchrun.torchrun, ("ATTEMPT",)),
-    "ranks": (torchrun.ranks, ("ATTEMPT", "NODE_RANK", "MASTER", "PORT", "PARENT", "OWN_ADDRESS")),
-    "rank": (torchrun.rank, ("ATTEMPT",)),
+# By verb: what gets the archive, and the further arguments.
+COMMANDS: dict[str, Callable[..., int]] = {
+    "run": run,
+    "evidence": collect,
+    "end": end,
+    "submit": submit,
+    "cancel": cancel,
+    "stop": stop,
+    "torchrun": torchrun.torchrun,
+    "ranks": torchrun.ranks,
+    "rank": torchrun.rank,
 }
 
 
@@ -107,16 +106,12 @@ OF_JOB = ("run", "ranks")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a verb with its arguments; 64, sysexits' EX_USAGE, if they are wrong."""
+    """Run a verb of the program itself, for an archive."""
     # For all that is written to the archive, and for the trainer.
     os.umask(node.UMASK)
-    verb, *rest = arguments or [""]
-    if verb in COMMANDS and len(rest) == 1 + len(COMMANDS[verb][1]):
-        archive = Archive(rest[0])
-        if verb in OF_JOB and (program := Program.of_job(archive)) != Program.of_this_process():
-            command = program.command(*(rest[0], verb, *rest[1:]))
-            os.execv(command[0], command)  # noqa: S606 - there is no shell
-        return COMMANDS[verb][0](archive, *rest[1:])
-    for name, (_function, names) in COMMANDS.items():
-        sys.stderr.write(f"usage: argus launch {' '.join((name, 'ARCHIVE', *names))}\n")
-    return 64
+    verb, path, *rest = arguments
+    archive = Archive(path)
+    if verb in OF_JOB and (program := Program.of_job(archive)) != Program.of_this_process():
+        command = program.command(path, verb, *rest)
+        os.execv(command[0], command)  # noqa: S606 - there is no shell
+    return COMMANDS[verb](archive, *rest)

@@ -15,17 +15,6 @@ import pytest
 from argus.launcher import attempts, commands, evidence
 from argus.launcher.archive import Archive
 
-USAGE = """\
-usage: argus launch run ARCHIVE ATTEMPT
-usage: argus launch evidence ARCHIVE MOMENT
-usage: argus launch end ARCHIVE
-usage: argus launch submit ARCHIVE ATTEMPT
-usage: argus launch cancel ARCHIVE ATTEMPT
-usage: argus launch stop ARCHIVE ATTEMPT
-usage: argus launch torchrun ARCHIVE ATTEMPT
-usage: argus launch ranks ARCHIVE ATTEMPT NODE_RANK MASTER PORT PARENT OWN_ADDRESS
-usage: argus launch rank ARCHIVE ATTEMPT
-"""
 PLAN = {
     "address": "http://127.0.0.1:1",
     "workload": "sft",
@@ -85,25 +74,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["walk", "a"],
-        ["run"],
-        ["run", "a"],
-        ["run", "a", "1", "2"],
-        ["evidence", "a"],
-        ["end", "a", "1"],
-        ["submit", "a"],
-        ["--help"],
-    ],
-)
-def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(arguments) == 64
-    assert capsys.readouterr().err == USAGE
-
-
-@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["run", "/jobs/sft-1", "2"], ("sft-1", "2")),
@@ -120,7 +90,7 @@ def test_a_verb_with_its_arguments(
         asked.append((archive.submission_id, *rest))
         return 7
 
-    monkeypatch.setitem(commands.COMMANDS, arguments[0], (record, commands.COMMANDS[arguments[0]][1]))
+    monkeypatch.setitem(commands.COMMANDS, arguments[0], record)
     assert commands.main(arguments) == 7
     assert asked == [expected]
 
