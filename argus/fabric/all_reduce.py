@@ -8,7 +8,6 @@ Runs on the head. A placement group holds the resources of the workers meanwhile
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from ..launcher.tasks import Connection
+from ..launcher.tasks import Connection, free_port
 from .suspects import Group, Measured, Search, Verdict, to_json
 
 ACCELERATOR_LABEL = "argus.verl/accelerator"
@@ -172,13 +171,6 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
 
 
 # --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
-
-
-def free_port(address: str) -> int:
-    """A port of this node on which the first process can listen."""
-    with socket.socket() as asking:
-        asking.bind((address, 0))
-        return int(asking.getsockname()[1])
 
 
 def take_part(rank: int, address: str, port: int, world: int, backend: str, mib: int) -> float | str:

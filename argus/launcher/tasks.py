@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -116,6 +117,13 @@ class Connection:
                 # An actor that hangs or has died does not concern the next function there.
                 self.runners.pop(self.node_of.get(future, ""), None)
         return values, problems
+
+
+def free_port(address: str) -> int:
+    """A port of this node, at one of its addresses, on which a process can listen."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.bind((address, 0))
+        return int(listener.getsockname()[1])
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from .archive import Archive
 from .failures import TORCHRUN_FAILED
 from .plan import Plan
 from .program import CURRENT, Program, directory
+from .tasks import free_port
 
 TORCH = "torch.distributed.run"
 PR_SET_PDEATHSIG = 1
@@ -113,9 +113,7 @@ def free_address() -> tuple[str, int]:
     import ray
 
     address = ray.util.get_node_ip_address()
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
-        listener.bind((address, 0))
-        return address, listener.getsockname()[1]
+    return address, free_port(address)
 
 
 def run_node(archive: str, *given: str) -> int:
