@@ -16,7 +16,7 @@ from typing import Any
 from ..common.findings import ERROR, NOTE, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import one_line
-from ..launcher.hydra import is_option, override_key, override_text
+from ..launcher.hydra import override_key, override_text
 from .environment import form_of_secret, own_variables
 from .spec import JobSpec, RewardFunction
 from .verl_releases import GRPO, SFT
@@ -69,7 +69,7 @@ def override_findings(spec: JobSpec) -> Iterator[Finding]:
         key = override_key(override)
         todo = "" if repeats(override, own) else owned_todo(override)
         resolver = foreign_resolver(override)
-        if is_option(override) and key not in CONFIGURATION:
+        if key.startswith("-") and key not in CONFIGURATION:
             yield about_override(key, "is an option of Hydra's command line", "give overrides: key=value")
         elif todo:
             yield about_override(key, "is controlled by the JobSpec", todo)

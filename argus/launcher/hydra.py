@@ -40,11 +40,6 @@ def override_key(override: str) -> str:
     return override.partition("=")[0].strip().lstrip("+~").partition("@")[0].strip()
 
 
-def is_option(override: str) -> bool:
-    """Whether it is an option of Hydra's command line, such as ``--config-name=NAME``."""
-    return override.lstrip().startswith("-")
-
-
 def override_text(override: str) -> str:
     """The value of an override as text, without quotes."""
     return override.partition("=")[2].strip("'\" ")
