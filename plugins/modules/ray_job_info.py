@@ -64,8 +64,8 @@ options:
   show:
     description:
       - What is printed on the controller - the V(status) of the job, or a table of jobs, or this result as one line of
-        V(json), or the last O(tail) lines of the driver's V(log). V(follow) then prints new lines as they appear, until the job has ended. It does not fail
-        if the job fails.
+        V(json), or the last O(tail) lines of the driver's V(log). V(follow) then prints new lines as they appear, until
+        the job has ended. It does not fail if the job fails.
     type: str
     choices: [nothing, status, json, log, follow]
     default: nothing
