@@ -17,7 +17,6 @@ from .checks import Context, Expectation, accepted, differences
 from .table import CHECKS, TIERS
 
 ACCEPT = "preflight_accept"
-# The basic answer knows more of nvidia-smi than that it is late: its check stands for both.
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def judged(
         *(finding for machine in probed.values() for finding in machine.findings),
         *_compared(probed),
         *network.network_findings(contexts),
-        *storage.local_mounts(contexts),
+        *storage.mount_findings(contexts),
         *others,
     ]
     findings = [*accept_findings(accept, {*hosts, *inventory}), *(accepted(finding, accept) for finding in findings)]

@@ -125,8 +125,6 @@ network.subnet  warning  the addresses of all machines are in their common netwo
     check that the others reach it there (ping, and port 22 with nc), or correct ray_node_address
 network.mtu  error  the MTU is the same on all machines
     set the same MTU on all machines: large packets get lost between them, and connections hang
-storage.answers  error  the machine answers in time
-    look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 storage.type  error  the shared root has one type of file system on all machines
     mount the shared file system on the machines that differ
 storage.source  warning  the shared root comes from one source on all machines
@@ -135,8 +133,6 @@ storage.options  warning  the shared root is mounted with the same options on al
     use one line in /etc/fstab for all machines
 storage.local  warning  the shared root of several machines is no local file system
     mount the shared file system there; preflight_tier=standard shows whether machines see each other's files
-storage.squash  warning  root can create the directories of the shared root, where it belongs to root
-    give it to the nodes' user on the server (chown 61000:61000), or export it with no_root_squash
 machine.engine  error  the container engine answers
 machine.packages  error  Python has the packages that starting containers needs
 machine.user  error  without root, nodes run as Ansible's user, who owns the token and the directories

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from ..argus.common.findings import Finding
-from . import amd, gpu, host, network, software, storage
+from . import amd, gpu, host, network, software
 from .checks import Context, Expectation, Problem, Topic
 from .reading import Reader, Reading
 from .table import FAST
 
-TOPICS: tuple[Topic[Any], ...] = (gpu.TOPIC, amd.TOPIC, host.TOPIC, software.TOPIC, network.TOPIC, storage.TOPIC)
+TOPICS: tuple[Topic[Any], ...] = (gpu.TOPIC, amd.TOPIC, host.TOPIC, software.TOPIC, network.TOPIC)
 # How long reading one topic may take.
 FAST_SECONDS, STANDARD_SECONDS = 9.0, 45.0
 

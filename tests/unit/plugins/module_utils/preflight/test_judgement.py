@@ -88,7 +88,7 @@ def test_this_machine_answers() -> None:
     expected = Expectation()
     context = Context("here", HEALTHY, expected)
     findings, answers = topics.judged(topics.reading(FAST, expected).answers(), context)
-    assert set(answers) == {"gpu", "amd", "host", "software", "network", "storage"}
+    assert set(answers) == {"gpu", "amd", "host", "software", "network"}
     assert not [finding for finding in findings if finding.key.endswith(".answers")]
     assert judge(Probed(context, [], answers)).hardware["here"]["kernel"]
 
