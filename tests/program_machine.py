@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, NodeAction
 
 from argus.launcher.archive import Archive
 
@@ -57,6 +58,16 @@ class Action:
 
     def _fixup_perms2(self, _paths: object) -> None:
         pass
+
+
+class Caller(Action, NodeAction):
+    """An action that does nothing by itself."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
 
 
 def node_in(directory: Path) -> Node:

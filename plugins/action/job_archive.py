@@ -33,12 +33,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.report.kept impor
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, no_such_id
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    SECONDS,
-    NodeAction,
-    ProgramError,
-    call_for_file,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 display = Display()
@@ -92,7 +87,7 @@ class ActionModule(NodeAction):
         size = limits(request["checkpoints"], request["max_file_mib"], request["max_total_mib"])
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
-                answer = call_for_file(self, self.node, "fetch", request, bundle.name, size.bundle, seconds(size))
+                answer = self.fetch(request, bundle.name, size.bundle, seconds(size))
                 if not answer.done:
                     return failed(answer.reasons)
                 submission_id = whole_id(submission_id, answer.result.get("archive"))

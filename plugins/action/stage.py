@@ -27,7 +27,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result im
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError, execute, new_file
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingCalls
 from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import unknown_key
@@ -157,14 +157,14 @@ class ActionModule(StagingCalls):
         result = self.item("snapshot", item, seconds=SNAPSHOT_SECONDS, parts=parts)
         if not result.get("files_needed"):
             return result
-        archive = new_file(self, self.node)
+        archive = self.new_file()
         try:
             packed = self.described({**source, "archive": archive})
             if [part.get("identity") for part in packed] != [part.get("identity") for part in parts]:
                 raise changed_meanwhile(item["source"])
             return self.item("snapshot", item, [archive], seconds=SNAPSHOT_SECONDS, parts=packed)
         finally:
-            execute(self, f"rm -f {shlex.quote(archive)}")
+            self.execute(f"rm -f {shlex.quote(archive)}")
 
     def described(self, source: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The source and the overlays of a snapshot as the machine sees them."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,10 @@ class Node:
     directory: str = ""
     python: str = ""
 
+    @property
+    def place(self) -> Place:
+        return Place(self.name, self.machine or "its machine", self.engine)
+
     def command(self, *arguments: str) -> str:
         """The command line for the machine that runs the program in the node."""
         if not self.directory:
@@ -148,121 +152,9 @@ class Node:
         return f"sh -c {shlex.quote('; '.join(lines))}"
 
 
-# The options of a task that describe a node.
-NODE = {each.name: {"type": "str", "default": each.default} for each in fields(Node)} | {
-    "name": {"type": "str", "required": True},
-    "images": {"type": "list", "elements": "str", "default": []},
-}
-
-
-def given_node(node: Mapping[str, Any] | None, variables: Mapping[str, Any] | None) -> Node:
-    """The node of a task; by default the one with the name of its host."""
-    return Node(**(node or {"name": str((variables or {}).get("inventory_hostname", ""))}))
-
-
 def at_home(path: str) -> str:
     """A path for a shell, which expands "~" at its beginning."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
-
-
-def call(
-    action: ActionBase,
-    node: Node,
-    verb: str,
-    request: Mapping[str, Any],
-    seconds: float = SECONDS,
-    needs_node: bool = False,
-    output: Output | None = None,
-    apart: bool = False,
-    attachments: Sequence[str] = (),
-) -> Answer:
-    """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
-
-    needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its answer.
-    apart: run it beside the node, whatever the state of that is. attachments: files on the machine, which follow the
-    line of the request on standard input, one after the other.
-    """
-    arguments = [verb, "--json"]
-    names = ("shared_root", "shared_root_source", "address")
-    where = {name: getattr(node, name) for name in names}
-    text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
-    execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachments=attachments)
-    if not apart:
-        code, out, error = execute_verb(node.command(*arguments))
-        # As after cluster_down: the machine has no program.
-        has_no_program = bool(node.directory) and code == USED_WRONGLY and not out
-        is_gone = has_no_program or (not node.directory and is_down(place(node), code, out, error))
-        apart = is_gone and not needs_node
-    if apart:
-        command_of = node.direct if node.directory else node.apart
-        code, out, error = execute_verb(command_of(sent(action), *arguments))
-    return answer(node, verb, code, out, error)
-
-
-def run(
-    action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None, attachments: Sequence[str]
-) -> tuple[int, str, str]:
-    """The exit code, the answer and the errors of the program."""
-    most = output.most + 1 if output else node_answer.MOST_OUTPUT
-    line = node_answer.limited(command, int(seconds), most=most)
-    if attachments:
-        line = f"{{ cat; cat {shlex.join(attachments)}; }} | ({line})"
-    if not output:
-        return execute(action, line, text)
-    path = shlex.quote(output.path)
-    code, size, error = execute(action, f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
-    output.size = int(size) if size.strip().isdigit() else 0
-    if output.size > output.most:
-        raise ProgramError(f"the program has written more than {size_text(output.most)}")
-    return code, next((line for line in reversed(error.splitlines()) if line.startswith("{")), ""), error
-
-
-def execute(action: ActionBase, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
-    """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
-    done = action._low_level_execute_command(line, in_data=text)
-    return int(done["rc"]), str(done["stdout"]), str(done["stderr"])
-
-
-def call_for_file(
-    action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], local: str, most: int, seconds: float
-) -> Answer:
-    """Run a verb whose output is a file, and fetch that to a path of the controller, if the verb was not refused.
-
-    most: how many bytes the file has at most. Raises as `call` does.
-    """
-    output = Output(new_file(action, node), most)
-    try:
-        answer = call(action, node, verb, request, seconds, output=output)
-        if answer.done:
-            copying.fetch(partial(read, action, node, output.path), output.path, local, output.size)
-            if Path(local).stat().st_size != output.size:
-                raise ProgramError(f"{place(node).machine}: another process has changed {output.path}; fetch again")
-        return answer
-    finally:
-        read(action, node, output.path, f"rm -f {shlex.quote(output.path)}", None)
-
-
-def new_file(action: ActionBase, node: Node) -> str:
-    """The path of an empty file on the machine. In the directory of the task, another user (become) may not write."""
-    code, path, error = execute(action, 'mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
-    if code:
-        raise ProgramError(f"{place(node).machine} has no room for a temporary file: {one_line(error)}")
-    return path.strip()
-
-
-def read(action: ActionBase, node: Node, path: str, command: str, _data: bytes | None) -> bytes:
-    """The output of a command on a file of the machine as bytes. Raises ProgramError.
-
-    The connection's own fetch_file is not the user who has written the file (become), and would follow a link and wait
-    for a FIFO, by which a job may have replaced the file where nodes are processes. `execute` makes text of it. It may
-    not be called any more: with one user, it omits the escalation for which the connection then waits.
-    """
-    connection, become = action._connection, action._connection.become
-    command = become.build_become_command(command, connection._shell) if become else command
-    code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
-    if code:
-        raise ProgramError(copying.not_copied(place(node).machine, path, stderr))
-    return bytes(become.strip_become_success(stdout) if become else stdout)
 
 
 def sent(action: ActionBase) -> str:
@@ -276,13 +168,9 @@ def sent(action: ActionBase) -> str:
     return path
 
 
-def place(node: Node) -> Place:
-    return Place(node.name, node.machine or "its machine", node.engine)
-
-
 def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
     """The answer that a verb has printed."""
-    if reason := "" if node.directory else refusal(place(node), code, out, error):
+    if reason := "" if node.directory else refusal(node.place, code, out, error):
         raise ProgramError(reason, node_is_gone=True)
     try:
         given = json.loads(out)
@@ -315,12 +203,100 @@ class NodeAction(Action):
 
     def arguments(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         arguments = super().arguments(variables)
-        self.node = given_node(arguments.pop("node"), variables)
+        # By default, the node with the name of the host.
+        self.node = Node(**(arguments.pop("node") or {"name": str(variables.get("inventory_hostname", ""))}))
         return arguments
 
-    def call(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Answer:
-        """The answer of a verb; options are those of the function call."""
-        return call(self, self.node, verb, request, seconds, **options)
+    def call(
+        self,
+        verb: str,
+        request: Mapping[str, Any],
+        seconds: float = SECONDS,
+        needs_node: bool = False,
+        output: Output | None = None,
+        apart: bool = False,
+        attachments: Sequence[str] = (),
+    ) -> Answer:
+        """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
+
+        needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its
+        answer. apart: run it beside the node, whatever the state of that is. attachments: files on the machine, which
+        follow the line of the request on standard input, one after the other.
+        """
+        node, arguments = self.node, (verb, "--json")
+        where = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
+        text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
+        execute_verb = partial(self.execute_verb, text=text, seconds=seconds, output=output, attachments=attachments)
+        if not apart:
+            code, out, error = execute_verb(node.command(*arguments))
+            # As after cluster_down: the machine has no program.
+            has_no_program = bool(node.directory) and code == USED_WRONGLY and not out
+            is_gone = has_no_program or (not node.directory and is_down(node.place, code, out, error))
+            apart = is_gone and not needs_node
+        if apart:
+            command_of = node.direct if node.directory else node.apart
+            code, out, error = execute_verb(command_of(sent(self), *arguments))
+        return answer(node, verb, code, out, error)
+
+    def execute_verb(
+        self, command: str, text: bytes, seconds: float, output: Output | None, attachments: Sequence[str]
+    ) -> tuple[int, str, str]:
+        """The exit code, the answer and the errors of the program."""
+        most = output.most + 1 if output else node_answer.MOST_OUTPUT
+        line = node_answer.limited(command, int(seconds), most=most)
+        if attachments:
+            line = f"{{ cat; cat {shlex.join(attachments)}; }} | ({line})"
+        if not output:
+            return self.execute(line, text)
+        path = shlex.quote(output.path)
+        code, size, error = self.execute(f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
+        output.size = int(size) if size.strip().isdigit() else 0
+        if output.size > output.most:
+            raise ProgramError(f"the program has written more than {size_text(output.most)}")
+        return code, next((line for line in reversed(error.splitlines()) if line.startswith("{")), ""), error
+
+    def execute(self, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
+        """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
+        done = self._low_level_execute_command(line, in_data=text)
+        return int(done["rc"]), str(done["stdout"]), str(done["stderr"])
+
+    def fetch(self, request: Mapping[str, Any], local: str, most: int, seconds: float) -> Answer:
+        """Run the verb fetch, whose output is a file, and copy that to a path of the controller, if it was not refused.
+
+        most: how many bytes the file has at most. Raises as `call` does.
+        """
+        output = Output(self.new_file(), most)
+        try:
+            answer = self.call("fetch", request, seconds, output=output)
+            if answer.done:
+                copying.fetch(partial(self.read, output.path), output.path, local, output.size)
+                if Path(local).stat().st_size != output.size:
+                    changed = f"another process has changed {output.path}; fetch again"
+                    raise ProgramError(f"{self.node.place.machine}: {changed}")
+            return answer
+        finally:
+            self.read(output.path, f"rm -f {shlex.quote(output.path)}")
+
+    def new_file(self) -> str:
+        """The path of an empty file on the machine. In the task's directory, another user (become) may not write."""
+        code, path, error = self.execute('mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
+        if code:
+            raise ProgramError(f"{self.node.place.machine} has no room for a temporary file: {one_line(error)}")
+        return path.strip()
+
+    def read(self, path: str, command: str, _data: bytes | None = None) -> bytes:
+        """The output of a command on a file of the machine as bytes. Raises ProgramError.
+
+        The connection's own fetch_file is not the user who has written the file (become), and would follow a link and
+        wait for a FIFO, by which a job may have replaced the file where nodes are processes. `execute` makes text of
+        it. It may not be called any more: with one user, it omits the escalation for which the connection then waits.
+        """
+        connection, become = self._connection, self._connection.become
+        command = become.build_become_command(command, connection._shell) if become else command
+        code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
+        if code:
+            raise ProgramError(copying.not_copied(self.node.place.machine, path, stderr))
+        return bytes(become.strip_become_success(stdout) if become else stdout)
 
     def ask(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Result:
         """What a verb returns, as the result of a task; warnings are shown. Raises ProgramError if it was refused."""

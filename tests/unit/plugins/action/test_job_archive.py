@@ -39,11 +39,11 @@ class Head:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, archive: Path, answer: Answer | ProgramError | None) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.archive, self.answer = archive, answer
-        monkeypatch.setattr(job_archive, "call_for_file", self.call_for_file)
+        monkeypatch.setattr(job_archive.ActionModule, "fetch", lambda task, *given: self.fetch(task.node, *given))
         monkeypatch.setattr(action.ActionBase, "run", lambda *_arguments: {})
 
-    def call_for_file(self, _action: object, node: Any, verb: str, request: Any, local: str, *limit: float) -> Answer:
-        self.calls.append((node.name, verb, request, *limit))
+    def fetch(self, node: Any, request: Any, local: str, *limit: float) -> Answer:
+        self.calls.append((node.name, request, *limit))
         if isinstance(self.answer, ProgramError):
             raise self.answer
         with Path(local).open("wb") as file:
@@ -75,7 +75,7 @@ def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path)
     expected = {"changed": True, "files": 3, "path": str(target), "archive": "/srv/jobs/grpo-1", "skipped": []}
     assert result == expected
     request = {"submission_id": "grpo-1", "checkpoints": False, "max_file_mib": 0, "max_total_mib": 0}
-    assert calls == [("head", "fetch", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
+    assert calls == [("head", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
     result, _calls = fetched(monkeypatch, archive)
     assert (result["changed"], result["files"]) == (False, 0)
 
@@ -121,9 +121,9 @@ def test_checkpoints_that_are_not_fetched_have_no_other_limits(
 ) -> None:
     """-e passes text."""
     _result, calls = fetched(monkeypatch, archive, checkpoints=value, max_file_mib="0")
-    assert (calls[0][2]["checkpoints"], calls[0][3]) == (False, limits(False).bundle)
+    assert (calls[0][1]["checkpoints"], calls[0][2]) == (False, limits(False).bundle)
     _result, calls = fetched(monkeypatch, archive, checkpoints="true", max_total_mib="7")
-    assert (calls[0][2]["checkpoints"], calls[0][3]) == (True, limits(True, 0, 7).bundle)
+    assert (calls[0][1]["checkpoints"], calls[0][2]) == (True, limits(True, 0, 7).bundle)
 
 
 def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:

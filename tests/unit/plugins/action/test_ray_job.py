@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.action import ray_job
 from ansible_collections.argus.verl.plugins.action.ray_job import ActionModule
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
-from ansible_collections.argus.verl.plugins.plugin_utils import following, program_call
+from ansible_collections.argus.verl.plugins.plugin_utils import following
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 from jobs import MINIMAL
@@ -185,9 +185,7 @@ class Head:
             raise answer
         return copy.deepcopy(answer)  # type: ignore[no-any-return]
 
-    def call(
-        self, _action: object, _node: object, verb: str, request: dict[str, Any], _seconds: float, needs_node: bool
-    ) -> Answer:
+    def call(self, verb: str, request: dict[str, Any], _seconds: float, needs_node: bool) -> Answer:
         assert needs_node
         answer = self.execute(verb, request)
         findings = [Finding(**finding) for finding in answer.pop("findings", [])]
@@ -200,7 +198,7 @@ class Head:
         action._task.check_mode = self.check_mode
         variables = {"inventory_hostname": "mvp-ray-head", "ansible_inventory_sources": None}
         with (
-            patch.object(program_call, "call", self.call),
+            patch.object(ActionModule, "call", lambda _action, *given, **options: self.call(*given, **options)),
             patch.object(ActionModule, "job_info", lambda _action, request: self.execute("status", request)),
         ):
             return action.run(None, variables)  # type: ignore[no-any-return]

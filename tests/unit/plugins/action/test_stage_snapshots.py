@@ -166,12 +166,12 @@ def test_the_module_opens_nothing_on_the_shared_root(node: Node, tmp_path: Path,
 
 
 def test_a_source_that_changes_meanwhile(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(_action: object, _node: Node) -> str:
+    def changed(task: action.ActionModule) -> str:
         (tree / "verl" / "__init__.py").write_text("changed = True\n")
-        return new_file(_action, _node)  # type: ignore[arg-type]
+        return new_file(task)
 
-    new_file = action.new_file
-    monkeypatch.setattr(action, "new_file", changed)
+    new_file = action.ActionModule.new_file
+    monkeypatch.setattr(action.ActionModule, "new_file", changed)
     refused = stage(node, source=str(tree))
     assert "changed while it was copied" in refused["msg"]
     assert not snapshots(node).exists() or list(snapshots(node).iterdir()) == []

@@ -16,10 +16,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     Answer,
     Node,
     ProgramError,
-    call,
-    call_for_file,
 )
-from program_machine import Action, Connection, node_in, refuse
+from program_machine import Caller, Connection, node_in, refuse
 
 from argus.jobs.bundle import Limits, unpack
 
@@ -30,20 +28,20 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_a_node_that_runs_answers(node: Node) -> None:
-    job = call(Action(), node, "status", {"submission_id": "sft-1"}).result["job"]
+    job = Caller(node).call("status", {"submission_id": "sft-1"}).result["job"]
     assert (job["submission_id"], job["state"]) == ("sft-1", "RUNNING")
     assert not (Path(node.shared_root) / "runs").exists()
 
 
 def test_a_refusal_is_a_failure(node: Node) -> None:
-    answer = call(Action(), node, "status", {"submission_id": "sft-2"})
+    answer = Caller(node).call("status", {"submission_id": "sft-2"})
     assert not answer.done and answer.reasons.startswith("There is no job 'sft-2'")
 
 
 @pytest.mark.parametrize("text", ["No such container: head", "Container head is not running"])
 def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node, text: str) -> None:
     refuse(node, f"Error response from daemon: {text}")
-    assert call(Action(), node, "status", {}).result["jobs"][0]["submission_id"] == "sft-1"
+    assert Caller(node).call("status", {}).result["jobs"][0]["submission_id"] == "sft-1"
     arguments = (Path(node.shared_root) / "runs").read_text().split()
     assert {"--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--pull=never"} <= set(arguments)
     assert arguments[arguments.index("--user") + 1] == "5:6"
@@ -51,13 +49,13 @@ def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node,
 
 def test_a_verb_runs_beside_a_node_that_does_not_answer(node: Node) -> None:
     refuse(node, "Error response from daemon: Container head is paused")
-    assert call(Action(), node, "status", {}, needs_node=True, apart=True).result["jobs"]
+    assert Caller(node).call("status", {}, needs_node=True, apart=True).result["jobs"]
 
 
 def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None:
     refuse(node, "Error response from daemon: Container head is not running")
     with pytest.raises(ProgramError, match=r"^container head is not running on gpu-0\. cluster_up\.yml starts it$"):
-        call(Action(), node, "status", {}, needs_node=True)
+        Caller(node).call("status", {}, needs_node=True)
     assert not (Path(node.shared_root) / "runs").exists()
 
 
@@ -65,7 +63,7 @@ def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None
 def test_a_node_without_an_answer_may_answer_later(node: Node, text: str) -> None:
     refuse(node, text)
     with pytest.raises(ProgramError) as error:
-        call(Action(), node, "status", {})
+        Caller(node).call("status", {})
     assert error.value.node_is_gone
 
 
@@ -90,13 +88,14 @@ def test_an_answer_has_nothing_that_ansible_acts_on() -> None:
 LIMITS = Limits(1 << 20, 1 << 20)
 
 
-class Machine(Action):
+class Machine(Caller):
     """Has a temporary directory of its own.
 
     swap: what a job does to the file of the output when the verb has ended, where both have one user.
     """
 
     def __init__(self, node: Node, swap: Callable[[Path], Any] = lambda _file: None) -> None:
+        super().__init__(node)
         self.temporary, self.swap = Path(node.shared_root) / "tmp", swap
         self.temporary.mkdir(exist_ok=True)
         self.modes: set[int] = set()
@@ -113,7 +112,7 @@ class Machine(Action):
 def fetch(machine: Machine, node: Node, submission_id: str = "sft-1", most: int = LIMITS.bundle) -> Answer:
     """The answer of `fetch`, whose output is then in the file "here" of the controller."""
     here = Path(node.shared_root) / "here"
-    return call_for_file(machine, node, "fetch", {"submission_id": submission_id}, str(here), most, 60)
+    return machine.fetch({"submission_id": submission_id}, str(here), most, 60)
 
 
 def unpacked(node: Node) -> int:
