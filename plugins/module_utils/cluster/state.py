@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ..privileges import User
 from .node_process import NODES, open_own
+from .supervisor import private
 
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
@@ -99,11 +100,7 @@ class State:
         if there and wanted == there:
             return self._give(path, user, TOKEN_MODE)
         if not self.check:
-            new = token or secrets.token_hex(32)
-            if there or token:
-                replace(path, new.encode(), TOKEN_MODE, user)
-            else:
-                create_token(path, new, user)
+            replace(path, (token or secrets.token_hex(32)).encode(), TOKEN_MODE, user)
         return [str(path)]
 
     def provide_registry(self, user: User) -> list[str]:
@@ -223,9 +220,8 @@ def read_token(path: Path) -> str:
         return ""
 
 
-@contextlib.contextmanager
-def written(path: Path, content: bytes, mode: int, user: User | None = None) -> Iterator[Path]:
-    """A new file beside another one, which no other user can read at any moment; it is removed in the end."""
+def replace(path: Path, content: bytes, mode: int, user: User | None = None) -> None:
+    """Write a file; a reader sees all of it or the earlier one, and other users never what its mode forbids."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb", opener=private) as file:
@@ -234,26 +230,6 @@ def written(path: Path, content: bytes, mode: int, user: User | None = None) -> 
                 os.fchown(file.fileno(), *user)
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
-        yield temporary
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o400)
-
-
-def replace(path: Path, content: bytes, mode: int, user: User | None = None) -> None:
-    """Write a file; a reader sees all of it or the earlier one."""
-    with written(path, content, mode, user) as temporary:
-        temporary.replace(path)
-
-
-def create_token(path: Path, token: str, user: User) -> str:
-    """Create the token, and return it; or return the token of another process that was faster."""
-    with written(path, token.encode(), TOKEN_MODE, user) as temporary:
-        try:
-            os.link(temporary, path, follow_symlinks=False)
-        except FileExistsError:
-            return read_token(path)
-    return token

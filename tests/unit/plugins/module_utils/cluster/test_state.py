@@ -10,7 +10,6 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
     State,
     StateError,
-    create_token,
     program_of,
     read_token,
     replace,
@@ -23,22 +22,24 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to
 
 
 def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
-    """Without any lock: the name of the token appears once, with the whole token in it."""
     fork = multiprocessing.get_context("fork")
     answers, barrier = fork.Queue(), fork.Barrier(8)
 
-    def create(number: int) -> None:
+    def create() -> None:
         barrier.wait()
-        answers.put(create_token(tmp_path / "auth_token", f"{number}" * 64, OWN))
+        state = State(str(tmp_path), "mvp", check=False)
+        with state.opened(create=True):
+            state.provide_token(OWN, "", rotate=False)
+            answers.put(read_token(state.path / "auth_token"))
 
-    processes = [fork.Process(target=create, args=(number,)) for number in range(8)]
+    processes = [fork.Process(target=create) for _number in range(8)]
     for process in processes:
         process.start()
     used = {answers.get(timeout=10) for _process in processes}
     for process in processes:
         process.join()
-    assert used == {(tmp_path / "auth_token").read_text()}
-    assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
+    assert used == {(tmp_path / "mvp" / "auth_token").read_text()}
+    assert [path.name for path in (tmp_path / "mvp").iterdir()] == ["auth_token"]
 
 
 def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
