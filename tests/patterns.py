@@ -52,7 +52,7 @@ OF_THE_OPERATOR = {
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
     r"f'{re.escape(named(shared_root))}(?![\\w/.-])'",
     '''f"""["']{flag}["']"""''',
-    """f"(?:^|[\\\\s'\\\\u2018]){re.escape(program)}{NOT_THERE}\"""",
+    """f"(?:^|[\\\\s'\\\\u2018]){re.escape(place.engine)}{NOT_THERE}\"""",
 }
 
 

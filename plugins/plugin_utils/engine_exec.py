@@ -40,30 +40,21 @@ ENGINE_SAYS = (
 )
 
 
-def is_down(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> bool:
+def is_down(place: Place, code: int, stdout: str, stderr: str) -> bool:
     """Whether the container does not run, and will not by itself."""
     reason = refusal(place, code, stdout, stderr)
     return reason in (ABSENT.format(**asdict(place)), STOPPED.format(**asdict(place)))
 
 
-def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> str:
+def refusal(place: Place, code: int, stdout: str, stderr: str) -> str:
     """Why the engine did not run a command; empty if it did, whatever became of the command."""
     if not code or stdout:
         # A module that ran has printed something.
         return ""
-    text = as_text(stderr)
     for sign, sentence in SIGNS.items():
-        if re.search(f"{ENGINE_SAYS}(?:{sign})", text, re.MULTILINE | re.IGNORECASE):
+        if re.search(f"{ENGINE_SAYS}(?:{sign})", stderr, re.MULTILINE | re.IGNORECASE):
             return sentence.format(**asdict(place))
-    if code == NOT_FOUND and is_missing(place.engine, text):
+    # What a shell or sudo says.
+    if code == NOT_FOUND and re.search(rf"(?:^|[\s'\u2018]){re.escape(place.engine)}{NOT_THERE}", stderr, re.MULTILINE):
         return f"{place.node}: {place.machine} has no command {place.engine}, or not on the PATH of its user"
     return ""
-
-
-def is_missing(program: str, text: str) -> bool:
-    """Whether a shell or sudo says that there is no such program."""
-    return bool(re.search(rf"(?:^|[\s'\u2018]){re.escape(program)}{NOT_THERE}", text, re.MULTILINE))
-
-
-def as_text(output: bytes | str) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output

@@ -47,10 +47,10 @@ SILENT = "ray-head: docker does not answer on gpu-0. Start its daemon there"
     ],
 )
 def test_refusals_of_engines(stderr: str, sentence: str) -> None:
-    assert refusal(PLACE, 1, b"", stderr.encode()) == sentence
+    assert refusal(PLACE, 1, "", stderr) == sentence
     # Of a command that ran in the container.
-    assert refusal(PLACE, 0, b"", stderr.encode()) == ""
-    assert refusal(PLACE, 1, b'{"failed": true}', stderr.encode()) == ""
+    assert refusal(PLACE, 0, "", stderr) == ""
+    assert refusal(PLACE, 1, '{"failed": true}', stderr) == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_refusals_of_engines(stderr: str, sentence: str) -> None:
     ],
 )
 def test_failures_of_commands_are_not_those_of_engines(stderr: str) -> None:
-    assert refusal(PLACE, 127, b"", stderr.encode()) == ""
+    assert refusal(PLACE, 127, "", stderr) == ""
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,5 @@ def test_failures_of_commands_are_not_those_of_engines(stderr: str) -> None:
     ],
 )
 def test_a_machine_without_an_engine(stderr: str) -> None:
-    assert refusal(PLACE, 127, b"", stderr.encode()) == (
-        "ray-head: gpu-0 has no command docker, or not on the PATH of its user"
-    )
-    assert refusal(PLACE, 1, b"", stderr.encode()) == ""
+    assert refusal(PLACE, 127, "", stderr) == ("ray-head: gpu-0 has no command docker, or not on the PATH of its user")
+    assert refusal(PLACE, 1, "", stderr) == ""
