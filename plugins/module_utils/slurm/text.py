@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, product
 
 # A key and its value; values may have spaces, and a key begins with a capital letter.
 FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
 NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
-# One or more parts, each a text and perhaps numbers in brackets.
-PART = re.compile(r"([^\[\],]*)(?:\[([^\]]*)\])?")
-# More names than that are a mistake of the reader, not a cluster.
-MOST_NAMES = 100_000
+# Names of nodes, with numbers in brackets.
+NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
 
@@ -45,38 +43,24 @@ def value(record: Mapping[str, str], key: str) -> str:
 def expand(nodelist: str) -> list[str]:
     """The names in a list of nodes such as `gpu-[01-03,7],r[1-2]n[1-4]`."""
     names: list[str] = []
-    position = 0
-    text = nodelist.strip()
-    while position < len(text):
-        found = [""]
-        while position < len(text) and text[position] != ",":
-            part = PART.match(text, position)
-            if part is None or part.end() == position:
-                raise FormError(f"{nodelist!r} is not a list of nodes")
-            numbers = [""] if part[2] is None else list(_numbers(part[2], nodelist))
-            if len(names) + len(found) * len(numbers) > MOST_NAMES:
-                raise FormError(f"{nodelist[:80]!r} has too many nodes")
-            found = [f"{name}{part[1]}{number}" for name in found for number in numbers]
-            position = part.end()
-        names += found
-        position += 1
+    parts = NAMES.findall(nodelist)
+    if ",".join(parts) != nodelist:
+        raise FormError(f"{nodelist!r} is not a list of nodes")
+    for part in parts:
+        # Texts, and the numbers between them.
+        pieces = re.split(r"\[([^\]]*)\]", part)
+        choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+        names += map("".join, product(*choices))
     return names
 
 
-def _numbers(inside: str, whole: str) -> Iterator[str]:
-    count = 0
-    for span in inside.split(","):
+def _numbers(spans: str) -> Iterator[str]:
+    for span in spans.split(","):
         first, dash, last = span.partition("-")
         if not first.isdecimal() or not (last.isdecimal() or not dash):
-            raise FormError(f"{whole!r} is not a list of nodes")
-        if not dash:
-            yield first
-            continue
-        count += int(last) - int(first) + 1
-        if count > MOST_NAMES:
-            raise FormError(f"{whole[:80]!r} has too many nodes")
+            raise FormError(f"{spans!r} are not numbers of nodes")
         # As wide as the first one.
-        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
+        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
 
 
 def gpus(gres: str) -> int:
@@ -87,7 +71,7 @@ def gpus(gres: str) -> int:
 def cpus(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
-        return len(list(_numbers(identifiers, identifiers))) if identifiers else 0
+        return len(list(_numbers(identifiers))) if identifiers else 0
     except FormError:
         return 0
 

@@ -30,10 +30,7 @@ def test_a_list_of_nodes_is_expanded(listed: str, names: list[str]) -> None:
     assert text.expand(listed) == names
 
 
-TOO_MANY = ["n[0-100000]", "r[1-400]n[1-400]", "a[1-60000],b[1-60000]", "a[0-9]" * 9, f"n[{'0-99999,' * 9}0-99999]"]
-
-
-@pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", *TOO_MANY])
+@pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]"])
 def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
     with pytest.raises(text.FormError):
         text.expand(listed)
