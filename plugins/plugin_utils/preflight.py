@@ -10,7 +10,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, port_inventory
+from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance, inventory, port_inventory
+from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import Attendance
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
@@ -18,6 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce im
     all_reduce_findings,
     all_reduce_rows,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
@@ -26,7 +28,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial
     trial_of,
     trial_rows,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
 from ansible_collections.argus.verl.plugins.plugin_utils.images import has_image, needed_images
 
 # What the role preflight registers.
@@ -104,12 +105,36 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
     return list(image_findings(missing, builds, is_archived, held)), held
 
 
+def machine_attendance(
+    hosts: Sequence[str], hostvars: HostVars, groups: Groups, least: int | None
+) -> tuple[Attendance, set[str], list[Finding]]:
+    """The nodes on the machines of a run, the machines of those that cannot take part, and findings about machines.
+
+    hosts: those that represent the machines of the run. The findings: machines that did not answer, and wrong clocks.
+    """
+    names = {host: inventory.machine_name(host, hostvars[host]) for host in hosts}
+    placed = inventory.placement(inventory.cluster_nodes(groups), hostvars, hosts)
+    machine_of = {node: names[host] for host, nodes in placed.items() if host in names for node in nodes}
+    results = {name: hostvars[host].get(RESULT) or {} for host, name in names.items()}
+    problems = {node: attendance.machine_problem(results[machine]) for node, machine in machine_of.items()}
+    present = Attendance(
+        heads=tuple(node for node in groups[inventory.HEADS] if node in machine_of),
+        workers=tuple(node for node in groups[inventory.WORKERS] if node in machine_of),
+        absent={node: problem for node, problem in problems.items() if problem},
+        least=least,
+    )
+    silent = {name: problem for name, result in results.items() if (problem := attendance.task_problem(result))}
+    found = [replace(finding, key="machine.reachable") for finding in attendance.silent_findings(silent, present)]
+    head = next((machine_of[node] for node in groups[inventory.HEADS] if node in machine_of), "")
+    return present, {machine_of[node] for node in present.absent}, [*found, *clock_findings(results, head)]
+
+
 def reported(
     arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups, findings: Sequence[Finding] = ()
 ) -> Judged:
     """The result of all machines. findings: of the controller."""
     hosts = arguments["hosts"]
-    present = machine_attendance(hosts, hostvars, groups, arguments["least"])
+    present, absent_machines, about_machines = machine_attendance(hosts, hostvars, groups, arguments["least"])
     machines = {inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts}
     results = {name: [_made(own.get(fact)) for fact in TRIAL] for name, own in machines.items()}
     trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
@@ -121,7 +146,7 @@ def reported(
         arguments["tier"],
         arguments["accept"],
         [
-            *present.findings,
+            *about_machines,
             *trial_findings(trials),
             *all_reduce_findings(collective),
             *findings,
@@ -129,7 +154,7 @@ def reported(
         [Section(title, header, rows) for title, (header, rows) in tables.items() if rows],
         [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
     )
-    return replace(result, findings=present.tolerated(result.findings))
+    return replace(result, findings=attendance.tolerated(result.findings, present, absent_machines))
 
 
 def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:

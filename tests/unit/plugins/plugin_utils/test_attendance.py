@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import tolerated
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import machine_attendance
 
 NODES = ["ray-head", "worker-0", "worker-1"]
 GROUPS = {"ray": NODES, "head": NODES[:1], "workers": NODES[1:]}
@@ -27,9 +28,9 @@ def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def severities(hostvars: dict[str, Any], least: int | None, hosts: list[str] = NODES) -> list[str]:
-    present = machine_attendance(hosts, hostvars, GROUPS, least)
+    present, machines, found = machine_attendance(hosts, hostvars, GROUPS, least)
     own = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
-    return [finding.severity for finding in present.tolerated([*present.findings, *own])]
+    return [finding.severity for finding in tolerated([*found, *own], present, machines)]
 
 
 def test_one_policy_for_machines_that_do_not_answer_and_those_with_errors() -> None:
@@ -49,7 +50,7 @@ def test_clocks_are_compared_with_that_of_the_head() -> None:
         return {"__preflight": {"machine": {}, "findings": [], "time": time, "clock": {"sent": 0.0, "received": 1.0}}}
 
     hostvars = variables(ray_head=at(100), worker_0=at(100.5), worker_1=at(160))
-    (found,) = machine_attendance(NODES, hostvars, GROUPS, None).findings
+    _present, _machines, (found,) = machine_attendance(NODES, hostvars, GROUPS, None)
     assert (found.where, found.severity, found.key) == ("gpu-1", "error", "machine.clock")
 
 
