@@ -24,7 +24,7 @@ DERIVED = (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAM
 class Host:
     """What is known of one machine.
 
-    address: at which the other machines reach it; empty if only its name is known.
+    address: the IP address at which the other machines reach it; empty if it is not known.
     trains: whether jobs use its GPUs. The HCAs of other machines, such as the head's, decide nothing.
     """
 
@@ -159,7 +159,7 @@ def common_network(hosts: Iterable[Host]) -> ipaddress.IPv4Network | None:
     common = set.intersection(*map(set, networks)) if networks else set()
     # The bridges of engines have the same address on every machine.
     own = [net for net in common if len({address for each in networks for address in each[net][1]}) >= len(hosts)]
-    named = [ipaddress.ip_address(host.address) for host in hosts if _is_address(host.address)]
+    named = [ipaddress.ip_address(host.address) for host in hosts if host.address]
 
     def rank(net: ipaddress.IPv4Network) -> tuple[int, float, int]:
         slowest = min(each[net][0] for each in networks)
@@ -193,10 +193,3 @@ def _interface(host: Host, shared: ipaddress.IPv4Network | None) -> tuple[str, s
             if own.network == shared:
                 return interface.name, str(own.ip)
     return "", ""
-
-
-def _is_address(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text).version == 4
-    except ValueError:
-        return False

@@ -166,7 +166,7 @@ def two(last: int, address: str = "") -> Host:
 
 def test_network_of_the_inventory_comes_before_the_fastest() -> None:
     assert common_network([two(1), two(2)]) == ip_network("10.9.0.0/24")
-    assert common_network([two(1, "10.0.0.1"), two(2, "name")]) == ip_network("10.0.0.0/24")
+    assert common_network([two(1, "10.0.0.1"), two(2)]) == ip_network("10.0.0.0/24")
     found = derive({"a": two(1), "b": two(2)})
     assert (found["b"].interface, found["b"].address) == ("eth1", "10.9.0.2")
 
