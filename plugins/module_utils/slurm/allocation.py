@@ -54,10 +54,6 @@ class Allocation:
     ends_at: float | None = None
 
     @property
-    def heterogeneous(self) -> bool:
-        return any(host.component is not None for host in self.hosts)
-
-    @property
     def workers(self) -> tuple[HostNode, ...]:
         """The hosts with workers: all, or without the first component of a heterogeneous job, which is the head's."""
         return tuple(host for host in self.hosts if host.component != 0)

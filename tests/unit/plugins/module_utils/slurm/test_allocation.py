@@ -35,7 +35,6 @@ def test_a_running_job_has_hosts_with_what_it_has_of_them() -> None:
     assert one.hosts[0] == HostNode("gpu-0", "10.0.0.2", None, cpus=24, gpus=2)
     # Without an IPv4 address, Slurm's own name.
     assert one.hosts[1].address == "gpu-1"
-    assert not one.heterogeneous
 
 
 def test_a_heterogeneous_job_has_its_head_on_the_first_component() -> None:
@@ -47,7 +46,6 @@ def test_a_heterogeneous_job_has_its_head_on_the_first_component() -> None:
         ("gpu-1", 1, 2),
     ]
     assert [host.name for host in one.workers] == ["gpu-0", "gpu-1"]
-    assert one.heterogeneous
     # In whatever order Slurm lists them.
     assert found("\n".join(reversed(HET_JOB.splitlines()))) == one
 
