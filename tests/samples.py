@@ -158,7 +158,7 @@ def machine(count: int = 0, uid: int = 1001, **changes: Any) -> Machine:
 
 
 def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **changes: Any) -> NodePlan:
-    changes.setdefault("accelerator", accelerator_of("auto", [gpus_there]))
+    changes.setdefault("accelerator", accelerator_of("auto", [machine(gpus_there)]))
     return plan_node(with_settings(**changes), machine(gpus_there, uid), siblings)
 
 

@@ -97,10 +97,9 @@ def needed_images(
     }
     with_workers = {machine_of[worker] for worker in groups.get(inventory.WORKERS, []) if worker in machine_of}
     probed = [machines[name] for name in with_workers if name in machines]
-    gpus, amd = ([len(machine.gpus) for machine in probed], [len(machine.rocm_gpus) for machine in probed])
     needed = {}
     for node, own in variables.items():
-        image = images.get(nodes.accelerator_of(own.get("ray_node_accelerator") or "auto", gpus, amd))
+        image = images.get(nodes.accelerator_of(own.get("ray_node_accelerator") or "auto", probed))
         # Without one, the plan of the node fails with a message of its own.
         if image:
             needed[machine_of[node]] = image

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
@@ -35,7 +35,7 @@ class ClusterPlan:
         head_machine = next(machine for machine in self.machines.values() if self.head in machine.nodes)
         return {
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
-            "machines": {host: machine.to_json() for host, machine in self.machines.items()},
+            "machines": {host: asdict(machine) for host, machine in self.machines.items()},
             "changes": [list(row) for row in self.changes],
             "disrupts": any(node.disrupts for node in self.nodes.values()),
             "starts": any(node.action not in (ActionKind.KEEP, ActionKind.NONE) for node in self.nodes.values()),
@@ -62,17 +62,13 @@ class Planner:
     builds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     program: str = ""
 
-    @property
-    def cluster(self) -> str:
-        return str(self.variables[self.heads[0]]["cluster_name"])
-
     def plan(self) -> ClusterPlan:
         host_of = {node: host for host, machine in self.machines.items() for node in machine.nodes}
         nodes = {name: self._node(name, host_of[name]) for name in self.run}
         planned = {name: node for name, node in nodes.items() if not node.absent}
         names = list(self.variables)
         machines = {
-            host: PlannedMachine.of(machine, self._user(machine, planned), self._sessions(machine), self.cluster, names)
+            host: PlannedMachine.of(machine, self._user(machine, planned), self._sessions(machine), names)
             for host, machine in self.machines.items()
         }
         return ClusterPlan(nodes, machines, self.heads[0], change_rows(planned, machines.values(), names))
@@ -86,9 +82,9 @@ class Planner:
     def _sessions(self, machine: ProbedMachine) -> str:
         """The directory of Ray's sessions on a host where nodes are processes; "" if no node can start there."""
         variables = self.variables[machine.nodes[0]]
+        cluster, above = variables["cluster_name"], str(variables["ray_node_env"].get("RAY_TMPDIR", "/tmp"))  # noqa: S108
         try:
-            above = str(variables["ray_node_env"].get("RAY_TMPDIR", "/tmp"))  # noqa: S108
-            return sessions_directory(self.cluster, above) if variables["ray_node_runtime"] == PROCESS else ""
+            return sessions_directory(cluster, above) if variables["ray_node_runtime"] == PROCESS else ""
         except PlanError:
             return ""
 
@@ -110,8 +106,7 @@ class Planner:
             for machine in self.machines.values()
             if machine.probe and not set(self.workers).isdisjoint(machine.nodes)
         ]
-        gpus, amd_gpus = [len(probe.gpus) for probe in probes], [len(probe.rocm_gpus) for probe in probes]
-        return accelerator_of(self.variables[name]["ray_node_accelerator"], gpus, amd_gpus)
+        return accelerator_of(self.variables[name]["ray_node_accelerator"], probes)
 
     def _address(self, name: str) -> str:
         """Where other nodes reach a node: as the inventory says, or as it was found; "" if that is not known."""

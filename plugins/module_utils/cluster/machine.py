@@ -86,18 +86,16 @@ class Machine:
 
     def runs(self, node: str) -> bool:
         if self.process is not None:
-            return self.process.node.state == RUNNING and node in self.nodes_of(self.cluster)
-        return node in self.containers_of(self.cluster) and self.containers[node].state == RUNNING
+            return self.process.node.state == RUNNING and node in self.nodes
+        return node in self.nodes and self.containers[node].state == RUNNING
 
-    def nodes_of(self, cluster: str) -> list[str]:
-        """Return the names of the nodes of a cluster that are here, in any state."""
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the nodes of the cluster that are here, in any state."""
         if self.process is None:
-            return self.containers_of(cluster)
+            return [name for name, container in self.containers.items() if container.cluster == self.cluster]
         own = [PurePosixPath(self.process.directory).name] if self.process.node.state else []
         return [*own, *self.process.neighbours]
-
-    def containers_of(self, cluster: str) -> list[str]:
-        return [name for name, container in self.containers.items() if container.cluster == cluster]
 
 
 @dataclass(frozen=True)
@@ -140,14 +138,12 @@ class PlannedMachine:
     sessions: str = ""
 
     @classmethod
-    def of(
-        cls, machine: ProbedMachine, user: str, sessions: str, cluster: str, inventory_nodes: Sequence[str]
-    ) -> PlannedMachine:
+    def of(cls, machine: ProbedMachine, user: str, sessions: str, inventory_nodes: Sequence[str]) -> PlannedMachine:
         """What is known of a machine; user and sessions as above."""
         probe = machine.probe
         if probe is None:
             return cls(machine.name, list(machine.nodes), machine.problem)
-        present, process = probe.nodes_of(cluster), probe.process
+        present, process = probe.nodes, probe.process
         surplus = [node for node in present if node not in inventory_nodes]
         above = PurePosixPath(process.directory).parent if process else None
         return cls(
@@ -162,15 +158,8 @@ class PlannedMachine:
             others={
                 node: container.cluster
                 for node, container in probe.containers.items()
-                if container.cluster != cluster and node in inventory_nodes
+                if container.cluster != probe.cluster and node in inventory_nodes
             },
             engine="" if process else probe.engine.name,
             sessions=sessions,
         )
-
-    @classmethod
-    def from_json(cls, answer: Mapping[str, Any]) -> PlannedMachine:
-        return cls(**answer)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)

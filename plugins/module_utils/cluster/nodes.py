@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -123,13 +123,16 @@ def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple
     return tuple(range(first, first + share))
 
 
-def accelerator_of(asked: str, gpus_of_worker_machines: Iterable[int], amd_gpus: Iterable[int] = ()) -> str:
-    """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers."""
+def accelerator_of(asked: str, machines: Sequence[Machine]) -> str:
+    """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers.
+
+    machines: those with workers.
+    """
     if asked != "auto":
         return asked
-    if any(gpus_of_worker_machines):
+    if any(machine.gpus for machine in machines):
         return CUDA
-    return ROCM if any(amd_gpus) else CPU
+    return ROCM if any(machine.rocm_gpus for machine in machines) else CPU
 
 
 def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> NodePlan:

@@ -11,7 +11,7 @@ NODES = ["ray-head", "worker-0", "worker-1"]
 
 
 def probed(machine: Machine) -> PlannedMachine:
-    return PlannedMachine.of(ProbedMachine("box", NODES, machine), "", "", "mvp", NODES)
+    return PlannedMachine.of(ProbedMachine("box", NODES, machine), "", "", NODES)
 
 
 def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:

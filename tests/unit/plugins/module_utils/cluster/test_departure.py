@@ -26,9 +26,9 @@ MACHINES = {
 }
 
 
-def planned(machines: dict[str, Machine], cluster: str = "mvp") -> dict[str, PlannedMachine]:
+def planned(machines: dict[str, Machine]) -> dict[str, PlannedMachine]:
     return {
-        name: PlannedMachine.of(ProbedMachine(name, [], machine), "", "", cluster, INVENTORY)
+        name: PlannedMachine.of(ProbedMachine(name, [], machine), "", "", INVENTORY)
         for name, machine in machines.items()
     }
 
@@ -147,7 +147,7 @@ def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str)
 
 def test_containers_of_another_cluster_stay() -> None:
     machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
-    (found,) = left_behind([], planned({"gpu-0": machine}, "mpv").values(), "mpv", INVENTORY)
+    (found,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
     assert (found.where, found.severity) == ("worker-0", WARNING)
     assert found.what == "is a container of cluster mvp on gpu-0, and not of cluster mpv: it is not removed"
     assert found.todo == "if this is its inventory, set cluster_name: mvp"

@@ -37,5 +37,5 @@ def test_json_holds_plain_text_only() -> None:
 
 
 def test_containers_of_a_cluster() -> None:
-    assert FULL.containers_of("mvp") == ["ray-head"]
-    assert FULL.containers_of("other") == []
+    assert FULL.nodes == ["ray-head"]
+    assert replace(FULL, cluster="other").nodes == []

@@ -38,13 +38,14 @@ def test_image_from_other_inputs_counts_as_missing() -> None:
 
 
 def test_cluster_has_one_kind_of_accelerator() -> None:
-    assert accelerator_of("auto", [0, 0]) == "cpu"
+    amd = ["/dev/dri/renderD128"]
+    assert accelerator_of("auto", [machine(), machine()]) == "cpu"
     # Also for the head, whose machine has none.
-    assert accelerator_of("auto", [0, 8]) == "cuda"
-    assert accelerator_of("cpu", [8]) == "cpu"
-    assert accelerator_of("auto", [0], [0, 8]) == "rocm"
-    assert accelerator_of("auto", [8], [8]) == "cuda"
-    assert accelerator_of("rocm", [8], []) == "rocm"
+    assert accelerator_of("auto", [machine(), machine(8)]) == "cuda"
+    assert accelerator_of("cpu", [machine(8)]) == "cpu"
+    assert accelerator_of("auto", [machine(), machine(rocm_gpus=amd)]) == "rocm"
+    assert accelerator_of("auto", [machine(8, rocm_gpus=amd)]) == "cuda"
+    assert accelerator_of("rocm", [machine(8)]) == "rocm"
 
 
 def test_gpus_are_split_between_workers() -> None:
