@@ -66,15 +66,6 @@ class ProcessError(Exception):
 
 
 @dataclass(frozen=True)
-class OtherRay:
-    """A process of a Ray node that is not ours: of another cluster, of another user, or started by hand."""
-
-    pid: int
-    user: int
-    program: str
-
-
-@dataclass(frozen=True)
 class FoundProcess:
     """A node as it was found on its machine.
 
@@ -327,12 +318,12 @@ def tail(file: Path, lines: int, size: int = 16 << 10) -> list[str]:
         return []
 
 
-def other_rays(own: Iterable[int], proc: Path = PROC) -> list[OtherRay]:
-    """The Ray nodes on this machine that are not ours."""
-    ours, found = set(own), []
+def other_rays(own: Iterable[int], proc: Path = PROC) -> list[str]:
+    """The processes of Ray nodes that are not ours: of another cluster, of another user, or started by hand."""
+    ours, found = set(own), {}
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             program = os.fsdecode((entry / "cmdline").read_bytes().split(b"\0")[0]).rpartition("/")[2]
             if program in RAY_PROGRAMS and int(entry.name) not in ours:
-                found.append(OtherRay(int(entry.name), entry.stat().st_uid, program))
-    return sorted(found, key=lambda ray: ray.pid)
+                found[int(entry.name)] = f"{program} {entry.name} of uid {entry.stat().st_uid}"
+    return [found[pid] for pid in sorted(found)]

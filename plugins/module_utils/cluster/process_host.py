@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .node_process import FoundProcess, NodeProcess, OtherRay, other_rays
+from .node_process import FoundProcess, NodeProcess, other_rays
 from .supervisor import marked
 
 # Documentation's own network: a route to it is the default route. Nothing is sent.
@@ -29,7 +29,7 @@ class ProcessHost:
     """directory: of the node, absolute. address: at which other nodes reach it; empty if none was found.
 
     ray: the path of the command ray; empty if there is none.
-    neighbours: other nodes of the cluster that have a directory here.
+    neighbours: other nodes of the cluster that have a directory here. others: processes of Ray that are not its own.
     """
 
     directory: str
@@ -38,12 +38,11 @@ class ProcessHost:
     ray: str
     node: FoundProcess
     neighbours: Sequence[str]
-    others: Sequence[OtherRay]
+    others: Sequence[str]
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ProcessHost:
-        others = [OtherRay(**other) for other in answer["others"]]
-        return cls(**{**answer, "node": FoundProcess(**answer["node"]), "others": others})
+        return cls(**{**answer, "node": FoundProcess(**answer["node"])})
 
 
 def search_path(python: str) -> str:

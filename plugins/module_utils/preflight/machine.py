@@ -387,7 +387,7 @@ def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
             "set ray_node_address to an IP address of this host; a loopback makes gloo and NCCL fail",
         )
     if found.others:
-        listed = ", ".join(f"{ray.program} {ray.pid} of uid {ray.user}" for ray in found.others[:MOST_LISTED])
+        listed = ", ".join(found.others[:MOST_LISTED])
         more = f" and {len(found.others) - MOST_LISTED} more" if len(found.others) > MOST_LISTED else ""
         yield Problem(
             "process.other_ray",

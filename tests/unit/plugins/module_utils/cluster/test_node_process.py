@@ -20,7 +20,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process im
     STOPPED,
     FoundProcess,
     NodeProcess,
-    OtherRay,
     ProcessError,
 )
 from real_processes import alive, until
@@ -305,6 +304,6 @@ def test_other_rays_are_found_by_their_program(tmp_path: Path) -> None:
         (tmp_path / str(pid) / "cmdline").write_bytes(line)
     (tmp_path / "11").mkdir()
     assert node_process.other_rays([10], tmp_path) == [
-        OtherRay(7, os.getuid(), "raylet"),
-        OtherRay(8, os.getuid(), "gcs_server"),
+        f"raylet 7 of uid {os.getuid()}",
+        f"gcs_server 8 of uid {os.getuid()}",
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess, OtherRay
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import (
     ProcessHost,
     is_reachable,
@@ -31,7 +31,7 @@ def test_host_without_a_node(tmp_path: Path) -> None:
 
 
 def test_it_travels_as_json() -> None:
-    host = replace(PROCESS_HOST, others=[OtherRay(7, 1003, "raylet")], node=FoundProcess("running", 5, "2026-01-12"))
+    host = replace(PROCESS_HOST, others=["raylet 7 of uid 1003"], node=FoundProcess("running", 5, "2026-01-12"))
     there = machine(process=host, reserved_ports=[])
     assert Machine.from_json(json.loads(json.dumps(there.to_json()))) == there
     assert ProcessHost.from_json(asdict(host)) == host

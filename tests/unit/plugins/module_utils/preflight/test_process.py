@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import OtherRay
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from samples import PROCESS_HOST, machine
@@ -23,7 +22,7 @@ def test_a_host_that_is_as_it_should_be_has_no_problems() -> None:
 
 
 def test_problems_of_a_host() -> None:
-    others = [OtherRay(7, 1003, "raylet"), *(OtherRay(pid, 0, "gcs_server") for pid in range(10, 14))]
+    others = ["raylet 7 of uid 1003", *(f"gcs_server {pid} of uid 0" for pid in range(10, 14))]
     host = replace(PROCESS_HOST, ray="", address="", others=others)
     found = problems(machine(uid=0, process=host))
     assert [(finding.what.split(",")[0], finding.severity, finding.key) for finding in found] == [
@@ -36,6 +35,6 @@ def test_problems_of_a_host() -> None:
 
 
 def test_four_others_are_all_listed() -> None:
-    host = replace(PROCESS_HOST, others=[OtherRay(pid, 0, "raylet") for pid in range(4)])
+    host = replace(PROCESS_HOST, others=[f"raylet {pid} of uid 0" for pid in range(4)])
     (problem,) = problems(machine(process=host))
     assert "raylet 3 of uid 0); it" in problem.what
