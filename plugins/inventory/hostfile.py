@@ -56,9 +56,7 @@ runtime: process
 """
 
 import os
-import socket
 from pathlib import Path
-from typing import Any
 
 from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
@@ -68,6 +66,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hostfile import inventory_of, parse
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, WORKERS
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import CONTAINER, PROCESS
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import resolved
 
 NODE_VARIABLES = {
     CONTAINER: {"cluster_network": "host"},
@@ -93,7 +92,7 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         except (OSError, UnicodeDecodeError) as error:
             raise AnsibleParserError(f"{error}; correct hostfile in {path}") from error
         hosts, found = parse(text, file.name)
-        placed, unreachable = inventory_of(hosts, runtime, file.name, addresses)
+        placed, unreachable = inventory_of(hosts, runtime, file.name, resolved)
         if found or unreachable:
             raise AnsibleParserError(f"{file} cannot be used\n{findings_table([*found, *unreachable])}")
         for group in (NODES, HEADS, WORKERS):
@@ -106,8 +105,3 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             inventory.add_host(host.name, host.group)
             for name, value in host.variables.items():
                 inventory.set_variable(host.name, name, value)
-
-
-def addresses(name: str) -> list[Any]:
-    """The addresses of a name; raises OSError."""
-    return [found[4][0] for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]

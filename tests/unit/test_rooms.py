@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "network": FILES,
     "cluster": {*FILES, "argus.launcher", "argus.cluster", "network"},
     "preflight": {*FILES, "argus.fabric", "network", "cluster"},
-    "slurm": FILES,
+    "slurm": {*FILES, "network"},
 }
 STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster", "argus.snapshot"}
 # The only file of the program that imports Ansible.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,7 +128,7 @@ def inventory_of(
 ) -> tuple[list[InventoryHost], list[Finding]]:
     """The cluster on these hosts, with the head on the first of them, and a worker on each.
 
-    resolve: the addresses of a name, or OSError. Only nodes in containers need it: others find their own.
+    resolve: the addresses of a name. Only nodes in containers need it: others find their own.
     """
     placed: list[InventoryHost] = []
     found: list[Finding] = []
@@ -149,8 +149,5 @@ def inventory_of(
 
 def address_of(host: Host, resolve: Resolve) -> str:
     """The address of a host for other hosts, IPv4 if it has one, or ""."""
-    try:
-        addresses: Iterable[str] = [host.name] if is_address(host.name) else resolve(host.name)
-    except OSError:
-        return ""
+    addresses = [host.name] if is_address(host.name) else resolve(host.name)
     return min(filter(is_reachable, addresses), key=lambda one: ":" in one, default="")

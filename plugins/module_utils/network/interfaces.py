@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import ipaddress
@@ -101,6 +102,14 @@ def ipv4_of(interface: Interface) -> list[ipaddress.IPv4Interface]:
 
 def holder(address: str, interfaces: Iterable[Interface]) -> Interface | None:
     return next((each for each in interfaces if address in [str(own.ip) for own in ipv4_of(each)]), None)
+
+
+def resolved(name: str) -> list[str]:
+    """Return the addresses of a name; none if it has none."""
+    with contextlib.suppress(OSError, UnicodeError):
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+    return []
 
 
 def read(path: Path) -> str:

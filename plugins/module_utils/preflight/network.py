@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import socket
 from collections import Counter
@@ -16,7 +15,7 @@ from statistics import median
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, HcaClass, Host, common_network, derive, hca_class
 from ..network.hcas import ETHERNET
-from ..network.interfaces import holder
+from ..network.interfaces import holder, resolved
 from .checks import Context, Expectation, Problem, Topic
 from .reading import Reader
 
@@ -26,7 +25,7 @@ FEW_ERRORS, TIMES_MEDIAN = 10, 10
 
 @dataclass(frozen=True)
 class Names:
-    """What a machine resolves its own name to."""
+    """What a machine resolves its own name to, of IPv4."""
 
     hostname: str
     addresses: tuple[str, ...] = ()
@@ -34,14 +33,7 @@ class Names:
 
 def read(_reader: Reader, _expected: Expectation) -> Names:
     hostname = socket.gethostname()
-    return Names(hostname, tuple(resolved(hostname)))
-
-
-def resolved(name: str) -> list[str]:
-    with contextlib.suppress(OSError, UnicodeError):
-        answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
-    return []
+    return Names(hostname, tuple(address for address in resolved(hostname) if ":" not in address))
 
 
 def judge(names: Names, context: Context) -> Iterator[Problem]:

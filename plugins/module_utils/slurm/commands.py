@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from ..network.interfaces import resolved
 from .allocation import RUNNING, Allocation, allocation_of, best
 
 # The controller of a busy site may need a while; its commands give up by themselves.
@@ -86,15 +86,7 @@ def allocation(job_id: int) -> Allocation | None:
     if found is None or found.state != RUNNING:
         return found
     names = ",".join(host.name for host in found.hosts)
-    return allocation_of(jobs, run(["scontrol", "show", "node", "--oneliner", names]), addresses)
-
-
-def addresses(name: str) -> list[str]:
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return [str(each[4][0]) for each in found]
+    return allocation_of(jobs, run(["scontrol", "show", "node", "--oneliner", names]), resolved)
 
 
 def submit(script: str) -> int:

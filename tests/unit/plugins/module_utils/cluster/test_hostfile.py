@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import socket
-
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hostfile import Host, address_of, inventory_of, parse
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import validate
@@ -10,9 +8,7 @@ ADDRESSES = {"gpu-0": ["fd00::1", "10.0.0.1"], "gpu-1": ["fd00::2"], "local": ["
 
 
 def resolve(name: str) -> list[str]:
-    if name not in ADDRESSES:
-        raise socket.gaierror(-2, "Name or service not known")
-    return ADDRESSES[name]
+    return ADDRESSES.get(name, [])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.network.interfaces impo
     interfaces_of_sysfs,
     ipv4_of,
     read_interfaces,
+    resolved,
 )
 
 ROUTES = (
@@ -57,6 +58,11 @@ def test_kernel_knows_what_ip_shows() -> None:
             if each
         }
         assert addresses_of_kernel() == {name: addresses for name, addresses in listed.items() if addresses}
+
+
+def test_addresses_of_a_name() -> None:
+    assert "127.0.0.1" in resolved("localhost")
+    assert resolved("no such name.invalid") == []
 
 
 def test_default_routes() -> None:
