@@ -98,10 +98,8 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
     missing = missing_images(needed_images(hosts, hostvars, groups, images, machines), machines)
     builds = [image for kind, image in images.items() if kind in arguments["builds"]]
     is_archived = bool(arguments["archive"])
-    local = (
-        () if is_archived else {each for each in missing.values() if "/" not in each.name and each.name not in builds}
-    )
-    held = [image for image, engine in local if has_image(engine, image)]
+    local = {(image, engine) for image, engine in missing.values() if "/" not in image and image not in builds}
+    held = [image for image, engine in local if not is_archived and has_image(engine, image)]
     return list(image_findings(missing, builds, is_archived, held)), held
 
 

@@ -7,32 +7,27 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.machine import Machine
 from .checks import Problem
 
 
-class MissingImage(NamedTuple):
-    """An image that a machine will need and lacks, and the machine's engine."""
-
-    name: str
-    engine: str
-
-
-def missing_images(needed: Mapping[str, str], machines: Mapping[str, Machine]) -> dict[str, MissingImage]:
-    """Find images that machines lack. needed: the image of the nodes of each machine with nodes."""
+def missing_images(needed: Mapping[str, str], machines: Mapping[str, Machine]) -> dict[str, tuple[str, str]]:
+    """Find images that machines lack, each with the machine's engine. needed: the image of each machine with nodes."""
     return {
-        host: MissingImage(image, machines[host].engine.name)
+        host: (image, machines[host].engine.name)
         for host, image in needed.items()
         # An engine that cannot be used has a finding of its own.
-        if host in machines and machines[host].images.get(image, MissingImage) is None
+        if host in machines and image in machines[host].images and machines[host].images[image] is None
     }
 
 
 def image_findings(
-    missing: Mapping[str, MissingImage], builds: Collection[str] = (), archive: bool = False, held: Collection[str] = ()
+    missing: Mapping[str, tuple[str, str]],
+    builds: Collection[str] = (),
+    archive: bool = False,
+    held: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Say where cluster_up gets the images that machines lack.
 

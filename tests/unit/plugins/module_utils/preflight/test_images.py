@@ -9,7 +9,6 @@ import yaml
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.module_utils.preflight.images import (
-    MissingImage,
     image_findings,
     missing_images,
 )
@@ -35,7 +34,7 @@ def test_images_that_machines_lack() -> None:
 
 
 def test_image_that_no_registry_has() -> None:
-    assert list(image_findings({"a": MissingImage(BUILT, "docker")})) == [
+    assert list(image_findings({"a": (BUILT, "docker")})) == [
         Finding(
             "a",
             "the image argus-verl-cpu:0.1.0 is missing, and its name has no registry to pull it from",
@@ -60,13 +59,13 @@ def test_image_that_no_registry_has() -> None:
     ],
 )
 def test_images_that_cluster_up_provides(image: str, sources: dict[str, Any], remedy: str) -> None:
-    (finding,) = image_findings({"a": MissingImage(image, "docker")}, **sources)
+    (finding,) = image_findings({"a": (image, "docker")}, **sources)
     assert (finding.where, finding.severity) == ("a", WARNING)
     assert finding.todo.startswith(remedy)
 
 
 def test_the_command_that_brings_an_image_is_that_of_the_engine_and_quoted() -> None:
-    (finding,) = image_findings({"a": MissingImage("x;reboot", "podman")})
+    (finding,) = image_findings({"a": ("x;reboot", "podman")})
     assert "podman save 'x;reboot' | ssh a podman load" in finding.todo
 
 
