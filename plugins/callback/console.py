@@ -150,7 +150,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         super().__init__()
         if "display" not in vars(self._display):
             self._display.display = without_controls(self._display.display)
-        self._failures = Failures()
+        self._failures: Failures = {}
         # What was shown of a task that may be shown again, with the host that it was shown for.
         self._shown: dict[tuple[str, str], str] = {}
 
@@ -162,7 +162,7 @@ class CallbackModule(Default):  # type: ignore[misc]
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
         kind = kind_of(result)
         if kind == FAILED:
-            self._failures.add(result.host.get_name(), FAILED, result.task.get_name())
+            self._failures.setdefault((FAILED, result.task.get_name()), []).append(result.host.get_name())
         if self._is_verbose():
             super().v2_runner_on_failed(result, ignore_errors)
         elif not (result.task.loop and "results" in result.result):
@@ -176,7 +176,7 @@ class CallbackModule(Default):  # type: ignore[misc]
 
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
         if not result.task.ignore_unreachable:
-            self._failures.add(result.host.get_name(), UNREACHABLE, result.task.get_name())
+            self._failures.setdefault((UNREACHABLE, result.task.get_name()), []).append(result.host.get_name())
         if self._is_verbose():
             super().v2_runner_on_unreachable(result)
         else:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, table
 
@@ -20,24 +20,14 @@ ALWAYS = "changed"
 NAMED_HOSTS = 8
 
 
-class Failures:
-    """The hosts that failed, by what happened and the task."""
-
-    def __init__(self) -> None:
-        self._hosts: dict[tuple[str, str], list[str]] = {}
-
-    def add(self, host: str, kind: str, task: str) -> None:
-        hosts = self._hosts.setdefault((kind, task), [])
-        if host not in hosts:
-            hosts.append(host)
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        return [(kind, task, names(hosts)) for (kind, task), hosts in self._hosts.items()]
+# The hosts that failed, by what happened and the task.
+Failures = dict[tuple[str, str], list[str]]
 
 
-def names(hosts: list[str]) -> str:
-    more = len(hosts) - NAMED_HOSTS
-    return ", ".join(hosts[:NAMED_HOSTS]) + (f" and {more} more" if more > 0 else "")
+def names(hosts: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(hosts))
+    more = len(unique) - NAMED_HOSTS
+    return ", ".join(unique[:NAMED_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def summary(
@@ -55,7 +45,8 @@ def summary(
         who = printable(failed[0], lines=False) if len(hosts) == 1 else f"{len(failed)} of {all_hosts}"
         lines = [f"Failed: {who}  {counted}"]
         if len(failed) > 1:
-            lines.insert(0, table(("result", "task", "hosts"), failures.rows(), width))
+            rows = [(kind, task, names(of_task)) for (kind, task), of_task in failures.items()]
+            lines.insert(0, table(("result", "task", "hosts"), rows, width))
         return "\n".join(lines), "COLOR_ERROR"
     done = "Checked" if check_mode else "Done"
     return f"{done}: {all_hosts}  {counted}", "COLOR_CHANGED" if total[ALWAYS] else "COLOR_OK"
