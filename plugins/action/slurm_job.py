@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
 from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings
-from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
+from ansible_collections.argus.verl.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
@@ -66,7 +66,7 @@ class ActionModule(Action):
             if arguments["state"] == "absent":
                 return self._absent(arguments["name"])
             return self._present(arguments)
-        except (commands.SlurmError, FormError) as error:
+        except SlurmError as error:
             return failed(error)
 
     def _absent(self, name: str) -> Result:

@@ -51,7 +51,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.slurm import allocation as model
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
+from ansible_collections.argus.verl.plugins.module_utils.slurm.text import SlurmError
 
 display = Display()
 
@@ -75,7 +75,7 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             found = self._allocation(name)
             if found is not None:
                 self._add(found)
-        except (commands.SlurmError, FormError) as error:
+        except SlurmError as error:
             raise AnsibleParserError(str(error)) from error
 
     def _allocation(self, name: str) -> model.Allocation | None:

@@ -174,7 +174,7 @@ def inventory_hosts(allocation: Allocation) -> list[Host]:
     for host in allocation.workers:
         name = host_name(host.name)
         if names.setdefault(name, host.name) != host.name or name == HEAD:
-            raise text.FormError(f"{host.name} cannot be told from {names[name]} in the inventory")
+            raise text.SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
         size = {
             "ray_node_gpus": host.gpus,
             "ray_node_cpus": host.cpus,

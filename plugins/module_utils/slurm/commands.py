@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ..network.interfaces import resolved
 from .allocation import RUNNING, Allocation, allocation_of, best
+from .text import SlurmError
 
 # The controller of a busy site may need a while; its commands give up by themselves.
 COMMAND_SECONDS = 120.0
@@ -25,10 +26,6 @@ FOR_MODULES = re.compile(
     |BASH_FUNC_(module|ml|_module_raw)(%%|\(\))""",
     re.VERBOSE,
 )
-
-
-class SlurmError(Exception):
-    """A command of Slurm failed; the message has what it said."""
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:

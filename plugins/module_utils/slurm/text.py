@@ -17,8 +17,8 @@ NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
 
-class FormError(Exception):
-    """Slurm printed something that cannot be read; the message has it."""
+class SlurmError(Exception):
+    """A command of Slurm failed, or printed something that cannot be read; the message has what it said."""
 
 
 def fields(line: str) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def expand(nodelist: str) -> list[str]:
     names: list[str] = []
     parts = NAMES.findall(nodelist)
     if ",".join(parts) != nodelist:
-        raise FormError(f"{nodelist!r} is not a list of nodes")
+        raise SlurmError(f"{nodelist!r} is not a list of nodes")
     for part in parts:
         # Texts, and the numbers between them.
         pieces = re.split(r"\[([^\]]*)\]", part)
@@ -58,7 +58,7 @@ def _numbers(spans: str) -> Iterator[str]:
     for span in spans.split(","):
         first, dash, last = span.partition("-")
         if not first.isdecimal() or not (last.isdecimal() or not dash):
-            raise FormError(f"{spans!r} are not numbers of nodes")
+            raise SlurmError(f"{spans!r} are not numbers of nodes")
         # As wide as the first one.
         yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
 
@@ -72,7 +72,7 @@ def cpus(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
         return len(list(_numbers(identifiers))) if identifiers else 0
-    except FormError:
+    except SlurmError:
         return 0
 
 

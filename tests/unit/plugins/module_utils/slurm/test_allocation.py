@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.slurm import allocation
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import Allocation, HostNode, allocation_of
-from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
+from ansible_collections.argus.verl.plugins.module_utils.slurm.text import SlurmError
 
 RECORDED = Path(__file__).parent / "recorded"
 JOB, HET_JOB, PENDING, NODES = (
@@ -124,7 +124,7 @@ def test_names_that_ray_nodes_cannot_have() -> None:
     assert allocation.host_name("GPU_01.cluster") == "gpu-01-cluster"
     one = found()
     twins = replace(one, hosts=(one.hosts[0], replace(one.hosts[1], name="gpu_0")))
-    with pytest.raises(FormError, match="gpu_0"):
+    with pytest.raises(SlurmError, match="gpu_0"):
         allocation.inventory_hosts(twins)
 
 

@@ -32,7 +32,7 @@ def test_a_list_of_nodes_is_expanded(listed: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]"])
 def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
-    with pytest.raises(text.FormError):
+    with pytest.raises(text.SlurmError):
         text.expand(listed)
 
 
