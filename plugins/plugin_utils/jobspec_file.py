@@ -33,18 +33,13 @@ class JobSpecError(Exception):
         self.line = mark.line + 1 if mark else 0
 
 
-def jobspec_directories(inventories: Iterable[str]) -> list[Path]:
-    """The directories in which inventories keep their JobSpecs."""
-    paths = [Path(inventory) for inventory in inventories]
-    return [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
-
-
 def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Finding]]:
     """The content of a JobSpec file, given by its path or by its name in an inventory's jobspecs/.
 
     The content is None if there are findings.
     """
-    directories = jobspec_directories(inventories)
+    paths = [Path(inventory) for inventory in inventories]
+    directories = [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
     found = existing([Path(name), *(directory / name for directory in directories)]) if name else None
     if found is None:
         known = sorted(

@@ -19,7 +19,6 @@ from .reading import Process, Reader
 from .table import CHECKS
 
 Facts = TypeVar("Facts")
-# How thorough preflight is. A tier includes the ones before it.
 # Variables are text if they come from the command line.
 CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "int": int,
