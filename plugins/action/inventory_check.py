@@ -17,7 +17,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     inventory,
     inventory_files,
     nodes,
-    old_inventory,
     port_inventory,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
@@ -39,9 +38,6 @@ def inventory_findings(
     """What is wrong with an inventory, and with the hosts that --limit leaves of it."""
     if not any(groups.values()):
         return inventory_files.without_hosts(list(sources))
-    if old := old_inventory.old_form(hostvars, groups):
-        # What else is wrong with it follows from this.
-        return [old_inventory.old_form_finding(old)]
     # Keys of a JobSpec are variables of the command line.
     known = {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"}
     findings = inventory.validate(hostvars, groups, known)
@@ -71,8 +67,7 @@ class ActionModule(Action):
         sources = [str(source) for source in variables.get("ansible_inventory_sources") or ()]
         run = variables["ansible_play_hosts_all"]
         findings = inventory_findings(hostvars, groups, run, arguments["works_on"], sources)
-        # An inventory of an earlier form: what to write in its place.
-        text = old_inventory.new_form(hostvars, groups) if old_inventory.old_form(hostvars, groups) else []
+        text = []
         if arguments["is_described"] and not errors(findings):
             text = [inventory.summary(hostvars, groups, public_variables()["cluster_name"])]
         result = show("Inventory" if findings else None, findings=findings, text=text)

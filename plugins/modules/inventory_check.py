@@ -12,7 +12,6 @@ version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Checks groups, names and variables of the inventory, and shows every problem of them. Fails on errors.
-  - For an inventory of an earlier form, shows what to write in its place.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal

@@ -49,18 +49,6 @@ def test_two_heads(tmp_path: Path) -> None:
     refused("group head", "has 2 hosts (test-ray-head, test-ray-head-2)", "keep exactly one", inventories=hosts)
 
 
-def test_inventory_with_machines_beside_its_nodes(tmp_path: Path) -> None:
-    """As earlier versions read it: the lines to write instead are shown, and are an inventory."""
-    hosts = inventory(tmp_path, {"test-ray-head": {}}, {"test-ray-worker-0": {}})
-    old = yaml.safe_load(hosts[0].read_text())
-    old["ray"]["vars"] = {"ansible_connection": "argus.verl.node", "ray_node_machine": "here"}
-    hosts[0].write_text(yaml.safe_dump({**old, "machines": {"hosts": {"here": {"ansible_connection": "local"}}}}))
-    refused("the group machines has hosts", "write the lines below in place of", inventories=hosts)
-    shown = playbook("validate", check=False, inventories=hosts).stdout
-    hosts[0].write_text(shown[shown.index("ray:\n") : shown.index("\n\nTASK")])
-    assert "1 head, 1 worker" in playbook("validate", inventories=hosts).stdout
-
-
 def test_all_problems_of_an_inventory_are_reported_at_once(tmp_path: Path) -> None:
     hosts = inventory(tmp_path, {"test-ray-head": {"ray_node_gpu": 2}}, {})
     refused("group workers", "has no hosts", "ray_node_gpu", 'did you mean "ray_node_gpus"?', inventories=hosts)
