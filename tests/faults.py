@@ -199,15 +199,19 @@ def cut_checkpoint(job: Job, outage: float) -> None:
     kill_trainer(job, outage)
 
 
-def cut_network(job: Job, outage: float) -> None:
-    """Between the driver's node and the head: packets are dropped, both ways."""
+def cut_network(job: Job, outage: float, other: str = HEAD) -> None:
+    """Between the driver's node and another one: packets are dropped, both ways."""
     node = driver_of(job)
-    inside, head = ("nsenter", "--target", pid_of(node), "--net", "iptables"), address_of(HEAD)
+    inside, address = ("nsenter", "--target", pid_of(node), "--net", "iptables"), address_of(other)
     for rule in (("INPUT", "--source"), ("OUTPUT", "--destination")):
-        subprocess.run([*inside, "--append", *rule, head, "--jump", "DROP"], check=True)
+        subprocess.run([*inside, "--append", *rule, address, "--jump", "DROP"], check=True)
     time.sleep(outage)
     # The node may have been started again, with a network of its own.
     subprocess.run([*inside, "--flush"], check=False)
+
+
+def cut_network_of_workers(job: Job, outage: float) -> None:
+    cut_network(job, outage, next(node for node in NODES[1:] if node != driver_of(job)))
 
 
 def fill_shared_root(_job: Job, outage: float) -> None:
@@ -257,6 +261,11 @@ FAULTS = (
     Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40), begins=has_driver),
     Fault(
         "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
+    ),
+    Fault("the network between workers is cut for 5 s", cut_network_of_workers, GOES_ON, (5, 5), 2, begins=has_step),
+    Fault("the network between workers is cut for 40 s", cut_network_of_workers, GOES_ON, (40, 40), 2, begins=has_step),
+    Fault(
+        "the network between workers is cut for 120 s", cut_network_of_workers, GOES_ON, (120, 120), 2, begins=has_step
     ),
 )
 # What needs no file system of the tests' own.

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from ..common.shared_root import JOBS
 from ..jobs.defaults import on_machines
+from ..jobs.listing import full_id
 from ..staging.items import Model
 from ..staging.options import StageOptions
 from .request import Request, common, request_from, write_answer
@@ -30,7 +32,8 @@ class ExportRequest(Request):
 def command(as_json: bool, **options: Any) -> None:
     """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
     request = request_from(ExportRequest, as_json, **options)
-    item = Model(name=request.name, source=f"job:{request.submission_id}@{request.step}")
+    submission_id = full_id(request.root / JOBS, request.submission_id)
+    item = Model(name=request.name, source=f"job:{submission_id}@{request.step}")
     _path, work = plan(request.root, item, StageOptions())
     result = answered(work)
     if as_json:

@@ -54,7 +54,7 @@ def test_a_job_survives(submit: Submit, fault: Fault, number: int) -> None:
 @pytest.mark.parametrize("fault", [fault for fault in CHOSEN if fault in OFTEN], ids=lambda fault: fault.name)
 def test_grpo_survives(submit: Submit, fault: Fault) -> None:
     forget_losses()
-    settings = {"trainer.total_training_steps": 8, "trainer.save_freq": 2}
+    settings = {"trainer.total_training_steps": 40, "trainer.save_freq": 4}
     job = submit("grpo", resources={"nnodes": 1, "gpus_per_node": 1}, retries=2, trainer_overrides=settings)
     survive(replace(fault, begins=has_step), job, random.Random(f"{SEED} grpo {fault.name}"))  # noqa: S311
 
