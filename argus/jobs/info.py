@@ -73,6 +73,7 @@ class JobInfo:
     ended_at: float | None = None
     silent_for: float | None = None
     time_left: float | None = None
+    gpu_percent: float | None = None
     driver_host: str | None = None
     driver_node_id: str | None = None
     driver_node_ip: str | None = None

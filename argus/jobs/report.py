@@ -31,7 +31,7 @@ TAGS_LENGTH = 40
 # The tag that names a user, as job_defaults of an inventory may set it, and how much of a name the list shows.
 OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
-OPTIONAL = {"class", "left", "metric", "tokens/s", "attempt", "by", "tags", "where"}
+OPTIONAL = {"class", "left", "metric", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
 # A trend, and how many of them one has: of a job, and in the list.
@@ -213,6 +213,7 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
         "left": None if job.time_left is None else age(job.time_left),
         "metric": metric_text(done),
         "tokens/s": throughput(done),
+        "gpus": None if job.gpu_percent is None else f"{job.gpu_percent:.0f} %",
         "attempt": job.attempt if job.attempt > 1 else None,
         "age": age(now - job.submitted_at),
         "by": owner(job) or None,
@@ -279,6 +280,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Metric", f"{job.progress.metric} {job.progress.last:.3f}, initially {job.progress.first:.3f}"))
     if trend := sparkline(job.progress.trend, TREND_WIDTH):
         lines.append(("Trend", trend))
+    if job.gpu_percent is not None:
+        lines.append(("GPUs", f"{job.gpu_percent:.0f} % of their time in use"))
     speed = throughput(job.progress)
     if speed:
         value, _slash, unit = speed.partition("/")

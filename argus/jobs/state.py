@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from ..common.text import duration
-from ..launcher import attempts, checkpoints, ending
+from ..launcher import attempts, checkpoints, ending, hardware
 from ..launcher.archive import Archive, Heartbeat, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
@@ -167,6 +167,7 @@ def job_info(
         ended_at=status.ended_at if state in ENDED else None,
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=left,
+        gpu_percent=readable(lambda: hardware.gpu_percent(archive), None, problems) if running else None,
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=(record.driver_node_id or None) if record else None,
         driver_node_ip=(record.driver_node_ip or None) if record else None,

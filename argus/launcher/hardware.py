@@ -118,6 +118,15 @@ def gpu(measured: Mapping[str, Any]) -> Gpu:
     )
 
 
+def gpu_percent(archive: Archive) -> float | None:
+    """How much the GPUs of a job were in use when they were last measured, on average. Raises UnreadableError."""
+    last = [*read(archive, MIB)][-1:]
+    known = [
+        gpu.percent for line in last for node in line.nodes.values() for gpu in node.gpus if gpu.percent is not None
+    ]
+    return statistics.fmean(known) if known else None
+
+
 def append(archive: Archive, measured: Measured) -> None:
     """Raises OSError and UnreadableError."""
     archive.append(FILE, f"{json_text(measured)}\n")

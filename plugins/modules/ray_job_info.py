@@ -192,6 +192,9 @@ job:
         - For a running job, the estimated seconds to its end, from its pace since the first step. Not set while the
           launcher's heartbeat is older than 10 seconds.
       type: float
+    gpu_percent:
+      description: How much of their time the GPUs of a running job are in use, on average, as Ray measured it last.
+      type: float
     driver_host:
       description: The host name of the node that the driver runs on.
       type: str

@@ -24,6 +24,7 @@ from argus.jobs.state import (
     updated_at,
     wait_for_end,
 )
+from argus.launcher import hardware
 from argus.launcher.archive import Archive, Heartbeat
 from argus.launcher.failures import Failure
 from argus.launcher.job_warnings import JobWarning
@@ -95,6 +96,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "ended_at": 20.5,
         "silent_for": None,
         "time_left": None,
+        "gpu_percent": None,
         "driver_host": "worker-0",
         "driver_node_id": None,
         "driver_node_ip": None,
@@ -129,6 +131,11 @@ def test_a_running_job_with_its_heartbeat(archive: Archive) -> None:
     assert job.time_left == pytest.approx(160, abs=1)
     assert job.silent_for == pytest.approx(5, abs=1)
     assert job.progress.total_steps == 12
+    assert job.gpu_percent is None
+    for at, percents in enumerate(((1.0, 2.0), (60.0, 90.0, None)), 1):
+        usage = hardware.Usage(gpus=tuple(map(hardware.Gpu, percents)))
+        hardware.append(archive, hardware.Measured(float(at), {"gpu-1": usage}))
+    assert describe(archive, None, tail=0).gpu_percent == 75
     archive.set_status("SUCCEEDED", ended_at=20.5)
     job = describe(archive, None, tail=0)
     assert (job.ended_at, job.time_left, job.silent_for) == (20.5, None, None)
