@@ -21,7 +21,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, R
 from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import image_sources, planned, reported
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
-from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import OF_NODES, play_variables
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -81,7 +81,8 @@ class ActionModule(Action):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         hostvars, groups = variables["hostvars"], variables["groups"]
         if arguments["state"] == "planned":
-            typed, problems = play_variables(variables, self._templar)
+            # Once for all machines: Ansible's own validation of a role is a task on each of them.
+            typed, problems = play_variables(variables, self._templar, (*OF_NODES, "preflight"))
             plan = {} if problems else planned(groups, hostvars, arguments["hosts"], typed)
             return {**show("Variables", findings=problems), **plan}
         try:

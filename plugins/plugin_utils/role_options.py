@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,13 @@ def public_variables(roles: Path = ROLES) -> dict[str, Any]:
 
 
 def node_variables(
-    nodes: Iterable[str], hostvars: HostVars, run_values: Mapping[str, Any]
+    nodes: Iterable[str], hostvars: HostVars, run_values: Mapping[str, Any], roles: Sequence[str] = OF_NODES
 ) -> tuple[dict[str, Variables], list[Finding]]:
     """The typed variables of nodes, and what is wrong with them.
 
     run_values: the values of a node that does not set them, as the play has them.
     """
-    options = {name: option for role in OF_NODES for name, option in role_options(role).items()}
+    options = {name: option for role in roles for name, option in role_options(role).items()}
     validator = ArgumentSpecValidator(options)
     typed: dict[str, Variables] = {}
     problems: dict[str, list[str]] = {}
@@ -61,16 +61,19 @@ def node_variables(
     return typed, [Finding(", ".join(names), message, todo) for message, names in problems.items()]
 
 
-def play_variables(variables: Mapping[str, Any], templar: Any) -> tuple[dict[str, Variables], list[Finding]]:
+def play_variables(
+    variables: Mapping[str, Any], templar: Any, roles: Sequence[str] = OF_NODES
+) -> tuple[dict[str, Variables], list[Finding]]:
     """The typed variables of all nodes in a play, and what is wrong with them.
 
     Defaults of roles and variables of the play are for nodes whose inventory has none: those of the cluster, and those
     of nodes that are not from the inventory of the host that runs the task.
     """
     here = variables["hostvars"][variables["inventory_hostname"]]
-    names = [*role_options("cluster"), *(name for name in role_options("ray_node") if name not in here)]
+    own = (name for role in roles for name in role_options(role) if name not in here)
+    names = dict.fromkeys([*role_options("cluster"), *own])
     run_values = {name: templar.template(variables[name]) for name in names if name in variables}
-    return node_variables(cluster_nodes(variables["groups"]), variables["hostvars"], run_values)
+    return node_variables(cluster_nodes(variables["groups"]), variables["hostvars"], run_values, roles)
 
 
 def plain(value: Any) -> Any:

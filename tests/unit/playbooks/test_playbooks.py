@@ -67,7 +67,10 @@ def options(role: str, entry: str) -> set[str]:
     return set(specs["argument_specs"].get(entry, {}).get("options", {}))
 
 
-OF_THE_PLAN = [("argus.verl.ray_node", entry) for entry in ("plan", "status", "down")]
+OF_THE_PLAN = [
+    ("argus.verl.preflight", "main"),
+    *(("argus.verl.ray_node", entry) for entry in ("plan", "status", "down")),
+]
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
@@ -76,7 +79,7 @@ def test_variables_are_validated_once(playbook: Path) -> None:
     validated: dict[str, set[str]] = {}
     for role, entry, validates in imported_roles(playbook):
         known, used = validated.setdefault(role, set()), options(role, entry)
-        # The plan of a cluster checks the variables of all nodes in its one task.
+        # The plan of a cluster, and that of preflight, checks the variables of all nodes in its one task.
         known |= used if (role, entry) in OF_THE_PLAN else set()
         assert validates == bool(used - known), f"{role}, {entry}: validated {'again' if validates else 'never'}"
         known |= used
