@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -35,6 +36,8 @@ from rigs.machines import PORT, USER, Rig, machines
 HERE = Path(__file__).resolve().parent / "scale_machine"
 SUBNET = ip_network("198.18.80.0/22")
 PLAYBOOKS = ("cluster_up", "preflight", "cluster_status")
+# The raw way, with as many clients at once as Ansible has.
+FORKS = 50
 # The summary of the console does not count skipped tasks.
 COUNTING = {"ANSIBLE_CALLBACK_PLUGINS": str(HERE.parent / "callbacks"), "ANSIBLE_CALLBACKS_ENABLED": "host_tasks"}
 PROFILE = """
@@ -125,6 +128,15 @@ def run(rig: Rig, name: str) -> Run:
     return Run(seconds, cpu, host_tasks(output), connections, sessions)
 
 
+def connect(rig: Rig) -> None:
+    """Tell what it costs to connect to all machines once, without Ansible."""
+    cpu, start = children(), time.monotonic()
+    with ThreadPoolExecutor(FORKS) as clients:
+        list(clients.map(lambda machine: subprocess.run([*rig.ssh(machine), "true"], check=True), rig.machines))
+    seconds, cpu = time.monotonic() - start, children() - cpu
+    print(f"ssh to {len(rig.machines)} machines: {seconds:.1f} s, {cpu:.1f} CPU s", file=sys.stderr, flush=True)
+
+
 def measure(hosts: int, rounds: int, profile: str) -> dict[str, list[Run]]:
     rig = Rig("scale", {f"m{index:03}": str(SUBNET[index + 10]) for index in range(hosts)})
     share = REPO / ".cache" / "test" / "scale"
@@ -133,6 +145,7 @@ def measure(hosts: int, rounds: int, profile: str) -> dict[str, list[Run]]:
     with machines(rig, str(SUBNET), share=share, options=fake):
         (rig.directory / "hosts.json").write_text(json.dumps(inventory(rig)))
         ansible(rig, HERE / "prepare.yml")
+        connect(rig)
         if profile:
             ansible(rig, REPO / "playbooks" / "cluster_up.yml", profile)
             return {}

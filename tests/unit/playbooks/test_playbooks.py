@@ -68,7 +68,7 @@ def options(role: str, entry: str) -> set[str]:
 
 
 OF_THE_PLAN = [
-    ("argus.verl.preflight", "main"),
+    *(("argus.verl.preflight", entry) for entry in ("main", "probe")),
     *(("argus.verl.ray_node", entry) for entry in ("plan", "status", "down")),
 ]
 
