@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import html
 import json
+import re
+import urllib.request
+from urllib.error import HTTPError
 
 from archive_files import lines_of
-from system import SHARED_ROOT, Submit, playbook, said
+from system import SHARED_ROOT, Submit, playbook, said, until
 
 RAISES = """
 import zlib
@@ -16,6 +21,12 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
         raise ValueError("the judge cannot read this answer")
     return len(set(solution_str)) / max(1, len(solution_str))
 """
+
+
+def read(address: str) -> str:
+    with contextlib.suppress(HTTPError), urllib.request.urlopen(address, timeout=10) as page:  # noqa: S310 - of the head
+        return html.unescape(page.read().decode())
+    return ""
 
 
 def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) -> None:
@@ -45,5 +56,11 @@ def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) 
     assert f"SUCCEEDED with {len(told)} warnings" in followed
     shown = said(playbook("status", submission_id=job.submission_id).stdout)
     assert f"SUCCEEDED with {len(told)} warnings" in shown and raised["text"][:30] in shown
+    # How long its start took, and its page, from the head.
+    assert {"driver", "starting workers", "first rollout"} <= set(status["attempts"][0]["phases"])
+    assert "first rollout" in shown
+    address = re.findall(r"http://\S+/index\.html", playbook("pages").stdout)[0]
+    page = address.replace("index.html", f"{job.submission_id}/report.html")
+    until(lambda: raised["text"][:30] in read(page), "the page of the job tells the warning")
     events = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "WARNING"]
     assert {event["about"] for event in events} >= set(told), json.dumps(events)
