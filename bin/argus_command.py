@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 COLLECTION = Path(__file__).resolve().parents[1]
 INVENTORY_FILE = ".argus"
+NOT_INSTALLED = "argus: ansible-playbook is not on the PATH: pip install ansible-core, or make setup"
 # Of an id.
 MOST_CHARACTERS = 63
 # What can be shown again and again, and how often.
@@ -194,14 +195,17 @@ def run(lines: list[list[str]], verbose: bool, is_last: bool) -> None:
                 os.execvp(line[0], line)  # noqa: S606 - there is no shell
             code = subprocess.run(line, check=False).returncode
         except FileNotFoundError:
-            sys.exit("argus: ansible-playbook is not on the PATH: pip install ansible-core, or make setup")
+            sys.exit(NOT_INSTALLED)
         if code:
             sys.exit(code)
 
 
 def print_json(line: list[str]) -> int:
     """Print the line of JSON among what a command prints; all of it, as an error, without one."""
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        sys.exit(NOT_INSTALLED)
     found = [each for each in done.stdout.splitlines() if each.startswith("{")]
     print("\n".join(found) or done.stdout + done.stderr, file=sys.stdout if found else sys.stderr)
     return done.returncode

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -102,7 +103,8 @@ class Cluster:
             if group[0] in found:
                 started |= self._start(group, found[group[0]])
         # Starting, connecting and measuring have each their own limit in the processes.
-        values, failed = self._connection.results(started, START_SECONDS + 3 * SECONDS)
+        asked = {key: task.future() for key, task in started.items()}
+        values, failed = self._connection.results(asked, START_SECONDS + 3 * SECONDS)
         for key in failed:
             with suppress(Exception):
                 self._connection.ray.cancel(started[key], force=True)
@@ -151,7 +153,7 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
     asked = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
     if asked:
         # The time of the others is counted from the first answer: on a busy cluster, all of them start slowly.
-        connection.ray.wait([*asked.values()], timeout=START_SECONDS)
+        wait(asked.values(), START_SECONDS, return_when=FIRST_COMPLETED)
     _ports, problems = connection.results(asked, SECONDS)
     silent: dict[Group, Measured] = {(name,): Measured(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]

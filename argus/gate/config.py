@@ -30,7 +30,6 @@ ACCOUNTS = {
     "swanlab": (("SWANLAB_API_KEY", "SWANLAB_MODE"), f"swanlab {NO_PROMPT}"),
     "clearml": (("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE"), "clearml has no server to report to"),
     "vemlp_wandb": (("VOLC_ACCESS_KEY_ID",), "vemlp_wandb ends the job"),
-    "mlflow": (("MLFLOW_TRACKING_URI",), "mlflow writes to /tmp/mlruns.db in one of the containers"),
 }
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 FSDP = ("fsdp", "fsdp2")

@@ -188,7 +188,9 @@ def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
         # Texts without a value are interpolations, or missing.
         is_text = isinstance(value, str) and job.get(key) is not None
         is_value = is_text or (isinstance(value, (int, float)) and not isinstance(value, bool))
-        if is_value and not key.startswith(tuple(unread)) and not is_of_other_batches(job.get(section, {}), name):
+        siblings = job.get(section, {})
+        is_of_others = isinstance(siblings, Mapping) and is_of_other_batches(siblings, name)
+        if is_value and not key.startswith(tuple(unread)) and not is_of_others:
             yield key, value
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
@@ -64,13 +63,6 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
     if not named:
         raise UnknownJobError(unknown_job(jobs, submission_id))
     return named[0]
-
-
-def full_id(jobs: Path, submission_id: str) -> str:
-    """The id for which `last` or the end of an id stands; an id without an archive stays as it is."""
-    with contextlib.suppress(UnknownJobError):
-        return find_job(jobs, submission_id).submission_id
-    return submission_id
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:

@@ -16,10 +16,9 @@ from ..common.text import duration
 from ..launcher import attempts, checkpoints, ending, hardware
 from ..launcher.archive import Archive, Heartbeat, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
-from ..launcher.log_scan import Phase
 from ..launcher.ray_api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.status import ENDED, WAITING, JobState, Status, ray_id
+from ..launcher.status import ENDED, WAITING, JobState, Phase, Status, ray_id
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left

@@ -21,7 +21,7 @@ from .plan import Plan
 from .ray_api import own_head, with_names
 from .reading import UnreadableError
 from .room import Demand
-from .status import ENDED, WAITING, Attempt, JobState, Status, ray_id
+from .status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
 
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
@@ -221,9 +221,9 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
 def phases_before(status: Status, started: float) -> dict[str, float]:
     """How many seconds an attempt waited in the queue, and for its driver, by what its status says of them."""
     submitted, queued = status.attempt_submitted_at, status.queued_at if status.attempt == 1 else status.ended_at
-    queue = {"queue": submitted - queued} if submitted and queued else {}
-    driver = {"driver": started - submitted} if submitted else {}
-    return {name: round(max(0.0, seconds), 1) for name, seconds in (queue | driver).items()}
+    queue = {Phase.QUEUE: submitted - queued} if submitted and queued else {}
+    driver = {Phase.DRIVER: started - submitted} if submitted else {}
+    return {str(phase): round(max(0.0, seconds), 1) for phase, seconds in (queue | driver).items()}
 
 
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
@@ -240,6 +240,7 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
         attempt=attempt,
         attempt_submitted_at=now,
         resumed_from_step=resumed_from,
+        phases={},
         # It was the reason for waiting.
         reason="",
     )

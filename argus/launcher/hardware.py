@@ -35,6 +35,8 @@ IDLE_PERCENT = 5.0
 MEMORY_SHARE, MEMORY_HOURS = 0.5, 12.0
 # How well a line has to describe the growth: the correlation of memory and time.
 CORRELATION = 0.9
+# So many lines are what happens now: one may be from between two steps.
+LAST_LINES = 4
 GB = 1e9
 
 
@@ -119,11 +121,11 @@ def gpu(measured: Mapping[str, Any]) -> Gpu:
 
 
 def gpu_percent(archive: Archive) -> float | None:
-    """How much the GPUs of a job were in use when they were last measured, on average. Raises UnreadableError."""
-    last = [*read(archive, MIB)][-1:]
-    known = [
-        gpu.percent for line in last for node in line.nodes.values() for gpu in node.gpus if gpu.percent is not None
-    ]
+    """How much the GPUs of a job were in use in its last lines, on average. Raises UnreadableError."""
+    last = [*read(archive, TAIL_BYTES)][-LAST_LINES:]
+    every = (gpu.percent for line in last for node in line.nodes.values() for gpu in node.gpus)
+    # A job can put any number there.
+    known = [percent for percent in every if percent is not None and 0 <= percent <= 100]
     return statistics.fmean(known) if known else None
 
 

@@ -19,8 +19,9 @@ from typing import BinaryIO
 from . import checkpoints, hardware, job_warnings, metrics
 from .archive import Archive
 from .job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
-from .log_scan import LogFollower, LogScan, Phase
+from .log_scan import LogFollower, LogScan
 from .reading import UnreadableError
+from .status import Phase
 
 # What is read of the log and of the metrics at most with each look, and at the end.
 LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
@@ -38,6 +39,7 @@ class Health:
 
     def __init__(self, archive: Archive, overrides: tuple[str, ...], attempt: int) -> None:
         self.archive = archive
+        self.attempt = attempt
         self.settings = Settings.of(overrides)
         self.log = LogFollower(archive)
         self.scan = LogScan()
@@ -82,7 +84,8 @@ class Health:
         if phase == before:
             return
         self.timed = (phase, now)
-        if before and (status := self.archive.status_json()):
+        # After a later attempt has begun, this one may still see the archive.
+        if before and (status := self.archive.status_json()).get("attempt", 1) == self.attempt:
             phases = status.get("phases") or {}
             self.archive.write_json("status.json", status | {"phases": phases | {before: round(now - began, 1)}})
 

@@ -11,31 +11,17 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
-from enum import StrEnum
 
 from .archive import Archive
 from .job_warnings import Logged, Raised
 from .output import FRAME, process_and_text
 from .reading import UnreadableError, open_file
+from .status import Phase
 
 # How many lines a traceback may have, and how many processes may have one at the same time.
 TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
 # A line without an end is given up then.
 LINE_BYTES = 1 << 20
-
-
-class Phase(StrEnum):
-    """What a trainer does before its first step."""
-
-    TRAINER = "starting the trainer"
-    RAY = "connecting to Ray"
-    DATA = "reading the data"
-    WORKERS = "starting workers"
-    WEIGHTS = "loading weights"
-    ENGINE = "starting the rollout engine"
-    ROLLOUT = "first rollout"
-    STEP = "first step"
-
 
 # The line with which each phase begins, in the order of phases: of the launcher, of Ray, and of verl's
 # trainer/ppo/v1/trainer_base.py, workers/rollout/vllm_rollout and trainer/sft_trainer_ray.py.

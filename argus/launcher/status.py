@@ -16,6 +16,8 @@ from .output import one_line
 
 # No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
 SEPARATOR = "~"
+# How many seconds a phase may take, which is years.
+LONGEST = 1e8
 
 
 class JobState(StrEnum):
@@ -35,6 +37,26 @@ class JobState(StrEnum):
     def ended(self) -> bool:
         """Whether the state is final. Ray has the same three final states for its own jobs."""
         return self in ENDED
+
+
+class Phase(StrEnum):
+    """What comes before the first step of an attempt, in its order: of the queue, of Ray, and of the trainer."""
+
+    QUEUE = "queue"
+    DRIVER = "driver"
+    TRAINER = "starting the trainer"
+    RAY = "connecting to Ray"
+    DATA = "reading the data"
+    WORKERS = "starting workers"
+    WEIGHTS = "loading weights"
+    ENGINE = "starting the rollout engine"
+    ROLLOUT = "first rollout"
+    STEP = "first step"
+
+
+def phases_of(written: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of the phases that there are. A job can put anything into its status."""
+    return {str(phase): written[phase] for phase in Phase if 0 <= written.get(phase, -1) <= LONGEST}
 
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
@@ -67,6 +89,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", one_line(self.reason))
+        object.__setattr__(self, "phases", phases_of(self.phases))
 
 
 @dataclass(frozen=True)
@@ -107,3 +130,6 @@ class Status:
     steps: int = 0
     attempt_steps: int = 0
     warnings: tuple[JobWarning, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "phases", phases_of(self.phases))

@@ -27,7 +27,7 @@ from ..launcher.plan import Plan
 from ..launcher.ray_api import ALIVE
 from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState
-from .page import FOLDED_ROWS, LARGEST_DRAWN, Table, cell, digest, environment, source
+from .page import LARGEST_DRAWN, Table, cell, digest, environment, source
 
 MOST_JOBS = 300
 # Of the days before now, the GPU-hours.
@@ -179,10 +179,16 @@ def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: fl
 
 def staged_table(staged: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
-        (one["kind"], one["name"], size_text(one["bytes"] or 0), one["staged_at"], "; ".join(one["problems"]) or None)
+        (
+            one["kind"],
+            one["name"],
+            one["bytes"] and size_text(one["bytes"]),
+            one["staged_at"],
+            "; ".join(one["problems"]) or None,
+        )
         for one in staged
     ]
-    return Table("Staged", ("Kind", "Name", "Size", "Since", "Problem"), rows, is_folded=len(rows) > FOLDED_ROWS)
+    return Table("Staged", ("Kind", "Name", "Size", "Since", "Problem"), rows)
 
 
 def space(root: Path) -> str:

@@ -154,14 +154,16 @@ def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> St
                 set_mtime(building / name, files[name])
             building.replace(target)
         else:
-            for directory in (building, target):
-                make_writable(directory)
-            for name in wrong:
-                set_mtime(building / name, files[name])
-                (target / name).parent.mkdir(parents=True, exist_ok=True)
-                (building / name).replace(target / name)
-            if request.read_only:
-                protect(target)
+            try:
+                for directory in (building, target):
+                    make_writable(directory)
+                for name in wrong:
+                    set_mtime(building / name, files[name])
+                    (target / name).parent.mkdir(parents=True, exist_ok=True)
+                    (building / name).replace(target / name)
+            finally:
+                if request.read_only:
+                    protect(target)
             sync_all(target)
     return request.result(Status.REPAIRED, notes(wrong))
 

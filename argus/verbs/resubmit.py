@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from ..common.shared_root import JOBS
-from ..jobs.listing import full_id
 from ..jobs.request import resubmission
 from .request import common, request_from, services
 from .submit import SubmitRequest, submit, write_submitted
@@ -28,5 +26,5 @@ def command(as_json: bool, **options: Any) -> None:
     """Submit the job ID again, with the JobSpec with which it was submitted."""
     request = request_from(ResubmitRequest, as_json, **options)
     outside = services(request)
-    job = resubmission(request.of_job(), full_id(request.root / JOBS, request.submission_id), outside.registry)
+    job = resubmission(request.of_job(), request.submission_id, outside.registry)
     write_submitted(request, submit(request, job, outside), as_json)

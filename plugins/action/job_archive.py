@@ -110,7 +110,7 @@ class ActionModule(NodeAction):
             "path": str(target),
             "page": page,
             "archive": printable(answer.result.get("archive", "")),
-            "skipped": skipped,
+            "left_out": skipped,
             "files": files,
             "job": job.to_json(),
         }

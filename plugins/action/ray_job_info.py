@@ -9,6 +9,7 @@ Documented in plugins/modules/ray_job_info.py.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ class ActionModule(NodeAction):
         if shown == "status":
             show_report(**job_status(answer, self.node.cluster))
         if shown == "json":
-            display.display(json.dumps(answer))
+            display.display(json.dumps(finite(answer)))
         if not is_log:
             return answer
         job = JobInfo.from_json(answer["job"])
@@ -76,6 +77,15 @@ class ActionModule(NodeAction):
         display.display(f"\n{progress_line(job, answer['time'])}{reason}")
         show([*failure_lines(job.failure), *warning_lines(job)])
         return answer
+
+
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def show_lines(job: JobInfo, asked: Mapping[str, Any]) -> None:

@@ -107,8 +107,8 @@ problems:
   type: list
   elements: str
   returned: with O(state=examined)
-skipped:
-  description: What was skipped, and why, at most 100 entries. C(<name>), a colon and the reason.
+left_out:
+  description: What was left out, and why, at most 100 entries. C(<name>), a colon and the reason.
   type: list
   elements: str
   returned: with O(state=fetched)

@@ -193,7 +193,7 @@ job:
           launcher's heartbeat is older than 10 seconds.
       type: float
     gpu_percent:
-      description: How much of their time the GPUs of a running job are in use, on average, as Ray measured it last.
+      description: How much of their time the GPUs of a running job are in use, on average over two minutes.
       type: float
     driver_host:
       description: The host name of the node that the driver runs on.

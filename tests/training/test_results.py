@@ -9,6 +9,7 @@ import re
 import urllib.request
 from urllib.error import HTTPError
 
+import pytest
 from archive_files import lines_of
 from system import SHARED_ROOT, Submit, playbook, said, until
 
@@ -21,6 +22,12 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
         raise ValueError("the judge cannot read this answer")
     return len(set(solution_str)) / max(1, len(solution_str))
 """
+
+
+@pytest.mark.usefixtures("submit")
+def test_workers_reduce_together() -> None:
+    shown = playbook("preflight", preflight_tier="standard").stdout
+    assert "Report:" in shown and "no all-reduce" not in shown
 
 
 def read(address: str) -> str:

@@ -179,7 +179,9 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
         if len(by_machine) > 1:
             names = ", ".join(by_machine)
             what = f"are on {len(by_machine)} machines ({names}) with the same ray_node_address {address}"
-            todo = "correct the address, or set the same ray_node_machine for nodes of one machine"
+            is_process = any(runtime_of(hostvars[node]) == PROCESS for node in by_machine.values())
+            same = "remove it: processes find theirs" if is_process else "set the same ray_node_machine"
+            todo = f"correct the address, or, for nodes of one machine, {same}"
             yield Finding(", ".join(by_machine.values()), what, todo)
 
 

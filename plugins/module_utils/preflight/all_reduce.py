@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..argus.common.findings import NOTE, Finding
+from ..argus.common.findings import NOTE, WARNING, Finding
 from ..argus.fabric.suspects import Measured, Verdict, from_json
 from .checks import Problem
 
@@ -23,9 +23,10 @@ def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
     )
     absent = [away.finding(name) for name in answer.get("absent", [])]
     if not answer.get("whole"):
-        reason = answer.get("skipped") or answer.get("msg")
-        skipped = Problem("collective.skipped", f"no all-reduce: {reason}", severity=NOTE).finding(ALL)
-        return [*absent, *([skipped] if reason else [])]
+        reason, failed = answer.get("skipped"), answer.get("msg")
+        severity = NOTE if reason else WARNING
+        skipped = Problem("collective.skipped", f"no all-reduce: {reason or failed}", severity=severity).finding(ALL)
+        return [*absent, *([skipped] if reason or failed else [])]
     verdict = from_json(dict(answer))
     found = [_node(verdict, name) for name in verdict.bad]
     for first, second in verdict.links:

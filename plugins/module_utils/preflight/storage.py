@@ -25,8 +25,10 @@ def mount_findings(contexts: Mapping[str, Context]) -> Iterator[Finding]:
         ("storage.options", "the list of mount options", options),
     ):
         yield from differences(key, name, {host: value(mount) for host, mount in mounts.items()})
+    # Nodes that are processes may share a host: it has the same addresses.
+    machines = {tuple(each.addresses for each in contexts[host].machine.interfaces) or host for host in mounts}
     for host, mount in mounts.items():
-        if mount.fstype in LOCAL and len(mounts) > 1:
+        if mount.fstype in LOCAL and len(machines) > 1:
             yield Problem("storage.local", f"the shared root is {mount.fstype} from {mount.source}").finding(host)
 
 

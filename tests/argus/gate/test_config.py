@@ -73,15 +73,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         ),
     ),
     (
-        "grpo",
-        {"trainer.logger": ["mlflow"]},
-        (
-            "warning trainer.logger contains mlflow, but the job's environment has no "
-            "MLFLOW_TRACKING_URI: mlflow writes to /tmp/mlruns.db in one of the containers: set "
-            "MLFLOW_TRACKING_URI for the job, or remove mlflow"
-        ),
-    ),
-    (
         "sft",
         {"trainer.total_epochs": 0},
         ("error trainer.total_epochs is below 1: the job would train nothing and succeed: set it to 1 or more"),

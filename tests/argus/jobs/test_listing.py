@@ -15,7 +15,6 @@ from argus.jobs.info import JobInfo, JobList
 from argus.jobs.listing import (
     UnknownJobError,
     find_job,
-    full_id,
     latest_jobs,
     unknown_job,
 )
@@ -175,15 +174,6 @@ def test_the_end_of_an_id_and_the_latest_job_stand_for_it(jobs: Path) -> None:
 def test_an_id_that_leads_elsewhere_is_unknown(jobs: Path, submission_id: str) -> None:
     with pytest.raises(UnknownJobError, match=f"^There is no job {re.escape(repr(submission_id))} in "):
         find_job(jobs, submission_id)
-
-
-def test_an_id_without_an_archive_stays_as_it_is(jobs: Path) -> None:
-    assert [full_id(jobs, asked) for asked in ("last", "po-1", "gone-1", "../x")] == [
-        "sft-3",
-        "grpo-1",
-        "gone-1",
-        "../x",
-    ]
 
 
 def test_an_id_with_a_line_end_is_unknown(jobs: Path) -> None:

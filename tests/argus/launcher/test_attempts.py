@@ -207,6 +207,18 @@ def test_an_attempt_that_succeeded(archive: Archive) -> None:
     }
 
 
+def test_an_attempt_has_no_phases_of_the_one_before_it(archive: Archive) -> None:
+    archive.set_status("RETRYING", attempt=1, phases={"queue": 100.0, "loading weights": 60.0})
+    attempts.prepare(archive, 2)
+    assert archive.read_status().phases == {}
+
+
+def test_what_a_job_puts_there_are_no_phases() -> None:
+    written = {f"phase {number}": 1.0 for number in range(500)} | {"queue": 1e300, "driver": -1.0, "first step": 2.0}
+    assert Status(phases=written).phases == Attempt(phases=written).phases == {"first step": 2.0}
+    assert Status(phases={"driver": float("nan")}).phases == {}
+
+
 @pytest.mark.parametrize(
     ("status", "phases"),
     [

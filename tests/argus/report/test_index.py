@@ -52,7 +52,7 @@ def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
     shown = " ".join(re.sub(r"<[^>]+>", " ", text[text.index("<h2>Nodes") : text.index("<footer>")]).split())
     assert f"gpu-1 alive CPU 96, GPU 8 {RETRIED} -" in shown, shown
     assert "gpu-2 draining CPU 0, GPU 8 - lost under sft-7, grpo-9" in shown and "gpu-3" not in shown
-    assert "model qwen 16.0 GiB 2026-11-27T15:24:54Z - unknown &lt;b&gt; 0 bytes - it has no manifest" in shown, shown
+    assert "model qwen 16.0 GiB 2026-11-27T15:24:54Z - unknown &lt;b&gt; - - it has no manifest" in shown, shown
     assert re.search(r"GPU-hours of the last 7 days .* - idle 2\d\d\d", shown)
 
 

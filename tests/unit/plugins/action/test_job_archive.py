@@ -72,7 +72,7 @@ def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path)
     job, page = result.pop("job"), result.pop("page")
     assert page == str(target / "report.html") and (target / "report.html").read_text().startswith("<!doctype html>")
     assert (job["state"], job["archive"], job["log"]) == ("RUNNING", str(target), [])
-    expected = {"changed": True, "files": 3, "path": str(target), "archive": "/srv/jobs/grpo-1", "skipped": []}
+    expected = {"changed": True, "files": 3, "path": str(target), "archive": "/srv/jobs/grpo-1", "left_out": []}
     assert result == expected
     request = {"submission_id": "grpo-1", "checkpoints": False, "max_file_mib": 0, "max_total_mib": 0}
     assert calls == [("head", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
@@ -132,7 +132,7 @@ def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive:
     (archive / "link").symlink_to("/etc/passwd")
     result, _calls = fetched(monkeypatch, archive)
     assert warned == ["Not all files were fetched: link: it is a link"]
-    assert result["skipped"] == ["link: it is a link"]
+    assert result["left_out"] == ["link: it is a link"]
 
 
 @pytest.mark.parametrize("skipped", [7, None, {"a": 1}, "text", [7, None, "\x1b[2J\n"]])
@@ -141,7 +141,7 @@ def test_the_root_of_a_node_may_answer_anything(
 ) -> None:
     answer = Answer(True, False, [], {"archive": ["\x1b"], "skipped": skipped})
     result, _calls = fetched(monkeypatch, archive, answer)
-    assert result["skipped"] == (["7", "None", r"\x1b[2J\n"] if isinstance(skipped, list) else [])
+    assert result["left_out"] == (["7", "None", r"\x1b[2J\n"] if isinstance(skipped, list) else [])
     assert result["archive"].isprintable()
 
 

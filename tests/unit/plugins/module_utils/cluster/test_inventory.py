@@ -365,7 +365,7 @@ def test_address_of_two_machines() -> None:
         Finding(
             "gpu-1, gpu-2",
             "are on 2 machines (gpu-1, gpu-2) with the same ray_node_address 10.0.0.1",
-            "correct the address, or set the same ray_node_machine for nodes of one machine",
+            "correct the address, or, for nodes of one machine, set the same ray_node_machine",
         )
     ]
     # In a container network, the address has another meaning.
