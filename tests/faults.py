@@ -263,9 +263,14 @@ FAULTS = (
         "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
     ),
     Fault("the network between workers is cut for 5 s", cut_network_of_workers, GOES_ON, (5, 5), 2, begins=has_step),
-    Fault("the network between workers is cut for 40 s", cut_network_of_workers, GOES_ON, (40, 40), 2, begins=has_step),
     Fault(
-        "the network between workers is cut for 120 s", cut_network_of_workers, GOES_ON, (120, 120), 2, begins=has_step
+        "the network between workers is cut for 120 s",
+        cut_network_of_workers,
+        RETRIED,
+        (120, 120),
+        2,
+        NODE_LOST + KILLED,
+        has_step,
     ),
 )
 # What needs no file system of the tests' own.

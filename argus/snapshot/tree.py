@@ -94,10 +94,13 @@ def package_files(directory: Path) -> list[str]:
     return sorted(name for package in PACKAGES for name in tree_files(directory, package))
 
 
-def tree_files(directory: Path, below: str = "") -> Iterator[str]:
-    """The files below a subdirectory, relative to the directory, without ignored files."""
+def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[str]:
+    """The files below a subdirectory, relative to the directory, without ignored files.
+
+    without: directories with this name are left out, too.
+    """
     for parent, directories, names in os.walk(directory / below, onerror=_unless_missing):
-        directories[:] = sorted(name for name in directories if not is_ignored(name))
+        directories[:] = sorted(name for name in directories if name != without and not is_ignored(name))
         for name in directories:
             if os.path.islink(f"{parent}/{name}"):
                 raise special_file(f"{parent}/{name}")

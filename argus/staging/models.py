@@ -141,7 +141,7 @@ class DirectorySource:
             todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
             raise StagingError(self.path, "is not a directory here.", todo)
         # What the hub's library keeps about its downloads is not of the model.
-        names = sorted(name for name in tree_files(self.path) if ".cache" not in name.split("/")[:-1])
+        names = sorted(tree_files(self.path, without=".cache"))
         # Our own manifest has this name in a copy.
         patterns = [MANIFEST, *excluded(self.exclude, names)]
         return {name: (self.path / name).stat().st_size for name in names if not matches(name, patterns)}

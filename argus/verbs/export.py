@@ -9,9 +9,7 @@ from typing import Any
 
 import click
 
-from ..common.shared_root import JOBS
 from ..jobs.defaults import on_machines
-from ..jobs.listing import find_job
 from ..staging.items import Model
 from ..staging.options import StageOptions
 from .request import Request, common, request_from, write_answer
@@ -32,8 +30,7 @@ class ExportRequest(Request):
 def command(as_json: bool, **options: Any) -> None:
     """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
     request = request_from(ExportRequest, as_json, **options)
-    submission_id = find_job(request.root / JOBS, request.submission_id).submission_id
-    item = Model(name=request.name, source=f"job:{submission_id}@{request.step}")
+    item = Model(name=request.name, source=f"job:{request.submission_id}@{request.step}")
     _path, work = plan(request.root, item, StageOptions())
     result = answered(work)
     if as_json:

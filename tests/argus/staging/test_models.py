@@ -284,6 +284,9 @@ def test_a_copy_is_repaired_from_its_directory(root: Path, directory: Path) -> N
 def test_files_of_a_directory_are_excluded_too(root: Path, directory: Path) -> None:
     (directory / "pytorch_model.bin").write_bytes(b"more")
     (directory / MANIFEST).write_text("{}")
+    # What the hub's library keeps about its downloads.
+    (directory / ".cache" / "huggingface").mkdir(parents=True)
+    (directory / ".cache" / "huggingface" / "gone").symlink_to("/nowhere")
     assert not (Path(of_directory(root, directory).path) / "pytorch_model.bin").exists()
     with pytest.raises(StagingError, match=r"pytorch_model\.bin is new"):
         of_directory(root, directory, exclude=[])
