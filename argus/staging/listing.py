@@ -17,7 +17,7 @@ from ..launcher import checkpoints
 from .dataset.upload import INBOX
 from .errors import StagingError, listed
 from .lock import LOCK, is_held, read_progress
-from .manifest import Facts, notes, problems, read_manifest
+from .manifest import LARGEST_MANIFEST, Facts, notes, problems, read_manifest
 from .options import Verify
 from .store import LEFTOVER
 from .users import used_by
@@ -27,6 +27,8 @@ PARENTS = (MODELS, DATASETS, SNAPSHOTS)
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
 # Facts of a manifest that are returned if it has them.
 DETAILS = ("source", "commit", "revision", "verl_version", "rows")
+# What is read of a manifest for a list that is made often: that of some thousand files.
+BRIEF_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,13 @@ class Entry:
         return {**own, **details}
 
 
-def list_staged(shared_root: Path, verify: str = Verify.NO, with_jobs: bool = True) -> Iterator[Entry]:
+def list_staged(shared_root: Path, verify: str = Verify.NO, is_brief: bool = False) -> Iterator[Entry]:
     """Everything under the shared root, by kind and name; a missing manifest is reported as a problem.
 
-    with_jobs: whether to find out which jobs use it, for which every archive is read.
+    is_brief: for a list that is made often, without the jobs that use it, for which every archive is read, and without
+        the content of long manifests.
     """
-    used = used_by(shared_root) if with_jobs else {}
+    used, limit = ({}, BRIEF_BYTES) if is_brief else (used_by(shared_root), LARGEST_MANIFEST)
     for parent in PARENTS:
         directory = shared_root / parent
         try:
@@ -68,14 +71,14 @@ def list_staged(shared_root: Path, verify: str = Verify.NO, with_jobs: bool = Tr
         for path in paths:
             own = PurePosixPath(parent, path.name)
             jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}
-            yield describe(path, verify, sorted(jobs))
+            yield describe(path, verify, sorted(jobs), limit)
         yield from unfinished(directory)
 
 
-def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
+def describe(path: Path, verify: str, jobs: Sequence[str], limit: int) -> Entry:
     found: list[str] = []
     try:
-        manifest = read_manifest(path)
+        manifest = read_manifest(path, limit)
         if manifest is None:
             raise StagingError(path, "was removed meanwhile.", "Nothing needs to be done.")
         if verify != Verify.NO:

@@ -169,8 +169,8 @@ def manifest_beside(target: Path) -> Path:
     return target.with_name(f".{target.name.removeprefix('.')}.{MANIFEST}")
 
 
-def read_manifest(target: Path) -> Manifest | None:
-    """The manifest of a staged directory; None if nothing has its name."""
+def read_manifest(target: Path, limit: int = LARGEST_MANIFEST) -> Manifest | None:
+    """The manifest of a staged directory, of at most `limit` bytes; None if nothing has its name."""
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None
@@ -181,7 +181,7 @@ def read_manifest(target: Path) -> Manifest | None:
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
-        return Manifest.from_json(parse_json(read_text(file, LARGEST_MANIFEST), file))
+        return Manifest.from_json(parse_json(read_text(file, limit), file))
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:

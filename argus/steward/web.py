@@ -26,7 +26,7 @@ from .metrics import Jobs
 PORT_OF_DASHBOARD, FURTHER = "DASHBOARD_METRIC_PORT", 3
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
 # How long the next part of a request may take.
-REQUEST_SECONDS = 5.0
+REQUEST_SECONDS = 2.0
 PAGE_BYTES, PIECE_BYTES = 32 << 20, 1 << 16
 # Jobs can write to archives: a page of theirs runs as one of no site, and reaches nothing.
 POLICY = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"

@@ -48,7 +48,7 @@ def command(submission_ids: tuple[str, ...]) -> None:
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
     for root in map(Path, sorted(roots)):
         with told(f"the list of jobs in {root}"):
-            staged = [entry.as_dict() for entry in list_staged(root, with_jobs=False)]
+            staged = [entry.as_dict() for entry in list_staged(root, is_brief=True)]
             text = index(read_rows(root / JOBS), *nodes(), staged, root, time.time())
             write_text(root / JOBS / INDEX, text, durable=False)
 
