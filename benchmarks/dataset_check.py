@@ -93,8 +93,10 @@ def check(directory: Path) -> None:
         raise SystemExit("the rows of the benchmark do not have verl's schema")
     checker = Checker(RL)
     for split in SPLITS:
+        first = 0
         for batch in Rows([directory / f"{split}.parquet"], Progress()).batches():
-            checker.check(split, batch)
+            checker.check(split, batch, range(first, first + len(batch)))
+            first += len(batch)
     checker.compare()
     if checker.errors() or checker.warnings():
         raise SystemExit("\n".join([*checker.errors(), *checker.warnings()]))

@@ -71,7 +71,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
         "grpo",
         {"reward_fn_path": "broken.py", "trainer_overrides": {"data.train_batch_size": 4096}},
         [reward("broken.py", "def compute_score(:\n    return 0.0\n")],
-        ["line 1: invalid syntax", "the job would run no step"],
+        ["SyntaxError: invalid syntax", "the job would run no step"],
     ),
     (
         "grpo",
