@@ -18,7 +18,21 @@ from datetime import datetime
 from statistics import median
 
 from archive_files import lines_of, metrics_of
-from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, events, forget_losses, in_ray, on_node, playbook, until
+from system import (
+    HEAD,
+    NODES,
+    REPO,
+    SHARED_ROOT,
+    Job,
+    Submit,
+    events,
+    forget_losses,
+    in_ray,
+    on_node,
+    playbook,
+    processes_of,
+    until,
+)
 
 from argus.launcher import checkpoints
 
@@ -434,7 +448,7 @@ def left_by(job: Job) -> list[str]:
     if "changed=0" not in again:
         found.append(f"cluster_up changed something: {again[-400:]}")
     for node in NODES:
-        if job.submission_id in on_node(node, "ps", "-eo", "args"):
+        if processes_of(job, node):
             found.append(f"{node} still has a process of the job")
     groups = in_ray("from ray.util.state import list_placement_groups as l; print([g.state for g in l(limit=1000)])")
     if "CREATED" in groups or "PENDING" in groups:

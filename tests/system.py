@@ -143,6 +143,12 @@ def events(job: Job) -> list[str]:
     return [event["event"] for event in lines_of(job.archive, "events.jsonl")]
 
 
+def processes_of(job: Job, node: str) -> list[str]:
+    """The command lines of a job on a node. The steward names it to the process that writes its page."""
+    lines = on_node(node, "ps", "-eo", "args").splitlines()
+    return [line for line in lines if job.submission_id in line and " pages " not in line]
+
+
 def forget_losses() -> None:
     """Let no node count as bad that tests have killed."""
     on_node(HEAD, "sh", "-c", "rm -f ${ARGUS_VERL_REGISTRY:-/var/lib/argus-verl/jobs}/.lost-*")

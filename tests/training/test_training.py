@@ -15,7 +15,7 @@ import pytest
 import yaml
 from acceptance import seen, typed
 from archive_files import lines_of, metrics_of
-from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, in_ray, module, on_node, playbook, said
+from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, in_ray, module, playbook, processes_of, said
 
 # A node in the table of `ray list nodes`: its id, its address, whether it is the head, and that it lives.
 NODE = re.compile(r"^ *\d+  (\w+) +(\S+) +(True|False) +(ALIVE)", re.MULTILINE)
@@ -295,7 +295,7 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
     assert_archive(job)
     # No process of it is left on any node.
     for node in NODES:
-        assert job.submission_id not in on_node(node, "ps", "-eo", "args")
+        assert processes_of(job, node) == []
     # Stopping it again changes nothing.
     assert not module("ray_job", state="stopped", submission_id=job.submission_id)["changed"]
 

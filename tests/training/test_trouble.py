@@ -33,6 +33,7 @@ from system import (
     on_node,
     playbook,
     playbook_command,
+    processes_of,
     ray_jobs,
     said,
     until,
@@ -140,7 +141,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
     assert set(re.findall(r"\(rank(\d) pid=\d+\)", log)) == set("01")
     assert re.search(r"\(rank0 pid=\d+\) .*Total training steps: 8000,", log)
     for node in NODES:
-        assert job.submission_id not in on_node(node, "ps", "-eo", "args")
+        assert processes_of(job, node) == []
     swept = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "SWEPT"]
     assert [(event["killed"], event["left"]) for event in swept] == [(0, 0)] * 3
 
@@ -242,7 +243,7 @@ def test_two_simultaneous_submissions_create_one_job_and_a_deadline_ends_another
     assert never.wait("FAILED")["failure"]["kind"] == "dependency"
     assert list(endless.archive.path.glob("debug/*-deadline-*/stacks.txt"))
     for node in NODES[1:]:
-        assert endless.submission_id not in on_node(node, "ps", "-eo", "args")
+        assert processes_of(endless, node) == []
 
 
 def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
