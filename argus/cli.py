@@ -25,7 +25,7 @@ import click
 
 from .common.findings import Finding, findings_table
 from .jobs.defaults import enter_node
-from .jobs.listing import UnknownJobError
+from .jobs.listing import SelectionError, UnknownJobError
 from .jobs.logs import PositionError
 from .jobs.services import OperationError, RefusedError
 from .launcher.reading import UnreadableError
@@ -78,6 +78,8 @@ def refusal(error: Exception) -> list[Finding]:
             return [
                 Finding("grep", f"{error.pattern!r} is no regular expression: {error}", "see Python's re", key="grep")
             ]
+        case SelectionError():
+            return [Finding("logs", str(error), "see argus logs --help", key="logs")]
         case OperationError():
             return [Finding("argus", str(error), "", key="operation")]
     return []

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ from ..launcher import attempts
 from ..launcher.archive import SUBMISSION_ID, Archive, archives
 from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.status import ray_id, submission_id_of
+from ..launcher.status import ENDED, JobState, ray_id, submission_id_of
 from .defaults import on_machines
 from .info import JobInfo, JobList
+from .logs import Selection, searched
 from .registry import Registry
 from .state import job_info, unreadable_job, wait_for_end
 
@@ -33,6 +36,11 @@ RANDOM = re.compile(r"[0-9a-f]{4}")
 SUGGESTED = 5
 # A status and a heartbeat need a few KiB.
 LEAST_BYTES, LEAST_FILES = 1 << 20, 16
+ALL_LINES = Selection()
+
+
+class SelectionError(Exception):
+    """Lines of a log were asked for that cannot be told from others."""
 
 
 class UnknownJobError(Exception):
@@ -157,26 +165,58 @@ def job_status(
     tail: int,
     log_position: str | None,
     wait_timeout: float,
-    search: Callable[[Archive], list[str]] | None = None,
+    selection: Selection = ALL_LINES,
+    node: str = "",
 ) -> dict[str, Any]:
     """One job, with its JobSpec, and why the head could not be asked.
 
     root: the shared root. head: asked for what is not in the archive; None reads the archive alone.
     tail: how many lines of the end of the log; log_position: those after a position instead.
     wait_timeout: how many seconds to wait for the job's end, or for lines after log_position.
-    search: what gives other lines of the log, in place of these.
+    selection: which lines of the log: of the last 8 MiB, or of those after log_position.
+    node: the name or the address of the node whose lines are meant.
 
-    Raises UnknownJobError, UnreadableError and PositionError.
+    Raises UnknownJobError, UnreadableError, PositionError, SelectionError and re.error.
     """
     archive = find_job(root / JOBS, submission_id)
     job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
-    job = replace(job, root_problem=root_problem(root), log=tuple(search(archive)) if search else job.log)
+    job = replace(job, root_problem=root_problem(root))
+    if node:
+        selection = replace(selection, addresses=addresses_of(node, job, head))
+    if selection != ALL_LINES:
+        if selection.attempt and log_position is not None:
+            raise SelectionError("the lines of one attempt cannot be followed")
+        lines = searched(archive) if log_position is None else list(job.log)
+        has_begun = job.state == JobState.RUNNING or job.state in ENDED
+        job = replace(job, log=tuple(selection.of(lines, job.attempt if has_begun else job.attempt - 1, tail)))
     return {
         **moment(head),
         "job": {**job.to_json(), "jobspec": archive.read_jobspec()},
         "problem": job.problem,
         "registered": job.submission_id in Registry().ids(),
     }
+
+
+def addresses_of(node: str, job: JobInfo, head: RayHead | None) -> tuple[str, ...]:
+    """The addresses that the lines of a node have in the log of a job. Raises SelectionError."""
+    listed: list[dict[str, Any]] = []
+    with contextlib.suppress(RayApiError):
+        listed = head.nodes() if head else []
+    # A node that was made again may have another address.
+    addresses = {str(each.get("node_ip")) for each in listed if node in (each["node_name"], each.get("node_ip"))}
+    names = {each["node_name"] for each in listed if node == each.get("node_ip")}
+    if job.driver_host in (node, *names) or job.driver_node_ip == node:
+        addresses.add("")
+    if not addresses and not is_address(node):
+        raise SelectionError(f"Ray lists no node {node}: write its address, or one of argus nodes")
+    return tuple(addresses or {node})
+
+
+def is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
 
 
 def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any]) -> dict[str, Any]:

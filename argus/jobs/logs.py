@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,10 @@ READ_ATTEMPTS = 3
 LINE_BYTES = 4096
 BEGINNING = "1:0"
 POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
+# The address of the node of a process, which Ray shows unless it is the driver's node.
+ADDRESS = re.compile(r"\bip=([^,)\s]+)")
+# The first line of each attempt but the first.
+ATTEMPT = re.compile(r"ARGUS_VERL_ATTEMPT=([0-9]{1,6})")
 
 
 class PositionError(ValueError):
@@ -125,11 +130,52 @@ def searched(archive: Archive) -> list[str]:
     return read_log(archive, read, LogPart([], "")).lines
 
 
-def matching(lines: Iterable[str], pattern: str, most: int) -> list[str]:
-    """The last lines that a regular expression matches somewhere. Raises re.error."""
-    wanted = re.compile(pattern)
-    found = [line for line in lines if wanted.search(ANSI.sub("", line))]
-    return found[-most:] if most else found
+@dataclass(frozen=True)
+class Selection:
+    """Which lines of a log are shown: those for which all of this is true. Empty: of all lines.
+
+    pattern: a regular expression that matches somewhere.
+    rank: of a process of torch, which torchrun's processes and torch's own messages tell.
+    addresses: of the node of the process that wrote it; "" stands for the driver's node.
+    attempt: the number of the attempt; 0 for all.
+    first_errors: of these lines, the first error of each process.
+    """
+
+    pattern: str = ""
+    rank: str = ""
+    addresses: tuple[str, ...] = ()
+    attempt: int = 0
+    first_errors: bool = False
+
+    def of(self, lines: list[str], latest: int, most: int) -> list[str]:
+        """The last of these lines. latest: the attempt that wrote them, if none of them tells. Raises re.error."""
+        pattern = re.compile(self.pattern)
+        rank = re.compile(rf"[(\[]rank{re.escape(self.rank)}\b" if self.rank else "")
+        chosen = [
+            line
+            for line in (of_attempt(lines, self.attempt, latest) if self.attempt else lines)
+            if pattern.search(plain := ANSI.sub("", line))
+            and rank.search(plain)
+            and (not self.addresses or address_of(plain) in self.addresses)
+        ]
+        if self.first_errors:
+            return first_errors(chosen)
+        return chosen[-most:] if most else chosen
+
+
+def address_of(line: str) -> str:
+    match = ADDRESS.search(process_and_text(line)[0])
+    return match[1] if match else ""
+
+
+def of_attempt(lines: list[str], attempt: int, latest: int) -> list[str]:
+    """The lines of one attempt."""
+    begins = [(at, int(match[1])) for at, line in enumerate(lines) if (match := ATTEMPT.fullmatch(line))]
+    first = begins[0][1] - 1 if begins else latest
+    chosen: list[str] = []
+    for (begin, number), (end, _next) in zip([(0, first), *begins], [*begins, (len(lines), 0)], strict=True):
+        chosen += lines[begin:end] if number == attempt else []
+    return chosen
 
 
 def first_errors(lines: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..common.text import printable
-from ..jobs.logs import BEGINNING, matching
+from ..jobs.logs import BEGINNING
 from ..launcher.status import ENDED
 from .request import common, request_from, write_answer
 from .status import StatusRequest, status
@@ -20,13 +20,13 @@ FOLLOW_SECONDS = 10.0
 
 
 def followed(request: StatusRequest) -> Iterator[str]:
-    """The lines of a job's log from a position on that match, until the job has ended."""
-    position, pattern = request.log_position, request.grep
-    request = request.model_copy(update={"grep": "", "first_errors": False})
+    """The lines of a job's log from a position on that are meant, until the job has ended."""
+    position = request.log_position
+    request = request.model_copy(update={"first_errors": False, "tail": 0})
     while True:
         asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
         job = status(asked)["job"]
-        yield from matching(job["log"], pattern, 0)
+        yield from job["log"]
         if job["log_position"] == position and (job["state"] in ENDED or job["unattended"]):
             end = job["notice"] if job["unattended"] else job["reason"]
             yield f"{job['submission_id']} {job['state']}{f': {end}' if end else ''}"
@@ -39,6 +39,9 @@ def followed(request: StatusRequest) -> Iterator[str]:
 @click.option("--tail", type=int, help="Show so many lines of its end.  [default: 100]")
 @click.option("--follow", is_flag=True, help="Show what comes, until the job has ended.")
 @click.option("--grep", metavar="PATTERN", help="Only lines that match a regular expression.")
+@click.option("--rank", metavar="N", help="Only lines of this rank of torch.")
+@click.option("--node", "of_node", metavar="NODE", help="Only lines of this node, by its name or address.")
+@click.option("--attempt", type=int, metavar="N", help="Only lines of this attempt.")
 @click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")
 @common
 def command(as_json: bool, follow: bool, **options: Any) -> None:

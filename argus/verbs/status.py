@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,9 +13,8 @@ from pydantic import Field
 
 from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
-from ..jobs.logs import first_errors, matching, searched
+from ..jobs.logs import Selection
 from ..jobs.report import field, job_report, jobs_report
-from ..launcher.archive import Archive
 from ..launcher.identity import cluster_name
 from ..launcher.ray_api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
@@ -28,23 +27,22 @@ class StatusRequest(Request):
     tail: int = 0
     log_position: str | None = None
     wait_timeout: float = 0.0
-    # Other lines of the log in place of its end: those that match, at most `tail`, or the first error of each process.
+    # Which lines of the log, see Selection.
     grep: str = ""
+    rank: str = ""
+    of_node: str = ""
+    attempt: int = 0
     first_errors: bool = False
-
-    def search(self) -> Callable[[Archive], list[str]] | None:
-        if self.first_errors:
-            return lambda archive: first_errors(searched(archive))
-        return (lambda archive: matching(searched(archive), self.grep, self.tail)) if self.grep else None
 
 
 def status(request: StatusRequest) -> dict[str, Any]:
-    """One job, or the latest ones. Raises UnknownJobError, UnreadableError and PositionError."""
+    """One job, or the latest ones. Raises what job_status raises."""
     head = request.head()
     if not request.submission_id:
         return jobs_status(request.root, head, request.limit, request.tags)
     wait = (request.tail, request.log_position, request.wait_timeout)
-    return job_status(request.root, head, request.submission_id, *wait, request.search())
+    selection = Selection(request.grep, request.rank, (), request.attempt, request.first_errors)
+    return job_status(request.root, head, request.submission_id, *wait, selection, request.of_node)
 
 
 def shown_status(answer: dict[str, Any]) -> list[str]:

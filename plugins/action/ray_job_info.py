@@ -17,7 +17,6 @@ from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.logs import matching
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED
@@ -31,6 +30,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show a
 display = Display()
 # How long a call waits for the log to grow.
 WAIT_SECONDS = 8.0
+# How what selects lines of a log is shown.
+SELECTED = {"grep": "", "rank": "rank ", "of_node": "node ", "attempt": "attempt "}
 
 
 class ActionModule(NodeAction):
@@ -60,14 +61,14 @@ class ActionModule(NodeAction):
         warnings = NewWarnings()
 
         def ask() -> Result:
-            of_job = {"submission_id": begin.submission_id, "log_position": position, "grep": "", "first_errors": False}
+            of_job = {"submission_id": begin.submission_id, "log_position": position, "first_errors": False}
             return self.job_info({**arguments, **of_job, "tail": 0, "wait_timeout": WAIT_SECONDS})
 
         for job, answer in answers(ask, begin.submission_id):
-            position = job.log_position
-            show(matching(job.log, arguments["grep"], 0))
+            is_read, position = position == job.log_position, job.log_position
+            show(job.log)
             show(warnings.lines(job))
-            if job.state in ENDED and not job.log:
+            if job.state in ENDED and is_read:
                 break
             now = (job.state, job.notice, job.head_away_for is not None)
             if now != shown and job.state not in ENDED:
@@ -91,12 +92,13 @@ def finite(value: Any) -> Any:
 def show_lines(job: JobInfo, asked: Mapping[str, Any]) -> None:
     """Show the last lines of a log, or those that were asked for."""
     title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
+    selected = [f"{word}{asked[name]}" for name, word in SELECTED.items() if asked[name]]
     if asked["first_errors"]:
         lines = "first error of each process" if job.log else "no error at the end"
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
-    elif job.log or asked["grep"]:
+    elif job.log or selected:
         lines = f"last {len(job.log)} lines" if len(job.log) != 1 else "last line"
-        lines += f" with {printable(asked['grep'], lines=False)}" if asked["grep"] else ""
+        lines += f" with {printable(', '.join(selected), lines=False)}" if selected else ""
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
     else:
         why = f": {printable(job.reason, lines=False)}" if job.reason else ""

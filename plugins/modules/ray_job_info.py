@@ -55,6 +55,21 @@ options:
         that it matches somewhere; the last O(tail) of them, or all with V(0).
     type: str
     default: ""
+  rank:
+    description:
+      - In place of the end of the log, RV(job.log) has lines of this rank of torch alone, as O(grep) has lines that
+        match. The processes of torchrun tell their rank, and torch in its own messages; other processes of Ray do not.
+    type: str
+    default: ""
+  of_node:
+    description:
+      - The same for lines of the processes of a node, by its address, or while Ray knows it, by its name.
+    type: str
+    default: ""
+  attempt:
+    description: The same for lines of one attempt. V(0) stands for all. Such lines cannot be followed.
+    type: int
+    default: 0
   first_errors:
     description:
       - In place of the end of the log, RV(job.log) then has the first error of each process, in the order in which they

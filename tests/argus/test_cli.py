@@ -165,3 +165,14 @@ def test_a_log_is_followed_to_the_end_of_its_job(archive: Archive, run: Any) -> 
 def test_a_pattern_that_is_none(archive: Archive, run: Any) -> None:
     code, _text, error = run("logs", "sft-1", "--grep", "(")
     assert code == 1 and "'(' is no regular expression" in " ".join(error.split())
+
+
+def test_lines_of_a_node_and_of_an_attempt(archive: Archive, run: Any) -> None:
+    archive.driver_log.write_text("(W pid=1, ip=10.0.0.2) a\n(W pid=2, ip=10.0.0.3) b\nARGUS_VERL_ATTEMPT=2\nc\n")
+    assert run("logs", "sft-1", "--node", "10.0.0.3")[1].splitlines() == ["(W pid=2, ip=10.0.0.3) b"]
+    assert run("logs", "sft-1", "--attempt", "2")[1].splitlines() == ["ARGUS_VERL_ATTEMPT=2", "c"]
+    # Without a head, no address is known by its name.
+    code, _text, error = run("logs", "sft-1", "--node", "gpu-2")
+    assert code == 1 and "no node gpu-2" in " ".join(error.split())
+    code, _text, error = run("logs", "sft-1", "--attempt", "1", "--follow")
+    assert code == 1 and "cannot be followed" in " ".join(error.split())

@@ -82,11 +82,11 @@ def test_another_type_than_expected_is_named(nfs: Guest) -> None:
     assert finding["severity"] == "error"
 
 
-def test_root_without_rights_is_named_as_root_squash(nfs: Guest) -> None:
-    # A directory of nobody: root of the machine has to write to it, and is nobody on the server.
-    (finding,) = nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"})["findings"]
-    assert finding["what"].endswith('is not writable, expected writable for user "root" (uid 0)')
-    assert "root_squash" in finding["todo"]
+def test_root_without_rights_works_as_the_owner_of_the_shared_root(nfs: Guest) -> None:
+    assert nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"})["findings"] == []
+    trial = {"token": "fedcba9876543210", "host": "a", "hosts": ["a"], "mib": 1, "shared_root": "/private"}
+    assert nfs.module("shared_root_trial", state="written", **trial)["trial"]["seen_uid"] == UID
+    nfs.module("shared_root_trial", state="removed", **trial)
 
 
 def test_trial_of_two_machines(nfs: Guest) -> None:

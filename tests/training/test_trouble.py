@@ -140,6 +140,13 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
     # Every rank names itself, on whichever node it is.
     assert set(re.findall(r"\(rank(\d) pid=\d+\)", log)) == set("01")
     assert re.search(r"\(rank0 pid=\d+\) .*Total training steps: 8000,", log)
+    # Of the whole log, only those of a rank, of the second attempt, and not of the node that was lost.
+    of_rank = {"job_log_rank": "1", "job_log_attempt": 2, "job_log_lines": 1000}
+    (other,) = {*NODES[1:]} - {driver}
+    shown = playbook("logs", submission_id=job.submission_id, **of_rank).stdout
+    assert "(rank1 pid=" in shown and "(rank0 pid=" not in shown and shown.count("ARGUS_VERL_ATTEMPT") == 0
+    shown = playbook("logs", submission_id=job.submission_id, job_log_node=other, job_log_lines=1000).stdout
+    assert "(rank" in shown and f"node {other}" in shown
     for node in NODES:
         assert processes_of(job, node) == []
     swept = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "SWEPT"]

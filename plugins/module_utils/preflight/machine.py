@@ -213,15 +213,17 @@ def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Problem
 
 
 def _shared_root_use(machine: Machine, expectation: Expectation, state: PathState, location: str) -> Iterator[Problem]:
-    if not state.writable:
-        read_only = "ro" in state.options
+    read_only = "ro" in state.options
+    # On NFS, root may have no rights (root_squash), and needs none where the nodes' user works for it.
+    works_as_other = machine.uid == 0 and not _nodes_user(machine, expectation).startswith("0:")
+    if read_only or not (state.writable or works_as_other):
         yield Problem(
             "root.writable",
             f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
             f'expected writable for user "{machine.user}" (uid {machine.uid})',
             "mount it with the option rw"
             if read_only
-            else "change owner or mode of the directory; on NFS check for root_squash in the server's export",
+            else "change owner or mode of the directory",
         )
     if state.free_bytes < expectation.shared_root_free_gib * GIB:
         yield Problem(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, matching, read_log, searched
+from argus.jobs.logs import LogPart, Selection, first_errors, log_since, log_tail, read_log, searched
 from argus.launcher.archive import Archive
 from argus.launcher.reading import UnreadableError
 
@@ -218,6 +218,46 @@ def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
 def test_lines_that_match_whatever_their_colour(archive: Archive) -> None:
     archive.driver_log.write_text(FAILED)
     lines = searched(archive)
-    assert matching(lines, r"pid=11, ip=10\.0\.0\.2\) Trace", 5) == [lines[1]]
-    assert matching(lines, "Error", 1) == ["KeyError: 'first'"]
-    assert len(matching(lines, "Error", 0)) == 6
+    assert Selection(r"pid=11, ip=10\.0\.0\.2\) Trace").of(lines, 1, 5) == [lines[1]]
+    assert Selection("Error").of(lines, 1, 1) == ["KeyError: 'first'"]
+    assert len(Selection("Error").of(lines, 1, 0)) == 6
+
+
+RETRIED = [
+    "(run_node pid=3) (rank1 pid=7) one",
+    "\x1b[36m(run_node pid=4, ip=10.0.0.2)\x1b[0m (rank11 pid=8) two",
+    "[rank1]: RuntimeError: lost",
+    "ARGUS_VERL_ATTEMPT=3",
+    "(run_node pid=5, ip=10.0.0.20) (rank1 pid=9) three",
+    "(run_node pid=5, ip=10.0.0.20) ValueError: four",
+]
+
+
+@pytest.mark.parametrize(
+    ("selection", "chosen"),
+    [
+        (Selection(), range(6)),
+        (Selection(rank="1"), [0, 2, 4]),
+        (Selection(rank="11"), [1]),
+        (Selection(rank="2"), []),
+        (Selection(addresses=("10.0.0.2",)), [1]),
+        (Selection(addresses=("10.0.0.20", "10.0.0.2")), [1, 4, 5]),
+        (Selection(addresses=("",)), [0, 2, 3]),
+        (Selection(attempt=2), [0, 1, 2]),
+        (Selection(attempt=3), [3, 4, 5]),
+        (Selection(attempt=1), []),
+        (Selection("o", rank="1", attempt=2), [0, 2]),
+    ],
+)
+def test_lines_of_a_rank_a_node_and_an_attempt(selection: Selection, chosen: list[int]) -> None:
+    assert selection.of(RETRIED, 3, 0) == [RETRIED[at] for at in chosen]
+
+
+def test_without_a_beginning_the_lines_are_of_the_latest_attempt() -> None:
+    assert Selection(attempt=2).of(["a"], 2, 0) == ["a"]
+    assert Selection(attempt=1).of(["a"], 2, 0) == []
+
+
+def test_the_first_error_of_an_attempt() -> None:
+    shown = Selection(attempt=3, first_errors=True).of(RETRIED, 3, 0)
+    assert shown == ["run_node pid=5, ip=10.0.0.20:", "  ValueError: four"]

@@ -107,6 +107,7 @@ def test_lines_that_match_and_first_errors(shown: list[str], monkeypatch: pytest
     for arguments, lines, title in (
         ({"grep": "NCCL"}, ["NCCL error"], f"last line with NCCL of {log}"),
         ({"grep": "NCCL"}, [], f"last 0 lines with NCCL of {log}"),
+        ({"grep": "a", "rank": "3", "attempt": 2}, ["a"], f"last line with a, rank 3, attempt 2 of {log}"),
         ({"first_errors": True}, ["the driver:", "  KeyError"], f"first error of each process of {log}"),
         ({"first_errors": True}, [], f"no error at the end of {log}"),
     ):
@@ -117,13 +118,15 @@ def test_lines_that_match_and_first_errors(shown: list[str], monkeypatch: pytest
         assert asked[0].items() >= arguments.items()
 
 
-def test_only_lines_that_match_are_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    more = answer(job("RUNNING", "a 2", "b 3", log_position="1:9"))
-    action, asked = log_action(answer(job("RUNNING", "a 1")), more, answer(job("SUCCEEDED")), show="follow", grep="a")
+def test_only_lines_that_are_meant_are_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    end = [answer(job("SUCCEEDED", log_position=position)) for position in ("1:99", "1:99")]
+    more = answer(job("RUNNING", "a 2", log_position="1:9"))
+    action, asked = log_action(answer(job("RUNNING", "a 1")), more, *end, show="follow", grep="a", first_errors=True)
     run(action, monkeypatch)
-    assert "a 2" in shown and "b 3" not in shown
-    # The lines after a position are not searched for again.
-    assert [given["grep"] for given in asked] == ["a", "", ""]
+    assert "a 2" in shown
+    # The end of the log has no lines that match, and is read all the same.
+    assert [given["log_position"] for given in asked] == [None, "1:1", "1:9", "1:99"]
+    assert [(given["grep"], given["first_errors"]) for given in asked] == [("a", True), *[("a", False)] * 3]
 
 
 def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +147,7 @@ def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.Monk
         answer(job("RUNNING", "b", log_position="1:9")),
         answer(job("RETRYING", log_position="1:9", reason="a node was lost")),
         answer(job("SUCCEEDED", "c", log_position="2:5", ended=False)),
-        answer(job("SUCCEEDED", ended=False)),
+        answer(job("SUCCEEDED", log_position="2:5", ended=False)),
         show="follow",
     )
     run(action, monkeypatch)
