@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
 import inspect
 import json
 import os
@@ -68,10 +69,13 @@ class Composition:
     errors: tuple[Refusal, ...] = ()
 
 
-def compose(code_path: str, module: str, overrides: Overrides, environment: dict[str, str]) -> Composition:
+def compose(
+    code_path: str, module: str, overrides: Overrides, environment: dict[str, str], tensorboard: str = ""
+) -> Composition:
     """The configuration of the trainer `module` of the snapshot at `code_path`.
 
     overrides: pairs of the key of an override and the override.
+    tensorboard: the override of the loggers where TensorBoard's files can be written; "" for one that stays as it is.
     """
     paths = [code_path, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     env = {**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -79,7 +83,7 @@ def compose(code_path: str, module: str, overrides: Overrides, environment: dict
     try:
         done = subprocess.run(
             [sys.executable, "-c", SOURCE],
-            input=json.dumps({"code_path": code_path, "module": module, "overrides": list(overrides)}),
+            input=json.dumps([code_path, module, list(overrides), tensorboard]),
             capture_output=True,
             text=True,
             env=env,
@@ -101,7 +105,17 @@ def failed(error: str) -> Composition:
     return Composition(errors=(Refusal(error),))
 
 
-def composed(code_path: str, module: str, overrides: Overrides) -> Composition:
+def has_tensorboard() -> bool:
+    """Whether what writes TensorBoard's files can be imported, which another version of protobuf prevents."""
+    try:
+        importlib.import_module("tensorboard.compat.proto.event_pb2")
+        importlib.import_module("tensorboard.summary.writer.event_file_writer")
+    except Exception:
+        return False
+    return True
+
+
+def composed(code_path: str, module: str, overrides: Overrides, tensorboard: str = "") -> Composition:
     try:
         from hydra import initialize_config_dir
     except ImportError as error:
@@ -113,6 +127,8 @@ def composed(code_path: str, module: str, overrides: Overrides) -> Composition:
         return failed(str(error))
     main.update({OPTIONS[key]: override.partition("=")[2] for key, override in overrides if key in OPTIONS})
     overrides = [(key, override) for key, override in overrides if key not in OPTIONS]
+    if tensorboard and has_tensorboard():
+        overrides = [(key, tensorboard if key == "trainer.logger" else override) for key, override in overrides]
     # Hydra takes config_path as relative to the file of the module.
     directory = str((path.parent / (main.get("config_path") or ".")).resolve())
     version = {"version_base": main["version_base"]} if "version_base" in main else {}
@@ -211,4 +227,4 @@ def message_of(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(MARK + json.dumps(asdict(composed(**json.load(sys.stdin)))))
+    sys.stdout.write(MARK + json.dumps(asdict(composed(*json.load(sys.stdin)))))

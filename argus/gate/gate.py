@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks.common import Configuration, Facts, read_verl_version
+from ..checks.common import Configuration, Facts, listed, read_verl_version
 from ..common.findings import Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
 from ..jobspec.capacity import Cluster, avoid_findings, driver_findings, size_findings, size_of, storage_findings
-from ..jobspec.overrides import VERL_UNITS
+from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
@@ -33,6 +33,7 @@ from ..launcher.reading import UnreadableError
 from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
 from .nodes import Inspection, ask_nodes
 
+TENSORBOARD = "tensorboard"
 SIMPLE = "SimpleStorage"
 # Backends of TransferQueue whose actors have names of their own in each job. Others start services with a fixed port or
 # name: a second job ends those of the first (transfer_queue/storage/bootstrap: `pkill mooncake_master`), or shares its
@@ -91,7 +92,8 @@ def examine(
     answers = ask(spec, job, profile.version, workers_of(nodes))
     found += new_findings(answers.findings, found)
     if answers.composition.config is not None:
-        job = with_queue(job, Configuration(answers.composition.config))
+        config = Configuration(answers.composition.config)
+        job = with_loggers(with_queue(job, config), config)
     if can_run:
         found += (never := storage_findings(spec, cluster, job.plan.storage_units))
         can_run = not never
@@ -145,6 +147,14 @@ def with_queue(job: Job, config: Configuration) -> Job:
         exclusive_backend="" if backend in SEPARATE_BACKENDS else backend,
     )
     return replace(job, plan=plan)
+
+
+def with_loggers(job: Job, config: Configuration) -> Job:
+    """The job with the logger of TensorBoard, if a node has found that it works."""
+    if TENSORBOARD not in listed(config.get(LOGGER)):
+        return job
+    overrides = (WITH_TENSORBOARD if override == LOGGERS else override for override in job.plan.overrides)
+    return replace(job, plan=replace(job.plan, overrides=tuple(overrides)))
 
 
 def read_marker(code_path: Path) -> str | None:

@@ -22,7 +22,7 @@ from ..checks.paths import check_node
 from ..checks.worker import check_worker
 from ..common.findings import Finding, about
 from ..common.text import one_line
-from ..jobspec.overrides import HYDRA_DIRECTORY
+from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
@@ -56,14 +56,17 @@ class Inspection:
     on_node: tuple[Finding, ...] = ()
 
 
-def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> Inspection:
-    """Compose the configuration of the trainer `module`, and check everything that it names."""
+def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensorboard: str = "") -> Inspection:
+    """Compose the configuration of the trainer `module`, and check everything that it names.
+
+    tensorboard: as for compose().
+    """
     image = os.environ.get("PYTHONPATH", "")
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     with ThreadPoolExecutor(1) as beside:
         # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
-        composing = beside.submit(compose, request.code_path, module, overrides, environment)
+        composing = beside.submit(compose, request.code_path, module, overrides, environment, tensorboard)
         on_node = tuple(check_node(request))
         with contextlib.suppress(ImportError):
             import pyarrow.parquet  # noqa: F401
@@ -92,7 +95,9 @@ def ask_nodes(
     one = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]
     # Each starts a process, which takes longer than the checks: one on each worker, the longest first.
-    started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides)}
+    has_default = LOGGERS in job.plan.overrides and LOGGER not in map(override_key, spec.trainer_overrides)
+    tensorboard = WITH_TENSORBOARD if has_default else ""
+    started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides, tensorboard)}
     others = {node_id: name for node_id, name in workers.items() if node_id != one}
     started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
     values, problems = connection.results(started, ANSWER_SECONDS)

@@ -135,7 +135,7 @@ class Selection:
     """Which lines of a log are shown: those for which all of this is true. Empty: of all lines.
 
     pattern: a regular expression that matches somewhere.
-    rank: of a process of torch, which torchrun's processes and torch's own messages tell.
+    rank: of a process of torch, which torchrun's processes tell, and some messages of torch and verl.
     addresses: of the node of the process that wrote it; "" stands for the driver's node.
     attempt: the number of the attempt; 0 for all.
     first_errors: of these lines, the first error of each process.
@@ -150,7 +150,8 @@ class Selection:
     def of(self, lines: list[str], latest: int, most: int) -> list[str]:
         """The last of these lines. latest: the attempt that wrote them, if none of them tells. Raises re.error."""
         pattern = re.compile(self.pattern)
-        rank = re.compile(rf"[(\[]rank{re.escape(self.rank)}\b" if self.rank else "")
+        # (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
+        rank = re.compile(rf"[(\[][Rr]ank ?{re.escape(self.rank)}\b" if self.rank else "")
         chosen = [
             line
             for line in (of_attempt(lines, self.attempt, latest) if self.attempt else lines)

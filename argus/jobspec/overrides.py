@@ -33,6 +33,9 @@ VERL_UNITS = 8
 STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
 # verl decodes a step in a process that its trainer waits for, one to three million tokens a second.
 SAMPLED_TOKENS = 8_000_000
+# verl's own default is [console,wandb], which fails without an account.
+LOGGER = "trainer.logger"
+LOGGERS, WITH_TENSORBOARD = f"{LOGGER}=[console,file]", f"{LOGGER}=[console,file,tensorboard]"
 # From so many digits on, a size alone is more.
 LEAST_DIGITS = 8
 # The end of the newer names of sizes of batches.
@@ -77,8 +80,8 @@ def common_overrides(workload: str, size: JobSize, submission_id: str, archive: 
         f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
         f"trainer.project_name={workload}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
-        # verl's default is [console,wandb], which fails without an account.
-        "trainer.logger=[console,file]" if "file" in profile.loggers else "trainer.logger=[console]",
+        # The gate finds out whether the nodes can write files of TensorBoard as well.
+        LOGGERS if "file" in profile.loggers else f"{LOGGER}=[console]",
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
         # Hydra writes the composed configuration and all overrides there.

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..common.text import printable
+from ..common.text import printable_line
 from ..jobs.logs import BEGINNING
 from ..launcher.status import ENDED
 from .request import common, request_from, write_answer
@@ -54,7 +54,7 @@ def command(as_json: bool, follow: bool, **options: Any) -> None:
         return
     answer = status(request.model_copy(update={"tail": request.tail or 100}))["job"]
     for line in answer["log"]:
-        click.echo(printable(line))
+        click.echo(printable_line(line, colour=True))
     if follow:
         for line in followed(request.model_copy(update={"log_position": answer["log_position"] or BEGINNING})):
-            click.echo(printable(line))
+            click.echo(printable_line(line, colour=True))

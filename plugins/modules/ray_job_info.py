@@ -58,7 +58,7 @@ options:
   rank:
     description:
       - In place of the end of the log, RV(job.log) has lines of this rank of torch alone, as O(grep) has lines that
-        match. The processes of torchrun tell their rank, and torch in its own messages; other processes of Ray do not.
+        match. The processes of torchrun tell their rank, and some messages of torch and verl; Ray does not.
     type: str
     default: ""
   of_node:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import shlex
 import shutil
+import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -226,13 +230,23 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
         "from .share import share\n\n\n"
         "def score(data_source, solution_str, ground_truth, extra_info=None):\n    return share(solution_str)\n"
     )
-    loggers = "trainer.logger=[console,file,tensorboard,wandb]"
+    loggers = "trainer.logger=[console,file,tensorboard,wandb,mlflow,trackio]"
+    packages = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
+    packages += ["--requirement", str(Path(__file__).with_name("trackers.txt"))]
+    subprocess.run([*packages, "--target", str(SHARED_ROOT / "user" / "trackers")], check=True)
     changed = ("-e", f'set=["trainer.total_training_steps=10", "{loggers}"]', "-e", "retries=1", "-e", "tags=by=hand")
     # What concerns Ray is in the inventory, apart from the JobSpec. A mini-batch is larger than the batch.
     of_ray = {"env_vars": {"WANDB_MODE": "offline"}, "config": {"setup_timeout_seconds": 900}}
     changed += ("-e", json.dumps({"job_defaults": {"ray": {**RAY, "runtime_env": of_ray}}}))
     asked = {**OVERRIDES, "trainer.total_training_steps": 90, "data.train_batch_size": 6}
-    job = submit("ppo", arguments=changed, **DOCUMENT, reward_fn_path="graders.digits:score", trainer_overrides=asked)
+    job = submit(
+        "ppo",
+        arguments=changed,
+        **DOCUMENT,
+        reward_fn_path="graders.digits:score",
+        env_vars={"PYTHONPATH": "/private/user/trackers"},
+        trainer_overrides=asked,
+    )
     assert "verl adds 2 empty samples of 128 tokens to the 6 of a step" in said(job.submitted)
     job.wait()
     # verl counts the tokens of empty samples, and leaves them out of the lengths.
@@ -252,6 +266,10 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     assert list((job.archive.path / "logs" / "tensorboard").glob("events.out.tfevents.*"))
     (run,) = (job.archive.path / "logs" / "wandb" / "wandb").glob("offline-run-*/run-*.wandb")
     assert run.stat().st_size > 1000
+    (of_trackio,) = (job.archive.path / "logs" / "trackio").glob("*.db")
+    for database in (job.archive.path / "logs" / "mlflow.db", of_trackio):
+        with contextlib.closing(sqlite3.connect(database)) as tables:
+            assert tables.execute("SELECT COUNT(DISTINCT step) FROM metrics").fetchone() == (10,)
     # What the same JobSpec would run now is something else.
     (package / "share.py").write_text("def share(text):\n    return 1.0\n")
     again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))

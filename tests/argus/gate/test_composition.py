@@ -102,6 +102,18 @@ def test_what_is_composed(code: str) -> None:
     assert yaml.safe_load(answer.yaml) == answer.config
 
 
+@pytest.mark.parametrize("works", [True, False, None])
+def test_the_logger_of_tensorboard_is_added_where_it_works(code: str, tmp_path: Path, works: bool | None) -> None:
+    for module in ("compat/proto/event_pb2", "summary/writer/event_file_writer") if works is not None else ():
+        file = tmp_path / "packages" / "tensorboard" / f"{module}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("" if works else "raise TypeError('Descriptors cannot be created directly.')\n")
+    path = {"PYTHONPATH": f"{tmp_path}/packages"}
+    overrides = [("trainer.logger", "+trainer.logger=[file]")]
+    answer = composition.compose(code, MODULE, overrides, path, "+trainer.logger=[file,tensorboard]")
+    assert answer.config and answer.config["trainer"]["logger"] == ["file", *(["tensorboard"] if works else [])]
+
+
 def test_where_hydra_writes_its_files(code: str) -> None:
     answer = compose(code, "hydra.run.dir=/x/y", "hydra.output_subdir=.", "rollout.name=x")
     assert (answer.errors, answer.output) == ((), "/x/y/.")

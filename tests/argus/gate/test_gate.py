@@ -242,6 +242,19 @@ def test_a_backend_of_the_queue_that_serves_one_job(root: Path) -> None:
     assert gate(root, head, FakeNodes(queue())).capacity_problem == ""
 
 
+def test_tensorboard_is_a_logger_where_a_node_says_that_it_works(root: Path) -> None:
+    def loggers(composed: list[str] | None, **changes: Any) -> str:
+        config = {"trainer": {"logger": composed}} if composed else {}
+        job = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), **changes).job
+        assert job
+        return next(override for override in job.plan.overrides if override.startswith("trainer.logger="))
+
+    assert loggers(["console", "file", "tensorboard"]) == "trainer.logger=[console,file,tensorboard]"
+    assert loggers(["console", "file"]) == loggers(None) == "trainer.logger=[console,file]"
+    own = {"trainer_overrides": {"trainer.logger": ["console", "tensorboard"]}}
+    assert loggers(["console", "tensorboard"], **own) == "trainer.logger=[console,tensorboard]"
+
+
 # --- Findings that several parts report -------------------------------------------------------------------------------
 
 

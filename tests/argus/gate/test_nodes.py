@@ -100,9 +100,17 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     assert elsewhere == [(each, check_node, (request,)) for each in WORKERS if each != "a"]
     assert (node_id, function, arguments[:2]) == ("a", inspect_job, (request, "verl.trainer.main_ppo"))
     assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
+    assert "tensorboard" in arguments[3]
     assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
     assert connection.seconds == 60.0
     assert connection.closed.wait(10)
+
+
+@pytest.mark.parametrize("loggers", ["[console,file]", "[console,wandb]"])
+def test_loggers_of_a_jobspec_stay_as_they_are(root: Path, loggers: str) -> None:
+    connection = FakeConnection()
+    ask(root, connection=connection, trainer_overrides=[f"trainer.logger={loggers}"])
+    assert connection.started[0][2][3] == ""
 
 
 def test_ray_that_does_not_answer(root: Path) -> None:
@@ -339,10 +347,10 @@ def test_the_checks_get_the_composed_configuration(
     monkeypatch.setattr(nodes, "compose", compose)
     monkeypatch.setattr(nodes, "check_worker", check_worker)
     request = check_request(*planned(root))
-    answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")])
+    answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")], "t=1")
     assert answer == Inspection((about("model", "x"),), Composition(config), Facts(steps=1))
     assert asked == [
-        (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment),
+        (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment, "t=1"),
         replace(request, config=None if config is None else Configuration(config)),
     ]
     # It is also checked for what every worker is checked for.
@@ -355,7 +363,7 @@ def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: 
     """A worker is asked, because only nodes know what their image sets."""
     asked: list[tuple[str, str]] = []
 
-    def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str]) -> Composition:
+    def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str], _: str) -> Composition:
         asked.append(("compose", environment.get("PYTHONPATH", "none")))
         return Composition()
 

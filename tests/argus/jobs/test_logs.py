@@ -226,7 +226,7 @@ def test_lines_that_match_whatever_their_colour(archive: Archive) -> None:
 RETRIED = [
     "(run_node pid=3) (rank1 pid=7) one",
     "\x1b[36m(run_node pid=4, ip=10.0.0.2)\x1b[0m (rank11 pid=8) two",
-    "[rank1]: RuntimeError: lost",
+    "[rank1]: RuntimeError: lost, [Rank 11] and [Rank 12]",
     "ARGUS_VERL_ATTEMPT=3",
     "(run_node pid=5, ip=10.0.0.20) (rank1 pid=9) three",
     "(run_node pid=5, ip=10.0.0.20) ValueError: four",
@@ -238,7 +238,7 @@ RETRIED = [
     [
         (Selection(), range(6)),
         (Selection(rank="1"), [0, 2, 4]),
-        (Selection(rank="11"), [1]),
+        (Selection(rank="11"), [1, 2]),
         (Selection(rank="2"), []),
         (Selection(addresses=("10.0.0.2",)), [1]),
         (Selection(addresses=("10.0.0.20", "10.0.0.2")), [1, 4, 5]),
