@@ -32,6 +32,8 @@ TAGS_LENGTH = 40
 OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
 OPTIONAL = {"class", "left", "metric", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
+# The columns that are left out of the list until it fits, the first one first.
+FOR_WIDE = ("where", "workload", "tokens/s", "by", "attempt", "gpus", "tags", "age")
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
 # A trend, and how many of them one has: of a job, and in the list.
@@ -154,18 +156,41 @@ def head_problem(problem: str, away_for: float | None, consequence: str) -> list
     return [f"The head {what}; {consequence}: {printable(problem, lines=False)}"]
 
 
-def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: str, submit_command: str) -> Report:
+def fitting(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Rows without the columns for which a terminal is too narrow, and these columns; all of them if none help."""
+    for count in range(len(FOR_WIDE) + 1 if width and rows else 0):
+        kept = [name for name in rows[0] if name not in FOR_WIDE[:count]]
+        widths = (max(len(name), *(len(str(row[name])) for row in rows)) for name in kept)
+        if sum(widths) + 2 * (len(kept) - 1) <= (width or 0):
+            left_out = tuple(name for name in rows[0] if name not in kept)
+            return [{name: row[name] for name in kept} for row in rows], left_out
+    return [dict(row) for row in rows], ()
+
+
+def jobs_report(
+    listed: JobList,
+    now: float,
+    *,
+    cluster: str,
+    status_command: str,
+    submit_command: str,
+    columns: int | None = None,
+) -> Report:
     """The latest jobs, one row each.
 
+    columns: the width of the terminal.
     status_command: shows one job.
     submit_command: submits one; shown if there are no jobs yet.
     """
-    header, rows = without_empty_columns([job_row(job, now) for job in listed.jobs])
+    narrow, left_out = fitting(without_empty_columns([job_row(job, now) for job in listed.jobs]), columns)
+    header, rows = tuple(narrow[0]) if narrow else (), tuple(tuple(row.values()) for row in narrow)
     shown, total = len(rows), listed.total
     count = f"latest {shown} of {total} jobs" if shown < total else f"{total} job{'s'[: total != 1]}"
     count += f" with {tags_text(listed.tags)}" if listed.tags else ""
     away = min((job.head_away_for for job in listed.jobs if job.head_away_for is not None), default=None)
     text = head_problem(listed.problem, away, "states come from the archives")
+    if left_out:
+        text.append(f"A wider terminal also shows: {', '.join(left_out)}.")
     if listed.root_problem:
         text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
     if any(not job.archive for job in listed.jobs):
@@ -222,13 +247,10 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
     }
 
 
-def without_empty_columns(
-    rows: Sequence[Mapping[str, str | int | None]],
-) -> tuple[tuple[str, ...], tuple[tuple[str | int | None, ...], ...]]:
-    """Header and rows without those optional columns in which no row has a value."""
-    names = list(rows[0]) if rows else []
-    header = tuple(name for name in names if name not in OPTIONAL or any(row[name] is not None for row in rows))
-    return header, tuple(tuple(row[name] for name in header) for row in rows)
+def without_empty_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without those optional columns in which no row has a value."""
+    empty = {name for name in OPTIONAL if all(row[name] is None for row in rows)}
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
 
 def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int | None = None) -> Report:

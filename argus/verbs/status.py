@@ -57,7 +57,9 @@ def shown_status(answer: dict[str, Any]) -> list[str]:
             "status_command": "argus status ID",
             "submit_command": "ansible-playbook playbooks/submit.yml -e jobspec=FILE",
         }
-        report = jobs_report(listed, answer["time"], cluster=cluster_name() or "of this node", **commands)
+        report = jobs_report(
+            listed, answer["time"], cluster=cluster_name() or "of this node", **commands, columns=width
+        )
     return [*slowness(answer["slow"]), *report.lines(width)]
 
 

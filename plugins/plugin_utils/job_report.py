@@ -72,4 +72,5 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         cluster=cluster,
         status_command=playbook_command("status", {"submission_id": "ID"}),
         submit_command=playbook_command("submit", {"jobspec": "FILE"}),
+        columns=columns(),
     ).to_json()

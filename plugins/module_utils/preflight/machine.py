@@ -221,9 +221,7 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
             "root.writable",
             f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
             f'expected writable for user "{machine.user}" (uid {machine.uid})',
-            "mount it with the option rw"
-            if read_only
-            else "change owner or mode of the directory",
+            "mount it with the option rw" if read_only else "change owner or mode of the directory",
         )
     if state.free_bytes < expectation.shared_root_free_gib * GIB:
         yield Problem(

@@ -90,9 +90,12 @@ def test_a_line_for_a_terminal(line: str, colour: bool, text: str) -> None:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
-def listed(*jobs: JobInfo, total: int | None = None, problem: str = "", root_problem: str = "") -> Report:
+def listed(
+    *jobs: JobInfo, total: int | None = None, problem: str = "", root_problem: str = "", columns: int | None = None
+) -> Report:
     found = JobList(jobs, len(jobs) if total is None else total, "/srv/verl/jobs", problem, root_problem)
-    return jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
+    commands = {"status_command": "status ID", "submit_command": "submit FILE"}
+    return jobs_report(found, NOW, cluster="mvp", **commands, columns=columns)
 
 
 def test_the_latest_jobs() -> None:
@@ -160,14 +163,17 @@ def test_jobs_with_tags_are_named_in_the_title() -> None:
 def test_the_list_fits_narrow_terminals() -> None:
     progress = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=987.0)
     row = job(submission_id="sft-20260101-120000-1a2b", progress=progress, tags={"team": "x"}, attempt=2)
-    report = listed(row, replace(row, state="FAILED", failure=FAILURE))
-    narrow = table(report.header, report.rows, 80).splitlines()
-    assert narrow[:2] == [
-        "sft-20260101-120000-1a2b  workload: sft  state: RUNNING  step: 4/12  left: 3 min",
-        "    metric: loss 4.250  tokens/s: 987  attempt: 2  age: 1 min  tags: team=x",
-    ]
-    assert max(map(len, narrow)) <= 80
-    assert len(table(report.header, report.rows, 160).splitlines()) == 3
+    rows = (row, replace(row, state="FAILED", failure=FAILURE))
+    whole = listed(*rows).header
+    for width in range(70, 160):
+        report = listed(*rows, columns=width)
+        lines = table(report.header, report.rows, width).splitlines()
+        assert len(lines) == 3 and max(map(len, lines)) <= width
+        left_out = [name for name in whole if name not in report.header]
+        assert left_out == [] or f"also shows: {', '.join(left_out)}." in report.text[0]
+    assert report.header == whole
+    # Where nothing helps, each job has all in some lines.
+    assert listed(*rows, columns=40).header == whole
 
 
 def test_one_job_is_singular() -> None:
