@@ -242,9 +242,11 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     job = submit(
         "ppo",
         arguments=changed,
-        **DOCUMENT,
+        **{
+            **DOCUMENT,
+            "env_vars": {**DOCUMENT["env_vars"], "PYTHONPATH": f"{VERL}:/private/user/trackers:$PYTHONPATH"},
+        },
         reward_fn_path="graders.digits:score",
-        env_vars={"PYTHONPATH": "/private/user/trackers"},
         trainer_overrides=asked,
     )
     assert "verl adds 2 empty samples of 128 tokens to the 6 of a step" in said(job.submitted)
