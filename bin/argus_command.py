@@ -203,8 +203,10 @@ def run(lines: list[list[str]], verbose: bool, is_last: bool) -> None:
             sys.exit(code)
 
 
-def print_json(line: list[str]) -> int:
+def print_json(line: list[str], verbose: bool) -> int:
     """Print the line of JSON among what a command prints; all of it, as an error, without one."""
+    if verbose:
+        print(shlex.join(line), file=sys.stderr, flush=True)
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -273,7 +275,9 @@ def main(arguments: list[str]) -> int:
     if not Path("ansible.cfg").exists() and (COLLECTION / "ansible.cfg").exists():
         os.environ.setdefault("ANSIBLE_CONFIG", str(COLLECTION / "ansible.cfg"))
     if getattr(asked, "job_status_json", None):
-        return print_json(lines[0])
+        if asked.watch:
+            top.error("--json is printed once: leave --watch out")
+        return print_json(lines[0], asked.verbose)
     if getattr(asked, "watch", False):
         with contextlib.suppress(KeyboardInterrupt):
             watch(lines[0])

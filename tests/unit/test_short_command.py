@@ -55,6 +55,10 @@ def run(directory: Path, *arguments: str, code: int = 0, **variables: str) -> tu
         ("status grpo-1", "status.yml -e submission_id=grpo-1"),
         ("status --tag team=a", "status.yml -e tag=team=a"),
         ("logs grpo-1 -f -n 5", "logs.yml -e job_follow=true -e job_log_lines=5 -e submission_id=grpo-1"),
+        (
+            "logs sft-1 --rank 0 --attempt 2 --node gpu-1",
+            "logs.yml -e job_log_rank=0 -e job_log_node=gpu-1 -e job_log_attempt=2 -e submission_id=sft-1",
+        ),
         ("drain gpu-1 -- -e drain_timeout=5 -vv", "drain.yml -e node=gpu-1 -e drain_timeout=5 -vv"),
         ("gc --keep 5", "stage_gc.yml -e staging_keep=5"),
         ("clean --days 30 --remove", "jobs_gc.yml -e job_gc_keep_days=30 -e job_gc_remove=true"),
@@ -116,7 +120,9 @@ def test_the_inventory(directory: Path) -> None:
     assert run(directory, "up", ANSIBLE_INVENTORY="lab")[1] == [["cluster_up.yml"]]
 
 
-@pytest.mark.parametrize("typed", ["", "nothing", "status --nothing", "stop", "status a b=c", "submit a.yaml b"])
+@pytest.mark.parametrize(
+    "typed", ["", "nothing", "status --nothing", "stop", "status a b=c", "submit a.yaml b", "status --json --watch"]
+)
 def test_wrong_usage_runs_nothing(directory: Path, typed: str) -> None:
     code, calls, text = run(directory, *typed.split())
     assert (code, calls) == (2, []) and "usage: argus" in text
