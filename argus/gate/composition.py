@@ -106,10 +106,12 @@ def failed(error: str) -> Composition:
 
 
 def has_tensorboard() -> bool:
-    """Whether what writes TensorBoard's files can be imported, which another version of protobuf prevents."""
+    """Whether what writes TensorBoard's files can be imported, which another version of protobuf may prevent."""
     try:
         importlib.import_module("tensorboard.compat.proto.event_pb2")
         importlib.import_module("tensorboard.summary.writer.event_file_writer")
+        # TensorFlow's, where that is installed.
+        importlib.import_module("tensorboard.compat").tf.io.gfile  # noqa: B018 - imports it
     except Exception:
         return False
     return True

@@ -36,6 +36,7 @@ from .numbers import config_findings
 ANSWER_SECONDS = 60.0
 # The name of the call that inspects the job, besides the names of the workers.
 INSPECTION = ""
+SAMPLES = "trainer.log_val_generations"
 SEE_STATUS = "see cluster_status.yml"
 # The value of each secret on the nodes; the values themselves stay on the head. No configuration contains it by chance.
 PLACEHOLDER = "placeholder-of-a-secret"
@@ -95,8 +96,7 @@ def ask_nodes(
     one = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]
     # Each starts a process, which takes longer than the checks: one on each worker, the longest first.
-    has_default = LOGGERS in job.plan.overrides and LOGGER not in map(override_key, spec.trainer_overrides)
-    tensorboard = WITH_TENSORBOARD if has_default else ""
+    tensorboard = WITH_TENSORBOARD if LOGGERS in job.plan.overrides and not sets_loggers(spec) else ""
     started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides, tensorboard)}
     others = {node_id: name for node_id, name in workers.items() if node_id != one}
     started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
@@ -117,6 +117,11 @@ def ask_nodes(
             found += config_findings(composed.config, request.workload, *size, version, request.environment)
         values[workers[one]] = answer.on_node
     return replace(answer, findings=(*found, *findings_of_nodes(values)))
+
+
+def sets_loggers(spec: JobSpec) -> bool:
+    """Whether a JobSpec says what is logged. Of samples, verl writes the texts into files of TensorBoard, unmasked."""
+    return not {LOGGER, SAMPLES}.isdisjoint(map(override_key, spec.trainer_overrides))
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:

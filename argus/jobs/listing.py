@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import re
@@ -17,11 +16,11 @@ from typing import Any
 
 from ..common.shared_root import JOBS, archive_path
 from ..common.text import printable
-from ..launcher import attempts
+from ..launcher import attempts, hardware
 from ..launcher.archive import SUBMISSION_ID, Archive, archives
 from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.status import ENDED, JobState, ray_id, submission_id_of
+from ..launcher.status import ray_id, submission_id_of
 from .defaults import on_machines
 from .info import JobInfo, JobList
 from .logs import Selection, searched
@@ -173,7 +172,7 @@ def job_status(
     root: the shared root. head: asked for what is not in the archive; None reads the archive alone.
     tail: how many lines of the end of the log; log_position: those after a position instead.
     wait_timeout: how many seconds to wait for the job's end, or for lines after log_position.
-    selection: which lines of the log: of the last 8 MiB, or of those after log_position.
+    selection: which lines of the log: the last `tail` of the last 8 MiB, or all of those after log_position.
     node: the name or the address of the node whose lines are meant.
 
     Raises UnknownJobError, UnreadableError, PositionError, SelectionError and re.error.
@@ -182,13 +181,12 @@ def job_status(
     job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
     job = replace(job, root_problem=root_problem(root))
     if node:
-        selection = replace(selection, addresses=addresses_of(node, job, head))
-    if selection != ALL_LINES:
-        if selection.attempt and log_position is not None:
-            raise SelectionError("the lines of one attempt cannot be followed")
-        lines = searched(archive) if log_position is None else list(job.log)
-        has_begun = job.state == JobState.RUNNING or job.state in ENDED
-        job = replace(job, log=tuple(selection.of(lines, job.attempt if has_begun else job.attempt - 1, tail)))
+        selection = replace(selection, addresses=addresses_of(archive, node, job.driver_host))
+    if selection != ALL_LINES and log_position is None:
+        lines, first = searched(archive, job.attempt)
+        job = replace(job, log=tuple(selection.of(lines, first, tail)))
+    elif selection != ALL_LINES:
+        job = replace(job, log=tuple(selection.of(list(job.log), job.attempt, 0)))
     return {
         **moment(head),
         "job": {**job.to_json(), "jobspec": archive.read_jobspec()},
@@ -197,18 +195,17 @@ def job_status(
     }
 
 
-def addresses_of(node: str, job: JobInfo, head: RayHead | None) -> tuple[str, ...]:
-    """The addresses that the lines of a node have in the log of a job. Raises SelectionError."""
-    listed: list[dict[str, Any]] = []
-    with contextlib.suppress(RayApiError):
-        listed = head.nodes() if head else []
-    # A node that was made again may have another address.
-    addresses = {str(each.get("node_ip")) for each in listed if node in (each["node_name"], each.get("node_ip"))}
-    names = {each["node_name"] for each in listed if node == each.get("node_ip")}
-    if job.driver_host in (node, *names) or job.driver_node_ip == node:
-        addresses.add("")
+def addresses_of(archive: Archive, node: str, driver: str | None) -> tuple[str, ...]:
+    """The addresses that lines of a node have in the log of a job. Raises SelectionError and UnreadableError.
+
+    node: its name or address. driver: the name of the driver's node.
+    """
+    measured = hardware.read(archive, hardware.TAIL_BYTES)
+    known = {name: usage.address for each in measured for name, usage in each.nodes.items() if usage.address}
+    meant = {name: address for name, address in known.items() if node in (name, address)}
+    addresses = {*meant.values(), *([""] if driver in (node, *meant) else [])}
     if not addresses and not is_address(node):
-        raise SelectionError(f"Ray lists no node {node}: write its address, or one of argus nodes")
+        raise SelectionError(f"this job has measured no node {node}: write its address, which argus nodes shows")
     return tuple(addresses or {node})
 
 

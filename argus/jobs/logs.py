@@ -32,8 +32,10 @@ BEGINNING = "1:0"
 POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
 # The address of the node of a process, which Ray shows unless it is the driver's node.
 ADDRESS = re.compile(r"\bip=([^,)\s]+)")
-# The first line of each attempt but the first.
-ATTEMPT = re.compile(r"ARGUS_VERL_ATTEMPT=([0-9]{1,6})")
+# The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
+ATTEMPT = re.compile(r"ARGUS_VERL_ATTEMPT=([0-9]{1,6})$")
+# The processes that a line names at its beginning.
+PREFIX = re.compile(rf"(?:(?:{ANSI.pattern}){{,4}}\([^()]{{,200}}pid=[^()]{{,200}}\)(?:{ANSI.pattern}){{,4}} ?){{1,4}}")
 
 
 class PositionError(ValueError):
@@ -49,8 +51,14 @@ class LogPart(NamedTuple):
 
 def shown_lines(data: bytes) -> list[str]:
     """The lines as a terminal would show them: the last state of each progress bar, and no empty lines."""
-    shown = (line.rstrip("\r").rpartition("\r")[2] for line in data.decode(errors="replace").split("\n"))
-    return [line for line in shown if line.strip()]
+    return [line for line in map(last_state, data.decode(errors="replace").split("\n")) if line.strip()]
+
+
+def last_state(line: str) -> str:
+    """The last state of a progress bar, with its process, which only the first state may name."""
+    before, _return, last = line.rstrip("\r").rpartition("\r")
+    process = PREFIX.match(before) if before and last and not PREFIX.match(last) else None
+    return f"{process[0]}{last}" if process else last
 
 
 def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothing: LogPart) -> LogPart:
@@ -121,13 +129,22 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
     return read_log(archive, read, LogPart([], position))
 
 
-def searched(archive: Archive) -> list[str]:
-    """The lines of the end of the log that a search reads. Raises UnreadableError."""
+def searched(archive: Archive, latest: int) -> tuple[list[str], int]:
+    """The lines of the end of the log that a search reads, and the attempt that wrote the first of them.
+
+    latest: the attempt that wrote them, if none of them tells. Raises UnreadableError.
+    """
+    is_whole = False
 
     def read(parts: dict[int, Path]) -> LogPart:
-        return LogPart(shown_lines(archive.read_end(parts, SEARCHED_BYTES)[0]), "")
+        nonlocal is_whole
+        data = archive.read_end(parts, SEARCHED_BYTES)[0]
+        is_whole = len(data) < SEARCHED_BYTES
+        return LogPart(shown_lines(data), "")
 
-    return read_log(archive, read, LogPart([], "")).lines
+    lines = read_log(archive, read, LogPart([], "")).lines
+    told = next((int(match[1]) - 1 for line in lines if (match := ATTEMPT.search(line))), latest)
+    return lines, 1 if is_whole else told
 
 
 @dataclass(frozen=True)
@@ -136,7 +153,7 @@ class Selection:
 
     pattern: a regular expression that matches somewhere.
     rank: of a process of torch, which torchrun's processes tell, and some messages of torch and verl.
-    addresses: of the node of the process that wrote it; "" stands for the driver's node.
+    addresses: of the node of the process that wrote it; "" stands for that of the driver of the last attempt.
     attempt: the number of the attempt; 0 for all.
     first_errors: of these lines, the first error of each process.
     """
@@ -147,21 +164,26 @@ class Selection:
     attempt: int = 0
     first_errors: bool = False
 
-    def of(self, lines: list[str], latest: int, most: int) -> list[str]:
-        """The last of these lines. latest: the attempt that wrote them, if none of them tells. Raises re.error."""
+    def of(self, lines: list[str], first: int, most: int) -> list[str]:
+        """The last of these lines. first: the attempt that wrote the first of them. Raises re.error."""
         pattern = re.compile(self.pattern)
         # (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
         rank = re.compile(rf"[(\[][Rr]ank ?{re.escape(self.rank)}\b" if self.rank else "")
+        attempts = attempts_of(lines, first)
         chosen = [
             line
-            for line in (of_attempt(lines, self.attempt, latest) if self.attempt else lines)
-            if pattern.search(plain := ANSI.sub("", line))
+            for line, attempt in zip(lines, attempts, strict=True)
+            if self.attempt in (0, attempt)
+            and pattern.search(plain := ANSI.sub("", line))
             and rank.search(plain)
-            and (not self.addresses or address_of(plain) in self.addresses)
+            and (not self.addresses or self.is_of_node(address_of(plain), attempt == attempts[-1]))
         ]
         if self.first_errors:
             return first_errors(chosen)
         return chosen[-most:] if most else chosen
+
+    def is_of_node(self, address: str, is_of_last_attempt: bool) -> bool:
+        return address in self.addresses and bool(address or is_of_last_attempt)
 
 
 def address_of(line: str) -> str:
@@ -169,14 +191,14 @@ def address_of(line: str) -> str:
     return match[1] if match else ""
 
 
-def of_attempt(lines: list[str], attempt: int, latest: int) -> list[str]:
-    """The lines of one attempt."""
-    begins = [(at, int(match[1])) for at, line in enumerate(lines) if (match := ATTEMPT.fullmatch(line))]
-    first = begins[0][1] - 1 if begins else latest
-    chosen: list[str] = []
-    for (begin, number), (end, _next) in zip([(0, first), *begins], [*begins, (len(lines), 0)], strict=True):
-        chosen += lines[begin:end] if number == attempt else []
-    return chosen
+def attempts_of(lines: list[str], first: int) -> list[int]:
+    """The attempt that wrote each line."""
+    numbers: list[int] = []
+    for line in lines:
+        match = ATTEMPT.search(line)
+        first = int(match[1]) if match else first
+        numbers.append(first)
+    return numbers
 
 
 def first_errors(lines: Iterable[str]) -> list[str]:

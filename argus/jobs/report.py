@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..common.text import duration, printable, printable_line, sentence, table
+from ..common.text import duration, least_width, printable, printable_line, sentence, table
 from ..launcher import outcome
 from ..launcher.failures import Failure
 from ..launcher.ray_api import ANSWERS_SLOWLY
@@ -160,7 +160,8 @@ def fitting(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[list[
     """Rows without the columns for which a terminal is too narrow, and these columns; all of them if none help."""
     for count in range(len(FOR_WIDE) + 1 if width and rows else 0):
         kept = [name for name in rows[0] if name not in FOR_WIDE[:count]]
-        widths = (max(len(name), *(len(str(row[name])) for row in rows)) for name in kept)
+        columns = [[name, *(str(row[name]) for row in rows)] for name in kept]
+        widths = (least_width(column, max(map(len, column))) for column in columns)
         if sum(widths) + 2 * (len(kept) - 1) <= (width or 0):
             left_out = tuple(name for name in rows[0] if name not in kept)
             return [{name: row[name] for name in kept} for row in rows], left_out
@@ -190,10 +191,10 @@ def jobs_report(
     away = min((job.head_away_for for job in listed.jobs if job.head_away_for is not None), default=None)
     text = head_problem(listed.problem, away, "states come from the archives")
     if left_out:
-        text.append(f"A wider terminal also shows: {', '.join(left_out)}.")
+        text.append(f"Left out, as the list has {columns} characters: {', '.join(left_out)}.")
     if listed.root_problem:
         text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
-    if any(not job.archive for job in listed.jobs):
+    if "workload" in header and any(not job.archive for job in listed.jobs):
         text.append("Jobs without a workload were submitted to Ray directly.")
     bad = [job for job in listed.jobs if job.state == UNREADABLE]
     text += [field("Unreadable", "; ".join(job.unreadable) or job.reason) for job in bad[:UNREADABLE_SHOWN]]

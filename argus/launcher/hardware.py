@@ -55,7 +55,7 @@ class Gpu:
 class Usage:
     """What a node uses: percent of its CPUs, bytes, and bytes per second. memory: of its container, if that is limited.
 
-    disk_free: of the file system with Ray's own files.
+    disk_free: of the file system with Ray's own files. address: by which lines of the log name the node.
     """
 
     cpu: float | None = None
@@ -66,6 +66,7 @@ class Usage:
     sent: float | None = None
     received: float | None = None
     gpus: tuple[Gpu, ...] = ()
+    address: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,11 @@ def of_job(answer: Any, job_id: str, now: float) -> Measured:
         processes = raylet.get("coreWorkersStats") or ()
         is_worker = raylet.get("state") == ALIVE and not raylet.get("isHeadNode")
         if is_worker and any(process.get("jobId") == job_id for process in processes):
-            nodes[str(raylet["nodeName"])] = usage(node)
+            nodes[str(raylet["nodeName"])] = usage(node, str(raylet.get("nodeManagerAddress") or ""))
     return Measured(round(now, 1), nodes)
 
 
-def usage(node: Mapping[str, Any]) -> Usage:
+def usage(node: Mapping[str, Any], address: str) -> Usage:
     total, available = (*(node.get("mem") or ()), None, None)[:2]
     sent, received = (*(node.get("networkSpeed") or ()), None, None)[:2]
     disks = node.get("disk") or {}
@@ -106,6 +107,7 @@ def usage(node: Mapping[str, Any]) -> Usage:
         sent=sent and round(sent),
         received=received and round(received),
         gpus=tuple(map(gpu, node.get("gpus") or ())),
+        address=address,
     )
 
 

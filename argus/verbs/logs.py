@@ -22,7 +22,7 @@ FOLLOW_SECONDS = 10.0
 def followed(request: StatusRequest) -> Iterator[str]:
     """The lines of a job's log from a position on that are meant, until the job has ended."""
     position = request.log_position
-    request = request.model_copy(update={"first_errors": False, "tail": 0})
+    request = request.model_copy(update={"first_errors": False})
     while True:
         asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
         job = status(asked)["job"]
@@ -49,6 +49,8 @@ def command(as_json: bool, follow: bool, **options: Any) -> None:
     request = request_from(StatusRequest, as_json, **options)
     if not request.submission_id:
         raise click.UsageError("name a job: argus logs ID; argus status lists the latest ones")
+    if follow and request.attempt:
+        raise click.UsageError("the lines of one attempt cannot be followed: leave --follow or --attempt out")
     if as_json:
         write_answer(status(request))
         return

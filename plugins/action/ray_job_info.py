@@ -42,6 +42,10 @@ class ActionModule(NodeAction):
         is_log = shown in ("log", "follow")
         if is_log and not arguments["submission_id"]:
             return failed(NO_JOB)
+        if shown == "follow" and arguments["attempt"]:
+            return failed("The lines of one attempt cannot be followed. Leave job_follow or job_log_attempt out")
+        # A head with an earlier version of the program knows less of them.
+        arguments = {name: value for name, value in arguments.items() if value or name not in SELECTED}
         answer = self.job_info(arguments)
         if shown == "status":
             show_report(**job_status(answer, self.node.cluster))
@@ -62,7 +66,7 @@ class ActionModule(NodeAction):
 
         def ask() -> Result:
             of_job = {"submission_id": begin.submission_id, "log_position": position, "first_errors": False}
-            return self.job_info({**arguments, **of_job, "tail": 0, "wait_timeout": WAIT_SECONDS})
+            return self.job_info({**arguments, **of_job, "wait_timeout": WAIT_SECONDS})
 
         for job, answer in answers(ask, begin.submission_id):
             is_read, position = position == job.log_position, job.log_position
@@ -92,13 +96,14 @@ def finite(value: Any) -> Any:
 def show_lines(job: JobInfo, asked: Mapping[str, Any]) -> None:
     """Show the last lines of a log, or those that were asked for."""
     title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
-    selected = [f"{word}{asked[name]}" for name, word in SELECTED.items() if asked[name]]
+    selected = ", ".join(f"{word}{asked[name]}" for name, word in SELECTED.items() if asked.get(name))
+    of_these = f" with {printable(selected, lines=False)}" if selected else ""
     if asked["first_errors"]:
-        lines = "first error of each process" if job.log else "no error at the end"
+        lines = f"{'first error of each process' if job.log else 'no error at the end'}{of_these}"
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
     elif job.log or selected:
         lines = f"last {len(job.log)} lines" if len(job.log) != 1 else "last line"
-        lines += f" with {printable(', '.join(selected), lines=False)}" if selected else ""
+        lines += of_these
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
     else:
         why = f": {printable(job.reason, lines=False)}" if job.reason else ""

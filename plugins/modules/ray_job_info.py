@@ -52,7 +52,8 @@ options:
   grep:
     description:
       - A regular expression of Python. In place of the end of the log, RV(job.log) then has the lines of the last 8 MiB
-        that it matches somewhere; the last O(tail) of them, or all with V(0).
+        that it matches somewhere; the last O(tail) of them, or all with V(0). With O(log_position), it has those of
+        the lines after it.
     type: str
     default: ""
   rank:
@@ -63,11 +64,13 @@ options:
     default: ""
   of_node:
     description:
-      - The same for lines of the processes of a node, by its address, or while Ray knows it, by its name.
+      - The same for lines of the processes of a node, by its address, or by its name once the job has measured its
+        nodes, see docs/archive.md.
     type: str
     default: ""
   attempt:
-    description: The same for lines of one attempt. V(0) stands for all. Such lines cannot be followed.
+    description:
+      - The same for lines of one attempt. V(0) stands for all. Not with O(log_position), or V(follow) of O(show).
     type: int
     default: 0
   first_errors:

@@ -83,7 +83,10 @@ def test_another_type_than_expected_is_named(nfs: Guest) -> None:
 
 
 def test_root_without_rights_works_as_the_owner_of_the_shared_root(nfs: Guest) -> None:
-    assert nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"})["findings"] == []
+    expect = {"shared_root": "/private", "user": f"{UID}:{UID}"}
+    assert nfs.module("machine_info", **MACHINE, expect=expect)["findings"] == []
+    (finding,) = nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"})["findings"]
+    assert (finding["key"], "root_squash" in finding["todo"]) == ("root.writable", True)
     trial = {"token": "fedcba9876543210", "host": "a", "hosts": ["a"], "mib": 1, "shared_root": "/private"}
     assert nfs.module("shared_root_trial", state="written", **trial)["trial"]["seen_uid"] == UID
     nfs.module("shared_root_trial", state="removed", **trial)

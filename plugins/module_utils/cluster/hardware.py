@@ -112,7 +112,7 @@ class PathState:
 
     For a path that does not exist, mount, space and writable are those of its nearest parent.
     error: why the path cannot be read, as with a file server that does not answer.
-    mode: of the path; None if it does not exist.
+    mode, owner: of the path, the owner as uid:gid; None if it does not exist.
     archives_owner: the owner of the directory of job archives in it, as uid:gid; None without one.
     """
 
@@ -126,4 +126,5 @@ class PathState:
     writable: bool
     error: str | None = None
     mode: int | None = None
+    owner: str | None = None
     archives_owner: str | None = None

@@ -212,6 +212,7 @@ class Probe:
         resolved = "/" + os.path.relpath(os.path.realpath(nearest), root)
         # Read after statvfs(), which is what makes an automounter mount it.
         mount = self._mount("/" if resolved == "/." else resolved)
+        status = self._at(path).stat() if exists else None
         return PathState(
             path=path,
             exists=exists,
@@ -220,7 +221,8 @@ class Probe:
             # On NFS the server answers, which applies root_squash.
             writable=os.access(nearest, os.W_OK | os.X_OK),
             error=error,
-            mode=stat.S_IMODE(self._at(path).stat().st_mode) if exists else None,
+            mode=stat.S_IMODE(status.st_mode) if status else None,
+            owner=f"{status.st_uid}:{status.st_gid}" if status else None,
             archives_owner=self._archives_owner(path) if exists else None,
         )
 

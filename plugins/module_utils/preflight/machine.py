@@ -214,14 +214,16 @@ def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Problem
 
 def _shared_root_use(machine: Machine, expectation: Expectation, state: PathState, location: str) -> Iterator[Problem]:
     read_only = "ro" in state.options
-    # On NFS, root may have no rights (root_squash), and needs none where the nodes' user works for it.
-    works_as_other = machine.uid == 0 and not _nodes_user(machine, expectation).startswith("0:")
-    if read_only or not (state.writable or works_as_other):
+    # On NFS, root may have no rights (root_squash), and needs none where the nodes' user has them.
+    user = _nodes_user(machine, expectation)
+    if read_only or not (state.writable or (machine.uid == 0 and _can_write(state, user))):
         yield Problem(
             "root.writable",
             f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
             f'expected writable for user "{machine.user}" (uid {machine.uid})',
-            "mount it with the option rw" if read_only else "change owner or mode of the directory",
+            "mount it with the option rw"
+            if read_only
+            else f"give it to the nodes' user (chown {user}), on NFS with root_squash on the server",
         )
     if state.free_bytes < expectation.shared_root_free_gib * GIB:
         yield Problem(
@@ -230,6 +232,14 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
             f"expected at least {expectation.shared_root_free_gib:g} GiB",
             f"remove old checkpoints and outputs below {state.path}, or grow the file system",
         )
+
+
+def _can_write(state: PathState, user: str) -> bool:
+    """Whether a user can write to the directory, by its owner and mode, or owns the job archives in it."""
+    uid, gid = user.split(":")
+    owner, group = (state.owner or ":").split(":")
+    rights = (state.mode or 0) >> (6 if uid == owner else 3 if gid == group else 0)
+    return rights & 0o3 == 0o3 or (state.archives_owner or "").split(":")[0] == uid
 
 
 def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathState) -> Iterator[Problem]:

@@ -154,7 +154,7 @@ hca.count  error  the number of HCA ports that are up
 hca.devices  warning  the nodes' user can open the devices of HCAs
 root.answers  error  the shared root can be read
 root.type  error  the type of the shared root's file system
-root.writable  error  the shared root is not mounted read-only, and Ansible's user, unless it is root, can write to it
+root.writable  error  Ansible's user can write to the shared root, or where that is root, the nodes' user
 root.space  error  free space on the shared root
 root.mode  warning  only owner and group can replace directories of the shared root
 root.owner  error  the archives belong to the nodes' user

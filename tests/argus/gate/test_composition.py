@@ -108,6 +108,8 @@ def test_the_logger_of_tensorboard_is_added_where_it_works(code: str, tmp_path: 
         file = tmp_path / "packages" / "tensorboard" / f"{module}.py"
         file.parent.mkdir(parents=True)
         file.write_text("" if works else "raise TypeError('Descriptors cannot be created directly.')\n")
+        of_tensorflow = tmp_path / "packages" / "tensorboard" / "compat" / "__init__.py"
+        of_tensorflow.write_text("from types import SimpleNamespace as N\ntf = N(io=N(gfile=None))\n")
     path = {"PYTHONPATH": f"{tmp_path}/packages"}
     overrides = [("trainer.logger", "+trainer.logger=[file]")]
     answer = composition.compose(code, MODULE, overrides, path, "+trainer.logger=[file,tensorboard]")

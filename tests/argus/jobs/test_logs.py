@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.logs import LogPart, Selection, first_errors, log_since, log_tail, read_log, searched
+from argus.jobs.logs import LogPart, Selection, first_errors, log_since, log_tail, read_log, searched, shown_lines
 from argus.launcher.archive import Archive
 from argus.launcher.reading import UnreadableError
 
@@ -194,7 +194,7 @@ end
 
 def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Archive) -> None:
     archive.driver_log.write_text(FAILED)
-    assert first_errors(searched(archive)) == [
+    assert first_errors(searched(archive, 1)[0]) == [
         "WorkerDict pid=11, ip=10.0.0.2:",
         "  Traceback (most recent call last):",
         '    File "a.py", line 1, in f',
@@ -210,14 +210,14 @@ def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Ar
 
 def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
     archive.driver_log.write_text("".join(f"(W pid={rank}) ValueError: {rank}\n" for rank in range(50)))
-    errors = first_errors(searched(archive))
+    errors = first_errors(searched(archive, 1)[0])
     assert (errors[:2], errors[-1]) == (["W pid=0:", "  ValueError: 0"], "and 30 more processes")
     assert first_errors(["all is well", "no Error: here"]) == []
 
 
 def test_lines_that_match_whatever_their_colour(archive: Archive) -> None:
     archive.driver_log.write_text(FAILED)
-    lines = searched(archive)
+    lines, _first = searched(archive, 1)
     assert Selection(r"pid=11, ip=10\.0\.0\.2\) Trace").of(lines, 1, 5) == [lines[1]]
     assert Selection("Error").of(lines, 1, 1) == ["KeyError: 'first'"]
     assert len(Selection("Error").of(lines, 1, 0)) == 6
@@ -227,7 +227,7 @@ RETRIED = [
     "(run_node pid=3) (rank1 pid=7) one",
     "\x1b[36m(run_node pid=4, ip=10.0.0.2)\x1b[0m (rank11 pid=8) two",
     "[rank1]: RuntimeError: lost, [Rank 11] and [Rank 12]",
-    "ARGUS_VERL_ATTEMPT=3",
+    " 50%|## ARGUS_VERL_ATTEMPT=3",
     "(run_node pid=5, ip=10.0.0.20) (rank1 pid=9) three",
     "(run_node pid=5, ip=10.0.0.20) ValueError: four",
 ]
@@ -242,7 +242,7 @@ RETRIED = [
         (Selection(rank="2"), []),
         (Selection(addresses=("10.0.0.2",)), [1]),
         (Selection(addresses=("10.0.0.20", "10.0.0.2")), [1, 4, 5]),
-        (Selection(addresses=("",)), [0, 2, 3]),
+        (Selection(addresses=("",)), [3]),
         (Selection(attempt=2), [0, 1, 2]),
         (Selection(attempt=3), [3, 4, 5]),
         (Selection(attempt=1), []),
@@ -250,14 +250,35 @@ RETRIED = [
     ],
 )
 def test_lines_of_a_rank_a_node_and_an_attempt(selection: Selection, chosen: list[int]) -> None:
-    assert selection.of(RETRIED, 3, 0) == [RETRIED[at] for at in chosen]
+    assert selection.of(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
 
 
-def test_without_a_beginning_the_lines_are_of_the_latest_attempt() -> None:
-    assert Selection(attempt=2).of(["a"], 2, 0) == ["a"]
-    assert Selection(attempt=1).of(["a"], 2, 0) == []
+@pytest.mark.parametrize(
+    ("text", "latest", "first"),
+    # Whatever the status says, a log begins with the first attempt.
+    [
+        ("a\n", 2, 1),
+        ("a\nARGUS_VERL_ATTEMPT=3\n", 3, 1),
+        ("x" * (8 << 20), 4, 4),
+        ("x" * (8 << 20) + "\nARGUS_VERL_ATTEMPT=3\n", 4, 2),
+    ],
+)
+def test_the_attempt_of_the_first_line(archive: Archive, text: str, latest: int, first: int) -> None:
+    archive.driver_log.write_text(text)
+    assert searched(archive, latest)[1] == first
+
+
+def test_a_progress_bar_keeps_its_process() -> None:
+    bar = (
+        "\x1b[36m(WorkerDict pid=7, ip=10.0.0.3)\x1b[0m \r 10%|#\r 90%|####\r\n(run_node pid=3) (rank2 pid=8) 1%\r2%\n"
+    )
+    assert shown_lines(bar.encode()) == [
+        "\x1b[36m(WorkerDict pid=7, ip=10.0.0.3)\x1b[0m  90%|####",
+        "(run_node pid=3) (rank2 pid=8) 2%",
+    ]
+    assert shown_lines(b"(a pid=1) x\r(b pid=2) y\n") == ["(b pid=2) y"]
 
 
 def test_the_first_error_of_an_attempt() -> None:
-    shown = Selection(attempt=3, first_errors=True).of(RETRIED, 3, 0)
+    shown = Selection(attempt=3, first_errors=True).of(RETRIED, 2, 0)
     assert shown == ["run_node pid=5, ip=10.0.0.20:", "  ValueError: four"]

@@ -110,6 +110,7 @@ def test_lines_that_match_and_first_errors(shown: list[str], monkeypatch: pytest
         ({"grep": "a", "rank": "3", "attempt": 2}, ["a"], f"last line with a, rank 3, attempt 2 of {log}"),
         ({"first_errors": True}, ["the driver:", "  KeyError"], f"first error of each process of {log}"),
         ({"first_errors": True}, [], f"no error at the end of {log}"),
+        ({"first_errors": True, "rank": "3"}, [], f"no error at the end with rank 3 of {log}"),
     ):
         shown.clear()
         action, asked = log_action(answer(job("FAILED", *lines)), **arguments)

@@ -211,6 +211,24 @@ def test_shared_root_on_the_wrong_file_system() -> None:
     assert none(Expectation(shared_root="/private"), mounts=[replace(PRIVATE, fstype="ext4")])
 
 
+@pytest.mark.parametrize(
+    ("owner", "mode", "archives", "is_good"),
+    [
+        ("61000:61000", 0o755, None, True),
+        ("0:61000", 0o770, None, True),
+        ("0:0", 0o1777, None, True),
+        ("0:0", 0o755, "61000:61000", True),
+        ("0:0", 0o755, None, False),
+        ("1000:1000", 0o755, None, False),
+        ("61000:61000", 0o555, None, False),
+    ],
+)
+def test_root_without_rights_on_nfs(owner: str, mode: int, archives: str | None, is_good: bool) -> None:
+    state = replace(PRIVATE, writable=False, owner=owner, mode=mode, archives_owner=archives)
+    found = machine_findings("gpu-01", replace(HEALTHY, uid=0, gid=0, user="root", mounts=[state]), FULL)
+    assert [finding.key for finding in found] == ([] if is_good else ["root.writable"])
+
+
 def test_only_the_shared_root_is_checked() -> None:
     other = replace(PRIVATE, path="/other", exists=False, writable=False, free_bytes=0)
     assert none(mounts=[other, PRIVATE])
@@ -220,8 +238,7 @@ def test_only_the_shared_root_is_checked() -> None:
 def test_shared_root_that_is_not_writable() -> None:
     finding = only(mounts=[replace(PRIVATE, writable=False)])
     assert 'is not writable, expected writable for user "ray" (uid 1000)' in finding.what
-    # Root of a machine may have no rights on NFS: nodes have another user.
-    assert none(uid=0, user="root", mounts=[replace(PRIVATE, writable=False)])
+    assert "root_squash" in finding.todo
     finding = only(mounts=[replace(PRIVATE, writable=False, options=["ro"])])
     assert "is mounted read-only" in finding.what
     assert finding.todo == "mount it with the option rw"
