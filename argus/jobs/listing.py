@@ -205,7 +205,7 @@ def addresses_of(archive: Archive, node: str, driver: str | None) -> tuple[str, 
     meant = {name: address for name, address in known.items() if node in (name, address)}
     addresses = {*meant.values(), *([""] if driver in (node, *meant) else [])}
     if not addresses and not is_address(node):
-        raise SelectionError(f"this job has measured no node {node}: write its address, which argus nodes shows")
+        raise SelectionError(f"no measurement of this job names {node}: write its address, which argus nodes shows")
     return tuple(addresses or {node})
 
 

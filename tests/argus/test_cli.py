@@ -172,7 +172,7 @@ def test_lines_of_a_node_and_of_an_attempt(archive: Archive, run: Any) -> None:
     assert run("logs", "sft-1", "--node", "10.0.0.3")[1].splitlines() == ["(W pid=2, ip=10.0.0.3) b"]
     assert run("logs", "sft-1", "--attempt", "2")[1].splitlines() == ["ARGUS_VERL_ATTEMPT=2", "c"]
     code, _text, error = run("logs", "sft-1", "--node", "gpu-2")
-    assert code == 1 and "no node gpu-2" in " ".join(error.split())
+    assert code == 1 and "names gpu-2" in " ".join(error.split())
     # Its address is that of the last measurement.
     nodes = [{"gpu-2": {"address": address}, "gpu-1": {"address": "10.0.0.2"}} for address in ("10.0.0.2", "10.0.0.3")]
     lines = [json.dumps({"time": time, "nodes": each}) for time, each in enumerate(nodes, 1)]
