@@ -165,7 +165,6 @@ def job_status(
     log_position: str | None,
     wait_timeout: float,
     selection: Selection = ALL_LINES,
-    node: str = "",
 ) -> dict[str, Any]:
     """One job, with its JobSpec, and why the head could not be asked.
 
@@ -173,26 +172,33 @@ def job_status(
     tail: how many lines of the end of the log; log_position: those after a position instead.
     wait_timeout: how many seconds to wait for the job's end, or for lines after log_position.
     selection: which lines of the log: the last `tail` of the last 8 MiB, or all of those after log_position.
-    node: the name or the address of the node whose lines are meant.
 
     Raises UnknownJobError, UnreadableError, PositionError, SelectionError and re.error.
     """
     archive = find_job(root / JOBS, submission_id)
     job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
     job = replace(job, root_problem=root_problem(root))
-    if node:
-        selection = replace(selection, addresses=addresses_of(archive, node, job.driver_host))
-    if selection != ALL_LINES and log_position is None:
-        lines, first = searched(archive, job.attempt)
-        job = replace(job, log=tuple(selection.of(lines, first, tail)))
-    elif selection != ALL_LINES:
-        job = replace(job, log=tuple(selection.of(list(job.log), job.attempt, 0)))
+    if selection != ALL_LINES:
+        job = replace(job, log=tuple(selected(archive, job, selection, tail, log_position)))
     return {
         **moment(head),
         "job": {**job.to_json(), "jobspec": archive.read_jobspec()},
         "problem": job.problem,
         "registered": job.submission_id in Registry().ids(),
     }
+
+
+def selected(archive: Archive, job: JobInfo, selection: Selection, tail: int, log_position: str | None) -> list[str]:
+    """Some lines of the end of a log, or of what job.log has after a position."""
+    addresses = addresses_of(archive, selection.node, job.driver_host) if selection.node else ()
+    if log_position is not None:
+        return selection.of(list(job.log), job.attempt, 0, addresses)
+    begin, position = time.time() - selection.since, ""
+    if selection.since:
+        if job.ended_at and job.ended_at < begin:
+            return []
+        position = hardware.log_position(archive, begin)
+    return selection.of(*searched(archive, job.attempt, position), tail, addresses)
 
 
 def addresses_of(archive: Archive, node: str, driver: str | None) -> tuple[str, ...]:

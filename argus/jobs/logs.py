@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -91,6 +92,14 @@ def log_tail(archive: Archive, lines: int) -> LogPart:
     return read_log(archive, read, LogPart([], BEGINNING))
 
 
+def parsed(position: str) -> tuple[int, int]:
+    """A file of the log, and a byte in it. Raises PositionError."""
+    match = POSITION.fullmatch(position or BEGINNING)
+    if not match:
+        raise PositionError(f"{position!r} is not a position in a log, which is FILE:BYTE")
+    return int(match["file"]), int(match["byte"])
+
+
 def log_since(archive: Archive, position: str, final: bool = False, size: int = LOG_BYTES) -> LogPart:
     """The whole lines of the driver's log after a position, from at most `size` bytes, and the position after them.
 
@@ -98,10 +107,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
         it is malformed, and UnreadableError.
     final: whether a last line without a line end counts as well.
     """
-    match = POSITION.fullmatch(position or BEGINNING)
-    if not match:
-        raise PositionError(f"{position!r} is not a position in a log, which is FILE:BYTE")
-    first, offset = int(match["file"]), int(match["byte"])
+    first, offset = parsed(position)
 
     def read(parts: dict[int, Path]) -> LogPart:
         chunks, left = [], size
@@ -129,17 +135,22 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
     return read_log(archive, read, LogPart([], position))
 
 
-def searched(archive: Archive, latest: int) -> tuple[list[str], int]:
+def searched(archive: Archive, latest: int, position: str = "") -> tuple[list[str], int]:
     """The lines of the end of the log that a search reads, and the attempt that wrote the first of them.
 
-    latest: the attempt that wrote them, if none of them tells. Raises UnreadableError.
+    latest: the attempt that wrote them, if none of them tells.
+    position: where they begin at the earliest, as in log_since.
+
+    Raises PositionError and UnreadableError.
     """
+    begin, byte = parsed(position)
     is_whole = False
 
     def read(parts: dict[int, Path]) -> LogPart:
         nonlocal is_whole
-        data = archive.read_end(parts, SEARCHED_BYTES)[0]
-        is_whole = len(data) < SEARCHED_BYTES
+        size = sum(os.lstat(path).st_size for number, path in parts.items() if number >= begin) - byte
+        data = archive.read_end(parts, max(0, min(size, SEARCHED_BYTES)))[0]
+        is_whole = not position and len(data) < SEARCHED_BYTES
         return LogPart(shown_lines(data), "")
 
     lines = read_log(archive, read, LogPart([], "")).lines
@@ -153,19 +164,25 @@ class Selection:
 
     pattern: a regular expression that matches somewhere.
     rank: of a process of torch, which torchrun's processes tell, and some messages of torch and verl.
-    addresses: of the node of the process that wrote it; "" stands for that of the driver of the last attempt.
+    node: of whose process it is, by its name or address.
     attempt: the number of the attempt; 0 for all.
+    since: how many seconds old it is at most, and up to half a minute more; 0 for all.
     first_errors: of these lines, the first error of each process.
     """
 
     pattern: str = ""
     rank: str = ""
-    addresses: tuple[str, ...] = ()
+    node: str = ""
     attempt: int = 0
+    since: float = 0.0
     first_errors: bool = False
 
-    def of(self, lines: list[str], first: int, most: int) -> list[str]:
-        """The last of these lines. first: the attempt that wrote the first of them. Raises re.error."""
+    def of(self, lines: list[str], first: int, most: int, addresses: Collection[str] = ()) -> list[str]:
+        """The last of these lines. Raises re.error.
+
+        first: the attempt that wrote the first of them.
+        addresses: of the node; "" stands for the node of the driver of the last attempt.
+        """
         pattern = re.compile(self.pattern)
         # (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
         rank = re.compile(rf"[(\[][Rr]ank ?{re.escape(self.rank)}\b" if self.rank else "")
@@ -176,19 +193,17 @@ class Selection:
             if self.attempt in (0, attempt)
             and pattern.search(plain := ANSI.sub("", line))
             and rank.search(plain)
-            and (not self.addresses or self.is_of_node(address_of(plain), attempt == attempts[-1]))
+            and (not addresses or address_of(plain, attempt == attempts[-1]) in addresses)
         ]
         if self.first_errors:
             return first_errors(chosen)
         return chosen[-most:] if most else chosen
 
-    def is_of_node(self, address: str, is_of_last_attempt: bool) -> bool:
-        return address in self.addresses and bool(address or is_of_last_attempt)
 
-
-def address_of(line: str) -> str:
+def address_of(line: str, is_of_last_attempt: bool) -> str | None:
+    """The address of the node that wrote a line; None for a node of an earlier driver, which is not known."""
     match = ADDRESS.search(process_and_text(line)[0])
-    return match[1] if match else ""
+    return match[1] if match else "" if is_of_last_attempt else None
 
 
 def attempts_of(lines: list[str], first: int) -> list[int]:

@@ -233,6 +233,11 @@ class Archive:
             parts[max(parts, default=0) + 1] = current
         return dict(sorted(parts.items()))
 
+    def log_end(self) -> str:
+        """The position of the end of the driver's log, ``PART:BYTE``; empty without one. Raises UnreadableError."""
+        parts = self.log_parts()
+        return f"{max(parts)}:{os.lstat(parts[max(parts)]).st_size}" if parts else ""
+
     def read_end(self, parts: Mapping[int, Path], size: int) -> tuple[bytes, str]:
         """The last `size` bytes of these parts of the log, and the position after them, ``PART:BYTE``.
 

@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .archive import Archive
@@ -71,10 +71,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Measured:
-    """time: seconds since the epoch. nodes: by name."""
+    """time: seconds since the epoch. nodes: by name. log: the position in the driver's log, ``PART:BYTE``."""
 
     time: float
     nodes: Mapping[str, Usage] = field(default_factory=dict)
+    log: str = ""
 
 
 def of_job(answer: Any, job_id: str, now: float) -> Measured:
@@ -133,7 +134,7 @@ def gpu_percent(archive: Archive) -> float | None:
 
 def append(archive: Archive, measured: Measured) -> None:
     """Raises OSError and UnreadableError."""
-    archive.append(FILE, f"{json_text(measured)}\n")
+    archive.append(FILE, f"{json_text(replace(measured, log=archive.log_end()))}\n")
     with contextlib.suppress(OSError):
         if os.lstat(archive.path / FILE).st_size > MOST_BYTES:
             lines = thinned([*read(archive)])
@@ -148,6 +149,11 @@ def thinned(lines: Sequence[Measured]) -> list[Measured]:
         if not kept or each.time - kept[-1].time >= width:
             kept.append(each)
     return kept
+
+
+def log_position(archive: Archive, moment: float) -> str:
+    """Where the driver's log ended at the last measurement before a moment; "" without one. Raises UnreadableError."""
+    return next((each.log for each in reversed([*read(archive)]) if each.time <= moment), "")
 
 
 def read(archive: Archive, tail: int = 0) -> Iterator[Measured]:

@@ -42,6 +42,7 @@ def followed(request: StatusRequest) -> Iterator[str]:
 @click.option("--rank", metavar="N", help="Only lines of this rank of torch.")
 @click.option("--node", "of_node", metavar="NODE", help="Only lines of this node, by its name or address.")
 @click.option("--attempt", type=int, metavar="N", help="Only lines of this attempt.")
+@click.option("--since", metavar="10m", help="Only lines that are not older than that.")
 @click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")
 @common
 def command(as_json: bool, follow: bool, **options: Any) -> None:

@@ -15,6 +15,7 @@ from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
 from ..jobs.logs import Selection
 from ..jobs.report import field, job_report, jobs_report
+from ..jobspec.spec import Duration
 from ..launcher.identity import cluster_name
 from ..launcher.ray_api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
@@ -32,6 +33,7 @@ class StatusRequest(Request):
     rank: str = ""
     of_node: str = ""
     attempt: int = 0
+    since: Duration = None
     first_errors: bool = False
 
 
@@ -41,8 +43,9 @@ def status(request: StatusRequest) -> dict[str, Any]:
     if not request.submission_id:
         return jobs_status(request.root, head, request.limit, request.tags)
     wait = (request.tail, request.log_position, request.wait_timeout)
-    selection = Selection(request.grep, request.rank, (), request.attempt, request.first_errors)
-    return job_status(request.root, head, request.submission_id, *wait, selection, request.of_node)
+    of_lines = request.attempt, request.since or 0.0, request.first_errors
+    selection = Selection(request.grep, request.rank, request.of_node, *of_lines)
+    return job_status(request.root, head, request.submission_id, *wait, selection)
 
 
 def shown_status(answer: dict[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ display = Display()
 # How long a call waits for the log to grow.
 WAIT_SECONDS = 8.0
 # How what selects lines of a log is shown.
-SELECTED = {"grep": "", "rank": "rank ", "of_node": "node ", "attempt": "attempt "}
+SELECTED = {"grep": "", "rank": "rank ", "of_node": "node ", "attempt": "attempt ", "since": "since "}
 
 
 class ActionModule(NodeAction):

@@ -73,6 +73,12 @@ options:
       - The same for lines of one attempt. V(0) stands for all. Not with O(log_position), or V(follow) of O(show).
     type: int
     default: 0
+  since:
+    description:
+      - The same for lines that are not older than so many seconds, or than V(10m), V(2h30m) or V(1d), and for those of
+        up to half a minute before. Not with O(log_position).
+    type: str
+    default: ""
   first_errors:
     description:
       - In place of the end of the log, RV(job.log) then has the first error of each process, in the order in which they

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from argus import cli
+from argus.launcher import hardware
 from argus.launcher.archive import Archive
 from argus.verbs import request, status
 
@@ -184,3 +185,17 @@ def test_lines_of_a_node_and_of_an_attempt(archive: Archive, run: Any) -> None:
         assert shown == ["(W pid=1, ip=10.0.0.2) a", "ARGUS_VERL_ATTEMPT=2", "c"]
     code, _text, error = run("logs", "sft-1", "--attempt", "1", "--follow")
     assert code == 2 and "cannot be followed" in " ".join(error.split())
+
+
+def test_lines_that_are_not_older(archive: Archive, run: Any) -> None:
+    now = time.time()
+    archive.driver_log.write_text("")
+    for age, text in ((900, "a\n"), (300, "b\n"), (30, "c\n")):
+        archive.append("logs/driver.log", text)
+        hardware.append(archive, hardware.Measured(now - age, {"gpu-1": hardware.Usage()}))
+    for since, lines in (("10m", "bc"), ("2m", "c"), ("1", ""), ("1d", "abc")):
+        assert run("logs", "sft-1", "--since", since)[1].splitlines() == [*lines]
+    archive.set_status("STOPPED", ended_at=now - 100)
+    assert run("logs", "sft-1", "--since", "1m")[1] == ""
+    code, _text, error = run("logs", "sft-1", "--since", "yesterday")
+    assert code == 2 and "is not a duration" in " ".join(error.split())

@@ -150,7 +150,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
     second = re.split(r"ARGUS_VERL_ATTEMPT=\d", log)[1]
     assert shown.count("(rank1 pid=") == second.count("(rank1 pid=") > 0 and "(rank0 pid=" not in shown
     (remote,) = {*NODES[1:]} - {job.archive.read_status().driver["host"]}
-    of_node = {"job_log_node": remote, "job_log_lines": 100_000}
+    of_node = {"job_log_node": remote, "job_log_since": "1d", "job_log_lines": 100_000}
     shown = playbook("logs", submission_id=job.submission_id, **of_node).stdout
     assert len(set(re.findall(r"\bip=[\d.]+", shown))) == 1 and "(rank" in shown
     for node in NODES:

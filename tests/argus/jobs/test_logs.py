@@ -240,9 +240,6 @@ RETRIED = [
         (Selection(rank="1"), [0, 2, 4]),
         (Selection(rank="11"), [1, 2]),
         (Selection(rank="2"), []),
-        (Selection(addresses=("10.0.0.2",)), [1]),
-        (Selection(addresses=("10.0.0.20", "10.0.0.2")), [1, 4, 5]),
-        (Selection(addresses=("",)), [3]),
         (Selection(attempt=2), [0, 1, 2]),
         (Selection(attempt=3), [3, 4, 5]),
         (Selection(attempt=1), []),
@@ -251,6 +248,22 @@ RETRIED = [
 )
 def test_lines_of_a_rank_a_node_and_an_attempt(selection: Selection, chosen: list[int]) -> None:
     assert selection.of(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "chosen"), [(("10.0.0.2",), [1]), (("10.0.0.20", "10.0.0.2"), [1, 4, 5]), (("",), [3])]
+)
+def test_lines_of_the_addresses_of_a_node(addresses: tuple[str, ...], chosen: list[int]) -> None:
+    assert Selection().of(RETRIED, 2, 0, addresses) == [RETRIED[at] for at in chosen]
+
+
+def test_lines_from_a_position_on(archive: Archive) -> None:
+    append(archive, "a\nb\n")
+    rename(archive, 1)
+    append(archive, "c\nd\n")
+    assert archive.log_end() == "2:4"
+    for position, lines in (("", "abcd"), ("1:2", "bcd"), ("2:0", "cd"), ("2:2", "d"), ("2:4", ""), ("2:99", "")):
+        assert searched(archive, 3, position) == ([*lines], 3 if position else 1)
 
 
 @pytest.mark.parametrize(
