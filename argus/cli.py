@@ -25,8 +25,9 @@ import click
 
 from .common.findings import Finding, findings_table
 from .jobs.defaults import enter_node
-from .jobs.listing import SelectionError, UnknownJobError
+from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
+from .jobs.selection import SelectionError
 from .jobs.services import OperationError, RefusedError
 from .launcher.reading import UnreadableError
 from .snapshot.errors import SourceError

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import time
@@ -16,15 +15,15 @@ from typing import Any
 
 from ..common.shared_root import JOBS, archive_path
 from ..common.text import printable
-from ..launcher import attempts, hardware
+from ..launcher import attempts
 from ..launcher.archive import SUBMISSION_ID, Archive, archives
 from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ray_id, submission_id_of
 from .defaults import on_machines
 from .info import JobInfo, JobList
-from .logs import Selection, searched
 from .registry import Registry
+from .selection import Selection, selected
 from .state import job_info, unreadable_job, wait_for_end
 
 # In place of an id, the latest job; and how much of the end of an id stands for it.
@@ -36,10 +35,6 @@ SUGGESTED = 5
 # A status and a heartbeat need a few KiB.
 LEAST_BYTES, LEAST_FILES = 1 << 20, 16
 ALL_LINES = Selection()
-
-
-class SelectionError(Exception):
-    """Lines of a log were asked for that cannot be told from others."""
 
 
 class UnknownJobError(Exception):
@@ -186,40 +181,6 @@ def job_status(
         "problem": job.problem,
         "registered": job.submission_id in Registry().ids(),
     }
-
-
-def selected(archive: Archive, job: JobInfo, selection: Selection, tail: int, log_position: str | None) -> list[str]:
-    """Some lines of the end of a log, or of what job.log has after a position."""
-    addresses = addresses_of(archive, selection.node, job.driver_host) if selection.node else ()
-    if log_position is not None:
-        return selection.of(list(job.log), job.attempt, 0, addresses)
-    begin, position = time.time() - selection.since, ""
-    if selection.since:
-        if job.ended_at and job.ended_at < begin:
-            return []
-        position = hardware.log_position(archive, begin)
-    return selection.of(*searched(archive, job.attempt, position), tail, addresses)
-
-
-def addresses_of(archive: Archive, node: str, driver: str | None) -> tuple[str, ...]:
-    """The addresses that lines of a node have in the log of a job. Raises SelectionError and UnreadableError.
-
-    node: its name or address. driver: the name of the driver's node.
-    """
-    measured = hardware.read(archive, hardware.TAIL_BYTES)
-    known = {name: usage.address for each in measured for name, usage in each.nodes.items() if usage.address}
-    meant = {name: address for name, address in known.items() if node in (name, address)}
-    addresses = {*meant.values(), *([""] if driver in (node, *meant) else [])}
-    if not addresses and not is_address(node):
-        raise SelectionError(f"no measurement of this job names {node}: write its address, which argus nodes shows")
-    return tuple(addresses or {node})
-
-
-def is_address(text: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(text))
-    except ValueError:
-        return False
 
 
 def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any]) -> dict[str, Any]:

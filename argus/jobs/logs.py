@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +30,6 @@ READ_ATTEMPTS = 3
 LINE_BYTES = 4096
 BEGINNING = "1:0"
 POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
-# The address of the node of a process, which Ray shows unless it is the driver's node.
-ADDRESS = re.compile(r"\bip=([^,)\s]+)")
-# The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
-ATTEMPT = re.compile(r"ARGUS_VERL_ATTEMPT=([0-9]{1,6})$")
 # The processes that a line names at its beginning.
 PREFIX = re.compile(rf"(?:(?:{ANSI.pattern}){{,4}}\([^()]{{,200}}pid=[^()]{{,200}}\)(?:{ANSI.pattern}){{,4}} ?){{1,4}}")
 
@@ -135,85 +130,30 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
     return read_log(archive, read, LogPart([], position))
 
 
-def searched(archive: Archive, latest: int, position: str = "") -> tuple[list[str], int]:
-    """The lines of the end of the log that a search reads, and the attempt that wrote the first of them.
-
-    latest: the attempt that wrote them, if none of them tells.
-    position: where they begin at the earliest, as in log_since.
+def searched(archive: Archive, begin: str, end: str) -> tuple[list[str], bool]:
+    """The lines of a log between two positions, of the last SEARCHED_BYTES there, and whether the log begins with them.
 
     Raises PositionError and UnreadableError.
     """
-    begin, byte = parsed(position)
+    (first, offset), (last, limit) = parsed(begin), parsed(end)
     is_whole = False
 
     def read(parts: dict[int, Path]) -> LogPart:
         nonlocal is_whole
-        size = sum(os.lstat(path).st_size for number, path in parts.items() if number >= begin) - byte
-        data = archive.read_end(parts, max(0, min(size, SEARCHED_BYTES)))[0]
-        is_whole = not position and len(data) < SEARCHED_BYTES
+        data = b""
+        for number in sorted((number for number in parts if first <= number <= last), reverse=True):
+            with archive.open(f"logs/{parts[number].name}") as log:
+                size = log.seek(0, os.SEEK_END)
+                stop = min(size, limit) if number == last else size
+                start = max(offset if number == first else 0, stop - (SEARCHED_BYTES - len(data)))
+                log.seek(start)
+                data = log.read(max(0, stop - start)) + data
+            is_whole = (number, start) == (1, 0)
+            if len(data) >= SEARCHED_BYTES:
+                break
         return LogPart(shown_lines(data), "")
 
-    lines = read_log(archive, read, LogPart([], "")).lines
-    told = next((int(match[1]) - 1 for line in lines if (match := ATTEMPT.search(line))), latest)
-    return lines, 1 if is_whole else told
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which lines of a log are shown: those for which all of this is true. Empty: of all lines.
-
-    pattern: a regular expression that matches somewhere.
-    rank: of a process of torch, which torchrun's processes tell, and some messages of torch and verl.
-    node: of whose process it is, by its name or address.
-    attempt: the number of the attempt; 0 for all.
-    since: how many seconds old it is at most, and up to half a minute more; 0 for all.
-    first_errors: of these lines, the first error of each process.
-    """
-
-    pattern: str = ""
-    rank: str = ""
-    node: str = ""
-    attempt: int = 0
-    since: float = 0.0
-    first_errors: bool = False
-
-    def of(self, lines: list[str], first: int, most: int, addresses: Collection[str] = ()) -> list[str]:
-        """The last of these lines. Raises re.error.
-
-        first: the attempt that wrote the first of them.
-        addresses: of the node; "" stands for the node of the driver of the last attempt.
-        """
-        pattern = re.compile(self.pattern)
-        # (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
-        rank = re.compile(rf"[(\[][Rr]ank ?{re.escape(self.rank)}\b" if self.rank else "")
-        attempts = attempts_of(lines, first)
-        chosen = [
-            line
-            for line, attempt in zip(lines, attempts, strict=True)
-            if self.attempt in (0, attempt)
-            and pattern.search(plain := ANSI.sub("", line))
-            and rank.search(plain)
-            and (not addresses or address_of(plain, attempt == attempts[-1]) in addresses)
-        ]
-        if self.first_errors:
-            return first_errors(chosen)
-        return chosen[-most:] if most else chosen
-
-
-def address_of(line: str, is_of_last_attempt: bool) -> str | None:
-    """The address of the node that wrote a line; None for a node of an earlier driver, which is not known."""
-    match = ADDRESS.search(process_and_text(line)[0])
-    return match[1] if match else "" if is_of_last_attempt else None
-
-
-def attempts_of(lines: list[str], first: int) -> list[int]:
-    """The attempt that wrote each line."""
-    numbers: list[int] = []
-    for line in lines:
-        match = ATTEMPT.search(line)
-        first = int(match[1]) if match else first
-        numbers.append(first)
-    return numbers
+    return read_log(archive, read, LogPart([], "")).lines, is_whole
 
 
 def first_errors(lines: Iterable[str]) -> list[str]:

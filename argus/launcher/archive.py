@@ -38,6 +38,7 @@ SILENT_SECONDS = 60.0
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
+LAST_LINE_BYTES = 4096
 STOP_REQUESTED = "config/stop_requested"
 WHO_LENGTH = 200
 # The ids of jobs, and so the names of archives.
@@ -234,9 +235,14 @@ class Archive:
         return dict(sorted(parts.items()))
 
     def log_end(self) -> str:
-        """The position of the end of the driver's log, ``PART:BYTE``; empty without one. Raises UnreadableError."""
-        parts = self.log_parts()
-        return f"{max(parts)}:{os.lstat(parts[max(parts)]).st_size}" if parts else ""
+        """The position after the last whole line of the driver's log, ``PART:BYTE``; empty without a log.
+
+        Of a longer line than LAST_LINE_BYTES, one in it. Raises FileNotFoundError, UnreadableError and OSError.
+        """
+        data, position = self.read_end(self.log_parts(), LAST_LINE_BYTES)
+        part, _colon, byte = position.partition(":")
+        begun = len(data) - data.rfind(b"\n") - 1
+        return position and f"{part}:{max(0, int(byte) - begun)}"
 
     def read_end(self, parts: Mapping[int, Path], size: int) -> tuple[bytes, str]:
         """The last `size` bytes of these parts of the log, and the position after them, ``PART:BYTE``.

@@ -151,9 +151,9 @@ def thinned(lines: Sequence[Measured]) -> list[Measured]:
     return kept
 
 
-def log_position(archive: Archive, moment: float) -> str:
-    """Where the driver's log ended at the last measurement before a moment; "" without one. Raises UnreadableError."""
-    return next((each.log for each in reversed([*read(archive)]) if each.time <= moment), "")
+def last_before(archive: Archive, moment: float) -> Measured | None:
+    """The last measurement before a moment. Raises UnreadableError."""
+    return next((each for each in reversed([*read(archive)]) if each.time <= moment), None)
 
 
 def read(archive: Archive, tail: int = 0) -> Iterator[Measured]:

@@ -22,7 +22,7 @@ FOLLOW_SECONDS = 10.0
 def followed(request: StatusRequest) -> Iterator[str]:
     """The lines of a job's log from a position on that are meant, until the job has ended."""
     position = request.log_position
-    request = request.model_copy(update={"first_errors": False})
+    request = request.model_copy(update={"first_errors": False, "since": ""})
     while True:
         asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
         job = status(asked)["job"]

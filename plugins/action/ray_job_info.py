@@ -66,7 +66,8 @@ class ActionModule(NodeAction):
 
         def ask() -> Result:
             of_job = {"submission_id": begin.submission_id, "log_position": position, "first_errors": False}
-            return self.job_info({**arguments, **of_job, "wait_timeout": WAIT_SECONDS})
+            given = {name: value for name, value in arguments.items() if name != "since"}
+            return self.job_info({**given, **of_job, "wait_timeout": WAIT_SECONDS})
 
         for job, answer in answers(ask, begin.submission_id):
             is_read, position = position == job.log_position, job.log_position

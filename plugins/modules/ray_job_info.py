@@ -75,8 +75,8 @@ options:
     default: 0
   since:
     description:
-      - The same for lines that are not older than so many seconds, or than V(10m), V(2h30m) or V(1d), and for those of
-        up to half a minute before. Not with O(log_position).
+      - The same for lines that are not older than so many seconds, or than V(10m), V(2h30m) or V(1d), and for those
+        since the measurement before, see docs/archive.md. Not with O(log_position).
     type: str
     default: ""
   first_errors:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
@@ -216,7 +216,7 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
     read_only = "ro" in state.options
     # On NFS, root may have no rights (root_squash), and needs none where the nodes' user has them.
     user = _nodes_user(machine, expectation)
-    if read_only or not (state.writable or (machine.uid == 0 and _can_write(state, user))):
+    if read_only or not (state.writable or (machine.uid == 0 and _can_write(state, user, expectation.groups))):
         yield Problem(
             "root.writable",
             f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
@@ -234,12 +234,16 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
         )
 
 
-def _can_write(state: PathState, user: str) -> bool:
-    """Whether a user can write to the directory, by its owner and mode, or owns the job archives in it."""
+def _can_write(state: PathState, user: str, groups: Sequence[str]) -> bool:
+    """Whether a user without rights of root can write to the directory, or owns the job archives in it.
+
+    groups: further ones of the user. One with a name may be any group.
+    """
     uid, gid = user.split(":")
     owner, group = (state.owner or ":").split(":")
-    rights = (state.mode or 0) >> (6 if uid == owner else 3 if gid == group else 0)
-    return rights & 0o3 == 0o3 or (state.archives_owner or "").split(":")[0] == uid
+    is_member = group in (gid, *groups) or not all(map(str.isdigit, groups))
+    rights = (state.mode or 0) >> (6 if uid == owner else 3 if is_member else 0)
+    return uid != "0" and (rights & 0o3 == 0o3 or (state.archives_owner or "").split(":")[0] == uid)
 
 
 def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathState) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.logs import LogPart, Selection, first_errors, log_since, log_tail, read_log, searched, shown_lines
+from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, read_log, searched, shown_lines
 from argus.launcher.archive import Archive
 from argus.launcher.reading import UnreadableError
 
@@ -194,7 +194,7 @@ end
 
 def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Archive) -> None:
     archive.driver_log.write_text(FAILED)
-    assert first_errors(searched(archive, 1)[0]) == [
+    assert first_errors(searched(archive, "", "9:0")[0]) == [
         "WorkerDict pid=11, ip=10.0.0.2:",
         "  Traceback (most recent call last):",
         '    File "a.py", line 1, in f',
@@ -210,75 +210,9 @@ def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Ar
 
 def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
     archive.driver_log.write_text("".join(f"(W pid={rank}) ValueError: {rank}\n" for rank in range(50)))
-    errors = first_errors(searched(archive, 1)[0])
+    errors = first_errors(searched(archive, "", "9:0")[0])
     assert (errors[:2], errors[-1]) == (["W pid=0:", "  ValueError: 0"], "and 30 more processes")
     assert first_errors(["all is well", "no Error: here"]) == []
-
-
-def test_lines_that_match_whatever_their_colour(archive: Archive) -> None:
-    archive.driver_log.write_text(FAILED)
-    lines, _first = searched(archive, 1)
-    assert Selection(r"pid=11, ip=10\.0\.0\.2\) Trace").of(lines, 1, 5) == [lines[1]]
-    assert Selection("Error").of(lines, 1, 1) == ["KeyError: 'first'"]
-    assert len(Selection("Error").of(lines, 1, 0)) == 6
-
-
-RETRIED = [
-    "(run_node pid=3) (rank1 pid=7) one",
-    "\x1b[36m(run_node pid=4, ip=10.0.0.2)\x1b[0m (rank11 pid=8) two",
-    "[rank1]: RuntimeError: lost, [Rank 11] and [Rank 12]",
-    " 50%|## ARGUS_VERL_ATTEMPT=3",
-    "(run_node pid=5, ip=10.0.0.20) (rank1 pid=9) three",
-    "(run_node pid=5, ip=10.0.0.20) ValueError: four",
-]
-
-
-@pytest.mark.parametrize(
-    ("selection", "chosen"),
-    [
-        (Selection(), range(6)),
-        (Selection(rank="1"), [0, 2, 4]),
-        (Selection(rank="11"), [1, 2]),
-        (Selection(rank="2"), []),
-        (Selection(attempt=2), [0, 1, 2]),
-        (Selection(attempt=3), [3, 4, 5]),
-        (Selection(attempt=1), []),
-        (Selection("o", rank="1", attempt=2), [0, 2]),
-    ],
-)
-def test_lines_of_a_rank_a_node_and_an_attempt(selection: Selection, chosen: list[int]) -> None:
-    assert selection.of(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
-
-
-@pytest.mark.parametrize(
-    ("addresses", "chosen"), [(("10.0.0.2",), [1]), (("10.0.0.20", "10.0.0.2"), [1, 4, 5]), (("",), [3])]
-)
-def test_lines_of_the_addresses_of_a_node(addresses: tuple[str, ...], chosen: list[int]) -> None:
-    assert Selection().of(RETRIED, 2, 0, addresses) == [RETRIED[at] for at in chosen]
-
-
-def test_lines_from_a_position_on(archive: Archive) -> None:
-    append(archive, "a\nb\n")
-    rename(archive, 1)
-    append(archive, "c\nd\n")
-    assert archive.log_end() == "2:4"
-    for position, lines in (("", "abcd"), ("1:2", "bcd"), ("2:0", "cd"), ("2:2", "d"), ("2:4", ""), ("2:99", "")):
-        assert searched(archive, 3, position) == ([*lines], 3 if position else 1)
-
-
-@pytest.mark.parametrize(
-    ("text", "latest", "first"),
-    # Whatever the status says, a log begins with the first attempt.
-    [
-        ("a\n", 2, 1),
-        ("a\nARGUS_VERL_ATTEMPT=3\n", 3, 1),
-        ("x" * (8 << 20), 4, 4),
-        ("x" * (8 << 20) + "\nARGUS_VERL_ATTEMPT=3\n", 4, 2),
-    ],
-)
-def test_the_attempt_of_the_first_line(archive: Archive, text: str, latest: int, first: int) -> None:
-    archive.driver_log.write_text(text)
-    assert searched(archive, latest)[1] == first
 
 
 def test_a_progress_bar_keeps_its_process() -> None:
@@ -290,8 +224,3 @@ def test_a_progress_bar_keeps_its_process() -> None:
         "(run_node pid=3) (rank2 pid=8) 2%",
     ]
     assert shown_lines(b"(a pid=1) x\r(b pid=2) y\n") == ["(b pid=2) y"]
-
-
-def test_the_first_error_of_an_attempt() -> None:
-    shown = Selection(attempt=3, first_errors=True).of(RETRIED, 2, 0)
-    assert shown == ["run_node pid=5, ip=10.0.0.20:", "  ValueError: four"]

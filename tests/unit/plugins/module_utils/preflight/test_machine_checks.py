@@ -221,12 +221,20 @@ def test_shared_root_on_the_wrong_file_system() -> None:
         ("0:0", 0o755, None, False),
         ("1000:1000", 0o755, None, False),
         ("61000:61000", 0o555, None, False),
+        ("0:5000", 0o2770, None, False),
     ],
 )
 def test_root_without_rights_on_nfs(owner: str, mode: int, archives: str | None, is_good: bool) -> None:
     state = replace(PRIVATE, writable=False, owner=owner, mode=mode, archives_owner=archives)
     found = machine_findings("gpu-01", replace(HEALTHY, uid=0, gid=0, user="root", mounts=[state]), FULL)
     assert [finding.key for finding in found] == ([] if is_good else ["root.writable"])
+    # Nodes of root have its rights; those of further groups have theirs.
+    machine = replace(HEALTHY, uid=0, gid=0, user="root", mounts=[state])
+    as_root = {finding.key for finding in machine_findings("gpu-01", machine, replace(FULL, user="0:0"))}
+    assert "root.writable" in as_root
+    for group in ("5000", "render"):
+        found = machine_findings("gpu-01", machine, replace(FULL, groups=[group]))
+        assert [finding.key for finding in found] == ([] if is_good or owner == "0:5000" else ["root.writable"])
 
 
 def test_only_the_shared_root_is_checked() -> None:
