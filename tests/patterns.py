@@ -44,6 +44,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
 # Those with names and texts of the operator, and nothing that repeats but what the operator has written.
 OF_THE_OPERATOR = {
     "arrived",
+    "self.pattern",
     "expression",
     "self.options.ground_truth_pattern",
     "fnmatch.translate(normal(pattern))",

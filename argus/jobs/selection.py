@@ -19,6 +19,8 @@ from .logs import POSITION, first_errors, searched
 
 # The address of the node of a process, which Ray shows unless it is the driver's node.
 ADDRESS = re.compile(r"\bip=([^,)\s]+)")
+# (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
+RANK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
 # The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
 ATTEMPT = re.compile(r"ARGUS_VERL_ATTEMPT=([0-9]{1,6})$")
 # States in which the current attempt has written nothing.
@@ -55,15 +57,13 @@ class Selection:
         addresses: of the node; "" stands for the node of the driver of the last attempt.
         """
         pattern = re.compile(self.pattern)
-        # (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
-        rank = re.compile(rf"[(\[][Rr]ank ?{re.escape(self.rank)}\b" if self.rank else "")
         attempts = attempts_of(lines, first)
         chosen = [
             line
             for line, attempt in zip(lines, attempts, strict=True)
             if self.attempt in (0, attempt)
             and pattern.search(plain := ANSI.sub("", line))
-            and rank.search(plain)
+            and (not self.rank or self.rank in RANK.findall(plain))
             and (not addresses or address_of(plain, attempt == attempts[-1]) in addresses)
         ]
         if self.first_errors:

@@ -292,13 +292,11 @@ def remove_shared_memory(pids: set[int]) -> list[str]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the process is gone or a zombie, which holds no memory however late its parent asks for it."""
+    """Whether the process holds no memory: it is gone, or a zombie, however late its parent asks for it."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").startswith("0 ")
     except OSError:
         return True
-    # The state follows the command in parentheses, which may contain anything.
-    return stat.rpartition(") ")[2][:1] in ("Z", "X")
 
 
 def gpu_processes(pids: Iterable[int]) -> list[str]:
