@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +58,7 @@ def command(as_json: bool, follow: bool, **options: Any) -> None:
         return
     answer = status(request.model_copy(update={"tail": request.tail or 100}))["job"]
     for line in answer["log"]:
-        click.echo(printable_line(line, colour=True))
+        click.echo(printable_line(line, colour="NO_COLOR" not in os.environ))
     if follow:
         for line in followed(request.model_copy(update={"log_position": answer["log_position"] or BEGINNING})):
-            click.echo(printable_line(line, colour=True))
+            click.echo(printable_line(line, colour="NO_COLOR" not in os.environ))
