@@ -31,9 +31,9 @@ TAGS_LENGTH = 40
 # The tag that names a user, as job_defaults of an inventory may set it, and how much of a name the list shows.
 OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
-OPTIONAL = {"class", "left", "metric", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
+OPTIONAL = {"class", "left", "metric", "trend", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
 # The columns that are left out of the list until it fits, the first one first.
-FOR_WIDE = ("where", "workload", "tokens/s", "by", "attempt", "gpus", "tags", "age")
+FOR_WIDE = ("where", "workload", "tokens/s", "by", "attempt", "gpus", "tags", "age", "trend")
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
 # A trend, and how many of them one has: of a job, and in the list.
@@ -221,7 +221,7 @@ def metric_text(done: Progress) -> str | None:
     if done.last is None:
         return None
     name = METRIC_NAMES.get(done.metric, done.metric)
-    return f"{name} {number(done.last)} {sparkline(done.trend, SHORT_TREND)}".rstrip()
+    return f"{name} {number(done.last)}"
 
 
 def phases_text(phases: Mapping[str, float]) -> str:
@@ -238,6 +238,7 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
         "step": steps(done),
         "left": None if job.time_left is None else age(job.time_left),
         "metric": metric_text(done),
+        "trend": sparkline(done.trend, SHORT_TREND) or None,
         "tokens/s": throughput(done),
         "gpus": None if job.gpu_percent is None else f"{job.gpu_percent:.0f} %",
         "attempt": job.attempt if job.attempt > 1 else None,

@@ -146,7 +146,8 @@ def test_a_trend_in_one_line(values: tuple[float, ...], line: str) -> None:
 
 def test_the_trend_and_the_phases_of_a_job() -> None:
     done = Progress(4, 12, "train/loss", first=6.0, last=4.0, trend=(6.0, 5.0, 4.0))
-    assert listed(job(progress=done)).rows[0][5] == "loss 4.000 █▄▁"
+    report = listed(job(progress=done))
+    assert dict(zip(report.header, report.rows[0], strict=True))["trend"] == "█▄▁"
     lines = detail(progress=done, phases={"queue": 3.0, "first rollout": 61.5})
     assert "Trend:     █▄▁" in lines
     assert "Start:     queue 3 s, first rollout 62 s" in lines
