@@ -32,7 +32,7 @@ TAGS_LENGTH = 40
 OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
 OPTIONAL = {"class", "left", "metric", "trend", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
-# The columns that are left out of the list until it fits, the first one first.
+# The columns that a narrow terminal may leave out, the least important first.
 FOR_WIDE = ("where", "workload", "tokens/s", "by", "attempt", "gpus", "tags", "age", "trend")
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
@@ -157,15 +157,21 @@ def head_problem(problem: str, away_for: float | None, consequence: str) -> list
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Rows without the columns for which a terminal is too narrow, and these columns; all of them if none help."""
-    for count in range(len(FOR_WIDE) + 1 if width and rows else 0):
-        kept = [name for name in rows[0] if name not in FOR_WIDE[:count]]
-        columns = [[name, *(str(row[name]) for row in rows)] for name in kept]
-        widths = (least_width(column, max(map(len, column))) for column in columns)
-        if sum(widths) + 2 * (len(kept) - 1) <= (width or 0):
-            left_out = tuple(name for name in rows[0] if name not in kept)
-            return [{name: row[name] for name in kept} for row in rows], left_out
-    return [dict(row) for row in rows], ()
+    """Rows with the columns for which a terminal is wide enough, and the others; with all if it is not even for few."""
+    columns = {name: [name, *(str(row[name]) for row in rows)] for name in (rows[0] if rows else ())}
+    widths = {name: least_width(column, max(map(len, column))) for name, column in columns.items()}
+
+    def fits(names: Sequence[str]) -> bool:
+        return not width or sum(widths[name] + 2 for name in names) - 2 <= width
+
+    kept = [name for name in columns if name not in FOR_WIDE]
+    if not fits(kept):
+        return [dict(row) for row in rows], ()
+    for name in reversed(FOR_WIDE):
+        if name in columns and fits([*kept, name]):
+            kept.append(name)
+    shown = [{name: value for name, value in row.items() if name in kept} for row in rows]
+    return shown, tuple(name for name in columns if name not in kept)
 
 
 def jobs_report(
