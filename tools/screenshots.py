@@ -41,8 +41,9 @@ def main(job: Path, *inventory: str) -> None:
     # Without the headings of plays.
     lines = [line for line in shown.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
     terminal = job / "terminal.html"
-    terminal.write_text(TERMINAL.format(html.escape("$ argus status\n" + "\n".join(lines).strip())))
-    asyncio.run(picture(terminal.resolve().as_uri(), pictures / "status.png", 1220, 60 + 18 * len(lines)))
+    text = "$ argus status\n" + "\n".join(lines).strip()
+    terminal.write_text(TERMINAL.format(html.escape(text)))
+    asyncio.run(picture(terminal.resolve().as_uri(), pictures / "status.png", 1220, 50 + 18 * text.count("\n")))
     terminal.unlink()
 
 
