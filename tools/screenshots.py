@@ -18,6 +18,7 @@ sys.path.insert(0, str(REPO / "tests"))
 
 from browser import browsed
 
+PLACE = "/home/ann/verl"
 TERMINAL = """<meta charset=utf-8><body style="margin:0;background:#1e1e1e;color:#ddd">
 <pre style="font:13px/1.35 'DejaVu Sans Mono',monospace;padding:16px;margin:0">{}</pre>"""
 
@@ -35,16 +36,18 @@ async def picture(address: str, target: Path, width: int, height: int) -> None:
 def main(job: Path, *inventory: str) -> None:
     pictures = REPO / "docs" / "pictures"
     pictures.mkdir(exist_ok=True)
-    asyncio.run(picture((job / "report.html").resolve().as_uri(), pictures / "page.png", 1100, 1500))
+    shown = job / "shown.html"
+    # Without the paths of this machine.
+    shown.write_text((job / "report.html").read_text("utf-8").replace(str(REPO), PLACE), "utf-8")
+    asyncio.run(picture(shown.resolve().as_uri(), pictures / "page.png", 1100, 1500))
     command = ["ansible-playbook", *(f"-i{each}" for each in inventory), str(REPO / "playbooks" / "status.yml")]
-    shown = subprocess.run(command, env={**os.environ, "COLUMNS": "150"}, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env={**os.environ, "COLUMNS": "150"}, capture_output=True, text=True, check=True)
     # Without the headings of plays.
-    lines = [line for line in shown.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
-    terminal = job / "terminal.html"
-    text = "$ argus status\n" + "\n".join(lines).strip()
-    terminal.write_text(TERMINAL.format(html.escape(text)))
-    asyncio.run(picture(terminal.resolve().as_uri(), pictures / "status.png", 1220, 50 + 18 * text.count("\n")))
-    terminal.unlink()
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
+    text = ("$ argus status\n" + "\n".join(lines).strip()).replace(str(REPO), PLACE)
+    shown.write_text(TERMINAL.format(html.escape(text)), "utf-8")
+    asyncio.run(picture(shown.resolve().as_uri(), pictures / "status.png", 1220, 50 + 18 * text.count("\n")))
+    shown.unlink()
 
 
 if __name__ == "__main__":
