@@ -197,7 +197,7 @@ def jobs_report(
     away = min((job.head_away_for for job in listed.jobs if job.head_away_for is not None), default=None)
     text = head_problem(listed.problem, away, "states come from the archives")
     if left_out:
-        text.append(f"Left out, as the list has {columns} characters: {', '.join(left_out)}.")
+        text.append(f"Left out at a width of {columns}: {', '.join(left_out)}.")
     if listed.root_problem:
         text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
     if "workload" in header and any(not job.archive for job in listed.jobs):

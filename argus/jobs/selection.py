@@ -11,9 +11,10 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..launcher import hardware
+from ..launcher import attempts, hardware
 from ..launcher.archive import Archive
 from ..launcher.output import ANSI, process_and_text
+from ..launcher.status import JobState
 from .info import JobInfo
 from .logs import POSITION, first_errors, searched
 
@@ -22,9 +23,9 @@ ADDRESS = re.compile(r"\bip=([^,)\s]+)")
 # (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
 RANK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
 # The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
-ATTEMPT = re.compile(r"ARGUS_VERL_ATTEMPT=([0-9]{1,6})$")
-# States in which the current attempt has written nothing.
-NOT_BEGUN = ("QUEUED", "SUBMITTED", "PENDING")
+ATTEMPT = re.compile(rf"{attempts.MARKER}([0-9]{{1,6}})$")
+# States in which the current attempt has written nothing; the last one is Ray's.
+NOT_BEGUN = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
 
 
 class SelectionError(Exception):
@@ -57,14 +58,14 @@ class Selection:
         addresses: of the node; "" stands for the node of the driver of the last attempt.
         """
         pattern = re.compile(self.pattern)
-        attempts = attempts_of(lines, first)
+        numbers = attempts_of(lines, first)
         chosen = [
             line
-            for line, attempt in zip(lines, attempts, strict=True)
+            for line, attempt in zip(lines, numbers, strict=True)
             if self.attempt in (0, attempt)
             and pattern.search(plain := ANSI.sub("", line))
             and (not self.rank or self.rank in RANK.findall(plain))
-            and (not addresses or address_of(plain, attempt == attempts[-1]) in addresses)
+            and (not addresses or address_of(plain, attempt == numbers[-1]) in addresses)
         ]
         if self.first_errors:
             return first_errors(chosen)

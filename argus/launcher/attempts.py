@@ -25,6 +25,8 @@ from .status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
 
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
+# Begins the first line of each attempt but the first in the log.
+MARKER = "ARGUS_VERL_ATTEMPT="
 # verl's console logger (utils/logger/aggregate_logger.py).
 STEP = re.compile(r"\bstep:(\d{1,15}) - ")
 # As what an attempt on a node that is removed may end.
@@ -55,7 +57,7 @@ def steps_done(archive: Archive, attempt: int) -> int:
 
 def log_line(attempt: int) -> str:
     """The line in the log before the output of each attempt but the first."""
-    return f"ARGUS_VERL_ATTEMPT={attempt}"
+    return f"{MARKER}{attempt}"
 
 
 def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:

@@ -213,10 +213,10 @@ def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Problem
 
 
 def _shared_root_use(machine: Machine, expectation: Expectation, state: PathState, location: str) -> Iterator[Problem]:
-    read_only = "ro" in state.options
+    user, read_only = _nodes_user(machine, expectation), "ro" in state.options
     # On NFS, root may have no rights (root_squash), and needs none where the nodes' user has them.
-    user = _nodes_user(machine, expectation)
-    if read_only or not (state.writable or (machine.uid == 0 and _can_write(state, user, expectation.groups))):
+    needs_own = read_only or machine.uid != 0 or not _can_write(state, user, expectation.groups)
+    if not state.writable and needs_own:
         yield Problem(
             "root.writable",
             f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "

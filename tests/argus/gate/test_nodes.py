@@ -106,10 +106,12 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     assert connection.closed.wait(10)
 
 
-@pytest.mark.parametrize("loggers", ["[console,file]", "[console,wandb]"])
-def test_loggers_of_a_jobspec_stay_as_they_are(root: Path, loggers: str) -> None:
+@pytest.mark.parametrize(
+    "override", ["trainer.logger=[console,file]", "trainer.logger=[console,wandb]", "trainer.log_val_generations=8"]
+)
+def test_tensorboard_is_no_default_beside_other_loggers_and_samples(root: Path, override: str) -> None:
     connection = FakeConnection()
-    ask(root, connection=connection, trainer_overrides=[f"trainer.logger={loggers}"])
+    ask(root, connection=connection, trainer_overrides=[override])
     assert connection.started[0][2][3] == ""
 
 
