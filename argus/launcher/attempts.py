@@ -34,6 +34,7 @@ OF_A_REMOVED_NODE = (
     FailureKind.NODE_LOST,
     FailureKind.STOPPED,
     FailureKind.KILLED,
+    FailureKind.ENGINE_LOST,
     FailureKind.COMMUNICATION,
     FailureKind.UNKNOWN,
 )

@@ -31,6 +31,7 @@ class FailureKind(StrEnum):
     NODE_LOST = "node_lost"
     HEAD_LOST = "head_lost"
     KILLED = "killed"
+    ENGINE_LOST = "engine_lost"
     STALLED = "stalled"
     STOPPED = "stopped"
     DEADLINE = "deadline"
@@ -44,11 +45,12 @@ class FailureKind(StrEnum):
         if self in (FailureKind.COMMUNICATION, FailureKind.STORAGE):
             # Before the first step, an interface or a mount is configured wrongly, or a firewall is closed.
             return steps > 0
-        return self in (FailureKind.NODE_LOST, FailureKind.HEAD_LOST, FailureKind.KILLED)
+        lost = (FailureKind.NODE_LOST, FailureKind.HEAD_LOST, FailureKind.ENGINE_LOST)
+        return self in (*lost, FailureKind.KILLED)
 
 
 # The kinds of failure that a lost node causes before Ray declares it dead.
-AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.UNKNOWN)
+AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.ENGINE_LOST, FailureKind.UNKNOWN)
 
 
 CONFIG, IMPORT, DATA, REWARD = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.DATA, FailureKind.REWARD
@@ -75,6 +77,8 @@ WHAT_TO_DO = {
     FailureKind.HEAD_LOST: "Check the machine of the head. The job can resume from its last checkpoint.",
     KILLED: "Check dmesg on the node: the kernel kills processes for memory, the GPU driver for GPU errors. "
     "The job can resume from its last checkpoint.",
+    FailureKind.ENGINE_LOST: "Read the engine's last lines in the log, and dmesg on its node: the kernel kills "
+    "processes for memory, the GPU driver for GPU errors.",
     FailureKind.STALLED: "Read the stacks in debug/ of the archive: they show what each process waits for.",
     FailureKind.STOPPED: "Nothing: the job was stopped on request.",
     FailureKind.DEADLINE: "Give the job more time, or resume it from its last checkpoint.",

@@ -65,12 +65,15 @@ def outcome(end: End) -> Outcome:
             return Outcome(JobState.STOPPED if stopped else JobState.FAILED, end.steward_verdict)
         return Outcome(JobState.STOPPED, failures.failure(FailureKind.STOPPED, f"stopped with signal {end.stopped_by}"))
     if end.watch_verdict:
-        return Outcome(JobState.FAILED, cause_of_verdict(end, end.watch_verdict))
+        return of_failure(cause_of_verdict(end, end.watch_verdict))
     if end.problem:
         return Outcome(JobState.FAILED, failures.failure(FailureKind.IMPORT, end.problem))
     if end.exit_code == 0:
         return outcome_without_error(end)
-    failure = classify(end, end.log, end.exit_code)
+    return of_failure(classify(end, end.log, end.exit_code))
+
+
+def of_failure(failure: Failure) -> Outcome:
     return Outcome(JobState.ENDING if failure.kind in AMBIGUOUS else JobState.FAILED, failure)
 
 

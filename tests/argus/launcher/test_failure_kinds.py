@@ -18,7 +18,8 @@ from argus.launcher.failures import (
 from argus.launcher.schema import parse
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
-FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources", "dependency"}
+FROM_NO_LOG = {"engine_lost", "stalled", "stopped", "deadline", "no_resources", "dependency"}
+LOST = {"node_lost", "head_lost", "engine_lost", "killed"}
 CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of\n"
 
 
@@ -55,7 +56,7 @@ def test_the_documentation_has_all_kinds_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "retried"),
-    [(0, {"node_lost", "head_lost", "killed"}), (3, {"node_lost", "head_lost", "killed", "communication", "storage"})],
+    [(0, LOST), (3, LOST | {"communication", "storage"})],
 )
 def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
     assert {kind for kind in FailureKind if kind.retryable(steps)} == retried
