@@ -11,6 +11,8 @@ IMAGE := argus-verl-cpu:0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Ansible refuses other encodings, and locales that are not installed.
+export LC_ALL := C.UTF-8
 # Where it is set, each process compiles plugins and tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -30,8 +32,8 @@ $(VENV)/requirements: requirements.txt
 	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.txt
 # The collection is this directory; links let Ansible and Python find it and its program by their names.
 	packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-	ln -sfn "$(CURDIR)/argus" $$packages/argus; link=$$packages/ansible_collections/argus; \
-	mkdir -p $$link && ln -sfn "$(CURDIR)" $$link/verl
+	ln -sfn "$(CURDIR)/argus" "$$packages/argus"; link=$$packages/ansible_collections/argus; \
+	mkdir -p "$$link" && ln -sfn "$(CURDIR)" "$$link/verl"
 	@touch $@
 
 $(VENV)/requirements-dev: $(VENV)/requirements requirements-dev.txt

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import locale
 import os
 import re
 import shlex
@@ -261,6 +262,17 @@ def fetched(name: str) -> Path:
     return exact if exact.is_dir() else max(found, key=lambda path: path.stat().st_mtime).parent
 
 
+def set_locale() -> None:
+    """Ansible refuses an encoding other than UTF-8, and a locale that is not installed."""
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        is_usable = locale.getlocale()[1] == "UTF-8"
+    except (locale.Error, ValueError):
+        is_usable = False
+    if not is_usable:
+        os.environ["LC_ALL"] = "C.UTF-8"
+
+
 def main(arguments: list[str]) -> int:
     own, rest = arguments, []
     if "--" in arguments:
@@ -279,6 +291,7 @@ def main(arguments: list[str]) -> int:
     jobs = sweep(asked, changes) if verb.name == "submit" else [{"set": changes}]
     variable = verb.argument.strip("?+")
     lines = [command(verb, asked, rest, {variable: each, **job}) for each in several for job in jobs]
+    set_locale()
     if not Path("ansible.cfg").exists() and (COLLECTION / "ansible.cfg").exists():
         os.environ.setdefault("ANSIBLE_CONFIG", str(COLLECTION / "ansible.cfg"))
     if getattr(asked, "job_status_json", None):

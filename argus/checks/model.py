@@ -87,6 +87,18 @@ def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Fin
     return [*config_findings(source), *weights.findings]
 
 
+def hub_snapshots(path: Path) -> list[Path]:
+    """The commits in the hub's cache of a repository, that of its branch main first; empty for another directory."""
+    if not path.name.startswith("models--"):
+        return []
+    commits = sorted((path / "snapshots").glob("*"))
+    main, name = path / "refs" / "main", b""
+    if main.is_file():
+        with main.open("rb") as file:
+            name = file.read(64).strip()
+    return sorted(commits, key=lambda commit: commit.name.encode() != name)
+
+
 def config_findings(source: Source) -> list[Finding]:
     path = source.path / "config.json"
     try:
@@ -97,7 +109,10 @@ def config_findings(source: Source) -> list[Finding]:
         if (source.path / "adapter_config.json").is_file():
             todo = "give the base model, and set actor_rollout_ref.model.lora_adapter_path to the adapter"
             return [source.problem(f"{source.path} is a LoRA adapter, not a model", todo)]
-        return [source.problem(f"{path} does not exist", "give the directory with config.json and the weights")]
+        todo = "give the directory with config.json and the weights"
+        if commits := hub_snapshots(source.path):
+            todo = f"it is a cache of the hub: give {' or '.join(map(str, commits))}"
+        return [source.problem(f"{path} does not exist", todo)]
     except (OSError, ValueError) as error:
         return [source.problem(f"{path} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
     if not isinstance(config, dict) or not config.get("model_type"):

@@ -182,7 +182,12 @@ def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
             raise StagingError("source", f'"{text}" names no job.', todo)
         return CheckpointSource(shared_root, match["job"], int(match["step"] or 0) or None)
     if text.startswith("/"):
-        return DirectorySource(Path(os.path.normpath(text)), options.exclude)
+        path = Path(os.path.normpath(text))
+        commits = model_checks.hub_snapshots(path)
+        if len(commits) > 1:
+            todo = f"Give one of them: {', '.join(map(str, commits))}"
+            raise StagingError(path, f"is a cache of the hub with {len(commits)} commits.", todo)
+        return DirectorySource(commits[0] if commits else path, options.exclude)
     if not NAME.fullmatch(text):
         todo = (
             "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."

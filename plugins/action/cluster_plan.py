@@ -50,8 +50,9 @@ LATER = ("__ray_image_failed", "__ray_node_prepared")
 INSPECT, START, PREPARE, CHANGE, REMOVE = "inspect", "start", "prepare", "change", "remove"
 TITLES = {PREPARE: "Images", CHANGE: "Missing nodes"}
 REMEDIES = {
-    PREPARE: "set cluster_images to names that the machine's registries have, or cluster_image_builds or "
-    "cluster_image_archive to where they come from; build the CPU image with images/cpu/build.py NAME",
+    PREPARE: "correct what the engine reports; for a missing image, set cluster_images to names that the machine's "
+    "registries have, or cluster_image_builds or cluster_image_archive to where they come from; build the CPU image "
+    "with images/cpu/build.py NAME",
     CHANGE: "repair it, or correct the inventory",
 }
 

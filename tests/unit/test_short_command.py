@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,37 @@ def test_the_inventory(directory: Path) -> None:
     assert run(directory, "up")[1] == [expected]
     assert run(directory, "up", "-i", "a", "-i", "b")[1] == [["cluster_up.yml", "-i", "a", "-i", "b"]]
     assert run(directory, "up", ANSIBLE_INVENTORY="lab")[1] == [["cluster_up.yml"]]
+
+
+@pytest.mark.parametrize("name", ["C", "POSIX", "xx_YY.UTF-8", "C.UTF-8"])
+def test_ansible_gets_a_locale_that_it_accepts(directory: Path, name: str) -> None:
+    (directory / "bin" / "ansible-playbook").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -m ansible playbook --version"
+    )
+    code, _calls, text = run(directory, "validate", LC_ALL=name)
+    assert code == 0 and "ansible-playbook [core" in text
+
+
+def test_a_checkout_below_a_path_with_a_blank(tmp_path: Path) -> None:
+    """The rules of make are run; a stub stands for pip."""
+    home = tmp_path / "a b"
+    home.mkdir()
+    shutil.copy(REPO / "Makefile", home)
+    (home / "requirements.txt").touch()
+    packages = home / ".venv" / "packages"
+    packages.mkdir(parents=True)
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n[ $1 = -m ] && exec mkdir -p .venv/bin\necho '{packages}'\n")
+    python.chmod(0o755)
+    (home / ".venv" / "bin").mkdir()
+    (home / ".venv" / "bin" / "python").symlink_to(python)
+    (home / ".venv" / "bin" / "pip").symlink_to("/bin/true")
+    done = subprocess.run(
+        ["make", ".venv/requirements", f"PYTHON={python}"], cwd=home, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (packages / "argus").readlink() == home / "argus"
+    assert (packages / "ansible_collections/argus/verl").readlink() == home
 
 
 @pytest.mark.parametrize(

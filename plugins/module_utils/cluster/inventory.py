@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..argus.common.findings import WARNING, Finding
-from ..argus.common.text import misspelt, nearest, one_line
+from ..argus.common.text import misspelt, nearest
 from .names import CHECKS
 from .nodes import CONTAINER, PROCESS
 from .process_host import is_reachable
@@ -30,6 +30,8 @@ PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_r
 # Connections that pass on all that a host answers, and the one that does not.
 LOCAL = "local"
 PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
+# Ansible still connects to it.
+OLD_HOST = "ansible_ssh_host"
 WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -90,18 +92,32 @@ def group_findings(groups: Groups) -> Iterator[Finding]:
         yield empty_group(HEADS, "add the head: a cluster has exactly one", groups)
     if not workers:
         yield empty_group(WORKERS, "add at least one worker: the head never trains", groups)
-    for node in sorted(set(heads) & set(workers)):
-        yield Finding(node, "is in both head and workers", "the head never trains: remove it from workers")
-    for node in cluster_nodes(groups):
-        if node not in groups.get(NODES, []):
-            yield Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}")
+    if outside := [node for node in cluster_nodes(groups) if node not in groups.get(NODES, [])]:
+        todo = f"make head and workers children of {NODES}: as in inventories/prod, or in INI below [{NODES}:children]"
+        yield Finding(", ".join(outside), f"is not in the group {NODES}", todo)
+
+
+def both_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
+    """Find nodes that are head and worker. A machine can be both, with a node for each."""
+    for node in sorted(set(groups.get(HEADS, [])) & set(groups.get(WORKERS, []))):
+        todo = "the head never trains: remove it from workers"
+        if runtime_of(hostvars[node]) != PROCESS:
+            todo = f"the head never trains: make it two nodes, {node}-head in head and {node} in workers"
+            todo += same_host(node, hostvars[node], ", both with ")
+        yield Finding(node, "is in both head and workers", todo)
+
+
+def same_host(node: str, variables: Variables, before: str) -> str:
+    """The variable by which a node with another name is on the same host, for a remedy; or "" where none is needed."""
+    host = variables.get("ansible_host") or variables.get(OLD_HOST) or node
+    return "" if variables.get("ansible_connection") == LOCAL else f"{before}ansible_host {host}"
 
 
 def empty_group(name: str, todo: str, groups: Groups) -> Finding:
     """The finding about a group without hosts, with the name of another one that it may be."""
     others = [group for group, hosts in groups.items() if hosts and group not in (NODES, HEADS, WORKERS)]
-    near = nearest(name, others)
-    return Finding(f"group {name}", "has no hosts", f"{todo}; {near}".rstrip("; "))
+    todo = f"{todo}; {nearest(name, others) or f'in YAML, each host ends with a colon: {name}: {{hosts: {{gpu-0: }}}}'}"
+    return Finding(f"group {name}", "has no hosts", todo)
 
 
 def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> Iterator[Finding]:
@@ -117,9 +133,17 @@ def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups
 
 
 def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
-    if not NAME.fullmatch(node):
-        todo = "use lower-case letters, digits and dashes, at most 63: it is used as container name and host name"
+    if " " in node:
+        todo = f"end each host with a colon: hosts: {{{' '.join(f'{name}: ,' for name in node.split())[:-2]} }}"
+        yield Finding(node, "is several hosts in one name", todo)
+    elif not NAME.fullmatch(node):
+        name = re.sub("[^a-z0-9]+", "-", node.lower()).strip("-")[:63]
+        todo = (
+            f"name it {name}{same_host(node, settings, ', with ')}: lower-case letters, digits and dashes, at most 63"
+        )
         yield Finding(node, "is not a valid node name", todo)
+    if OLD_HOST in settings:
+        yield Finding(node, f"has {OLD_HOST}, the old name of ansible_host", "rename it to ansible_host")
     for name in ("ray_node_gpus", "ray_node_cpus"):
         value = settings.get(name)
         # -e passes text.
@@ -127,7 +151,9 @@ def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
             yield Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default")
     address, is_process = address_of(settings), runtime_of(settings) == PROCESS
     # Of a node without a container, it is found on its host.
-    if on_host_network(settings) and not is_reachable(address) and (address or not is_process):
+    # What the findings above ask for is an address.
+    has_address = is_reachable(address) or (not address and is_reachable(str(settings.get(OLD_HOST) or node)))
+    if on_host_network(settings) and not has_address and (address or not is_process):
         todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
         yield Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo)
 
@@ -164,7 +190,7 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
     own_network = [node for node in nodes if not on_host_network(hostvars[node])]
     if own_network and len(machines) > 1:
         what = f"a container network does not span {len(machines)} machines ({', '.join(machines)})"
-        todo = "set cluster_network: host and ray_node_address for every node"
+        todo = "set cluster_network: host, and for each node an IP address as ansible_host, or as ray_node_address"
         yield Finding(", ".join(own_network), what, todo)
     # Nodes of one machine share its address, and have ports of their own.
     holders: dict[str, dict[str, str]] = {}
@@ -250,14 +276,6 @@ def unknown_variables(
             yield Finding(where, f"variable {name} is unknown", todo)
 
 
-def loose_words(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
-    """Find words of ``-e name=value words``: Ansible puts those after the first into a variable of its own."""
-    words = next((str(hostvars[host].get("_raw_params", "")) for host in cluster_nodes(groups)), "")
-    if words:
-        todo = 'put the value into quotes inside, or pass JSON: -e \'{"NAME": "VALUE"}\''
-        yield Finding("-e", f"{one_line(words)!r} belongs to no variable", todo)
-
-
 def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
     """Return every problem of an inventory that is visible without touching a host.
 
@@ -266,7 +284,7 @@ def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[F
     nodes = cluster_nodes(groups)
     return [
         *group_findings(groups),
-        *loose_words(hostvars, groups),
+        *both_findings(hostvars, groups),
         *(finding for node in nodes for finding in node_findings(node, hostvars[node])),
         *runtime_findings(nodes, hostvars),
         *placement_findings(hostvars, groups),

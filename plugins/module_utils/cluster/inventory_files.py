@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from ..argus.common.findings import WARNING, Finding
 
 # What lies beside the hosts, and is none.
 BESIDE = ("data", "jobspecs", "rewards")
-# The suffixes of files in group_vars and host_vars (Ansible's YAML_FILENAME_EXTENSIONS).
-VARIABLES = (".yml", ".yaml", ".json")
 
 
 def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Finding]:
@@ -33,37 +30,13 @@ def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Find
             what = f"Ansible takes the files in {' and '.join(beside)} for hosts"
             todo = f"pass a file instead of the directory: -i {file}"
             found.append(Finding(source, what, todo, WARNING))
-        found += shadowed(Path(source)) if "," not in source else []
     return found
-
-
-def shadowed(source: Path) -> list[Finding]:
-    """Files of variables that Ansible silently ignores, because a directory has the same name."""
-    home = source if source.is_dir() else source.parent
-    return [
-        Finding(
-            str(file),
-            f"Ansible ignores it, because there is a directory {file.stem}/ beside it",
-            "move it into that directory",
-        )
-        for kind in ("group_vars", "host_vars")
-        for file in sorted((home / kind).glob("*"))
-        if file.suffix in VARIABLES and file.is_file() and file.with_suffix("").is_dir()
-    ]
 
 
 def without_hosts(sources: Sequence[str]) -> list[Finding]:
     """What is wrong with inventories in which Ansible found no hosts."""
-    missing = [Path(source) for source in sources if "," not in source and not Path(source).exists()]
+    missing = [source for source in sources if "," not in source and not Path(source).exists()]
     if not missing:
-        todo = "add hosts; Ansible's warnings above tell what it could not read"
-        return [Finding(", ".join(sources) or "inventory", "has no hosts", todo)]
-    return [Finding(str(path), "does not exist", corrected(path)) for path in missing]
-
-
-def corrected(path: Path) -> str:
-    """What to do about a path after -i that does not exist."""
-    wrong = next(part for part in reversed([path, *path.parents]) if not part.exists())
-    near = difflib.get_close_matches(wrong.name, [file.name for file in wrong.parent.glob("*")], n=1)
-    meant = wrong.parent / near[0] / path.relative_to(wrong) if near else path
-    return f"did you mean {meant}?" if meant.exists() else "correct the path after -i"
+        todo = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
+        return [Finding(", ".join(sources) or "inventory", "has no hosts", f"{todo}hosts: {{gpu-0: , gpu-1: }}")]
+    return [Finding(source, "does not exist", "correct the path after -i") for source in missing]

@@ -13,6 +13,7 @@ from hub import model, safetensors
 from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
 from staging_tools import problems, stage
 
+from argus.checks.model import Source, config_findings
 from argus.snapshot.errors import SourceError
 from argus.staging import models, tiny
 from argus.staging.errors import StagingError
@@ -253,10 +254,16 @@ def test_a_model_in_one_file_is_a_model(place: Place) -> None:
 def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.stage()
     place.forget()
-    staged = of_directory(place.root, place.cache / "snapshots" / place.commit)
+    staged = stage(request(place.root, "copy", source_of(str(place.cache), place.root)))
     assert not any(path.is_symlink() for path in Path(staged.path).iterdir())
+    assert manifest(Path(staged.path))["source"] == str(place.cache / "snapshots" / place.commit)
     assert place.hub.asked == []
-    assert of_directory(place.root, place.target).status == Status.EXISTS
+    assert of_directory(place.root, place.target).status == Status.STAGED
+    (place.cache / "snapshots" / ("0" * 40)).mkdir()
+    with pytest.raises(StagingError, match=f"2 commits.*: {place.cache}/snapshots/{place.commit}, "):
+        source_of(str(place.cache), place.root)
+    (finding,) = config_findings(Source(place.cache, "model", "model"))
+    assert f"give {place.cache}/snapshots/{place.commit} or " in finding.todo
 
 
 def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root: Path, directory: Path) -> None:

@@ -115,10 +115,9 @@ def test_cluster_has_one_head() -> None:
         Finding("group head", "has 2 hosts (ray-head, worker-0)", "a cluster has one head: keep exactly one")
     ]
     groups["head"], groups["workers"] = [], ["worker-0", "worker-1"]
-    expected = Finding("group head", "has no hosts", "add the head: a cluster has exactly one")
-    assert validate(hostvars, groups, KNOWN) == [expected]
+    assert findings((hostvars, groups)) == [("group head", "has no hosts")]
     del groups["head"]
-    assert validate(hostvars, groups, KNOWN) == [expected]
+    assert findings((hostvars, groups)) == [("group head", "has no hosts")]
 
 
 def test_misspelt_group_is_suggested() -> None:
@@ -128,37 +127,18 @@ def test_misspelt_group_is_suggested() -> None:
     (finding,) = validate(hostvars, groups, KNOWN)
     assert finding.todo == 'add at least one worker: the head never trains; did you mean "worker"?'
     groups["heads"], groups["head"] = [], []
-    assert validate(hostvars, groups, KNOWN)[0].todo == "add the head: a cluster has exactly one"
+    assert "did you mean" not in validate(hostvars, groups, KNOWN)[0].todo
 
 
 def test_cluster_has_workers() -> None:
     hostvars, groups = one_machine()
     groups["workers"] = []
-    expected = Finding("group workers", "has no hosts", "add at least one worker: the head never trains")
-    assert validate(hostvars, groups, KNOWN) == [expected]
+    assert findings((hostvars, groups)) == [("group workers", "has no hosts")]
     del groups["workers"]
-    assert validate(hostvars, groups, KNOWN) == [expected]
+    assert findings((hostvars, groups)) == [("group workers", "has no hosts")]
 
 
-def test_node_in_both_groups_is_reported_once() -> None:
-    hostvars, groups = two_machines()
-    hostvars["gpu-1"]["ray_node_address"] = "127.0.0.1"
-    groups["workers"].append("gpu-1")
-    assert findings((hostvars, groups)) == [
-        ("gpu-1", "is in both head and workers"),
-        ("gpu-1", "ray_node_address is '127.0.0.1' with cluster_network: host"),
-    ]
-
-
-def test_nodes_are_in_the_group_ray() -> None:
-    hostvars, groups = one_machine()
-    groups["ray"].remove("worker-0")
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding("worker-0", "is not in the group ray", "make head and workers children of ray")
-    ]
-
-
-@pytest.mark.parametrize("name", ["Worker-0", "worker_0", "worker.0", "-worker", "worker-", "w" * 64, "worker 0"])
+@pytest.mark.parametrize("name", ["Worker-0", "worker_0", "worker.0", "-worker", "worker-", "w" * 64])
 def test_invalid_name(name: str) -> None:
     hostvars, groups = one_machine()
     hostvars[name] = hostvars.pop("worker-0")
@@ -336,13 +316,8 @@ def test_container_network_does_not_span_two_machines() -> None:
     hostvars, groups = two_machines()
     for settings in hostvars.values():
         settings["cluster_network"] = "mvp-ray"
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding(
-            "gpu-1, gpu-2",
-            "a container network does not span 2 machines (gpu-1, gpu-2)",
-            "set cluster_network: host and ray_node_address for every node",
-        )
-    ]
+    expected = ("gpu-1, gpu-2", "a container network does not span 2 machines (gpu-1, gpu-2)")
+    assert findings((hostvars, groups)) == [expected]
 
 
 def test_one_node_of_two_machines_in_a_container_network() -> None:
@@ -485,14 +460,6 @@ def test_limit_without_nodes_is_refused() -> None:
         Finding("group ray", "--limit leaves out all of its hosts", "add some of them: ray-head, worker-0, worker-1")
     ]
     assert reached("worker-1", works_on=("ray",)) == []
-
-
-def test_words_that_belong_to_no_variable() -> None:
-    hostvars, groups = one_machine()
-    assert [finding for finding in validate(hostvars, groups, KNOWN) if finding.where == "-e"] == []
-    given = {host: {**variables, "_raw_params": "two words"} for host, variables in hostvars.items()}
-    (found,) = [finding for finding in validate(given, groups, KNOWN) if finding.where == "-e"]
-    assert (found.what, found.severity) == ("'two words' belongs to no variable", "error")
 
 
 def test_missing_groups_are_not_reported_again() -> None:
