@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 COLLECTION = Path(__file__).resolve().parents[1]
 INVENTORY_FILE = ".argus"
 NOT_INSTALLED = "argus: ansible-playbook is not on the PATH: pip install ansible-core, or make setup"
-# Of an id.
+SETTINGS = "ansible.cfg"
+# An id of a job, or its end.
+SUBMISSION_ID = r"[a-z0-9][a-z0-9._-]{0,62}"
 MOST_CHARACTERS = 63
 # What can be shown again and again, and how often.
 WATCHABLE = ("status", "nodes")
@@ -104,12 +106,32 @@ VERBS = [
     Verb("clean", "jobs_gc", "", "--what --latest --days --tag --remove", "remove old checkpoints or archives"),
     Verb("validate", "validate", "", "", "check the inventory"),
 ]
-COMPLETION = """_argus() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}"
-  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{verbs}" -- "$word"))
-  else COMPREPLY=($(compgen -W "$(ls artifacts shared/jobs 2>/dev/null)" -- "$word") $(compgen -f -- "$word")); fi
+# A job can name directories, and what a shell inserts runs with the next Enter: only ids are offered, never expanded.
+COMPLETIONS = {
+    "bash": """_argus() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} path
+  COMPREPLY=()
+  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{verbs}" -- "$word")); return; fi
+  case ${{COMP_WORDS[1]}} in {verbs_of_ids}) ;; *) return ;; esac
+  for path in artifacts/*/ shared/jobs/*/; do
+    path=${{path%/}} path=${{path##*/}}
+    if [[ $path =~ ^{id}$ && $path == "$word"* ]]; then COMPREPLY+=("$path"); fi
+  done
 }}
-{zsh}complete -F _argus argus"""
+complete -o default -F _argus argus""",
+    "zsh": """(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
+_argus() {{
+  local name
+  local -a ids
+  if (( CURRENT == 2 )); then compadd -- {verbs}; return; fi
+  case $words[2] in ({verbs_of_ids}) ;; (*) _files; return ;; esac
+  for name in artifacts/*(N/:t) shared/jobs/*(N/:t); do
+    if [[ $name =~ '^{id}$' ]]; then ids+=($name); fi
+  done
+  compadd -- $ids || _files
+}}
+compdef _argus argus""",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -143,15 +165,64 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def inventory() -> list[str]:
-    """The inventory that a file .argus names, unless the environment does."""
+def others_can_write(path: Path, top: Path) -> str:
+    """The problem with a path that another user can change, itself or by a directory from `top` on; or ""."""
+    for one in dict.fromkeys((path.resolve(), path)):
+        for each in (one, *([parent for parent in one.parents if parent.is_relative_to(top)] or [one.parent])):
+            try:
+                status = each.stat()
+            except FileNotFoundError:
+                # Ansible says so.
+                continue
+            except OSError as error:
+                return f"{each}: {error.strerror}"
+            if status.st_uid not in (0, os.getuid()):
+                return f"{each} belongs to another user"
+            if status.st_mode & 0o022:
+                return f"other users can write to {each} (chmod go-w {shlex.quote(str(each))})"
+    return ""
+
+
+def project() -> tuple[Path, Path] | None:
+    """The directory of the next file .argus that nobody else can have written, and the inventory that it names."""
+    above_home = Path.home().resolve().parents
     for directory in (Path.cwd(), *Path.cwd().parents):
-        if (directory / INVENTORY_FILE).is_file() and "ANSIBLE_INVENTORY" not in os.environ:
-            return [str(directory / (directory / INVENTORY_FILE).read_text().strip())]
-    return []
+        file = directory / INVENTORY_FILE
+        if directory in above_home:
+            return None
+        # Unlike Path.is_file, also of a directory that cannot be entered.
+        if not os.path.isfile(file):  # noqa: PTH113
+            continue
+        problem = others_can_write(file, directory)
+        inventory = directory / (problem or file.read_text("utf-8").strip())
+        problem = problem or others_can_write(inventory, directory)
+        if not problem:
+            return directory, inventory
+        print(f"argus: {file} is ignored: {problem}", file=sys.stderr, flush=True)
+    return None
 
 
-def command(verb: Verb, asked: argparse.Namespace, rest: list[str], variables: dict[str, Any]) -> list[str]:
+def configure(directory: Path | None) -> None:
+    """Name Ansible's settings: those beside .argus, or the collection's, and never those of a directory by chance.
+
+    What a job leaves in its archive is a file of the user who has fetched it.
+    """
+    if COLLECTION.parents[1].name == "ansible_collections":
+        path = f"{COLLECTION.parents[2]}:~/.ansible/collections:/usr/share/ansible/collections"
+        os.environ.setdefault("ANSIBLE_COLLECTIONS_PATH", path)
+    if "ANSIBLE_CONFIG" in os.environ:
+        return
+    used, here = COLLECTION / SETTINGS, Path.cwd() / SETTINGS
+    if directory and (directory / SETTINGS).is_file() and not others_can_write(directory / SETTINGS, directory):
+        used = directory / SETTINGS
+    os.environ["ANSIBLE_CONFIG"] = str(used)
+    if here.is_file() and here.resolve() != used.resolve():
+        print(f"argus: {here} is ignored: beside it is no {INVENTORY_FILE} that counts", file=sys.stderr, flush=True)
+
+
+def command(
+    verb: Verb, asked: argparse.Namespace, rest: list[str], variables: dict[str, Any], inventories: list[str]
+) -> list[str]:
     """The command that does it once."""
     values = {OPTIONS[name][0]: getattr(asked, OPTIONS[name][0], None) for name in verb.options.split()}
     given = [text(name, value) for name, value in {**values, **variables}.items() if name and value]
@@ -159,7 +230,7 @@ def command(verb: Verb, asked: argparse.Namespace, rest: list[str], variables: d
     return [
         str(own) if own.exists() else "ansible-playbook",
         str(COLLECTION / "playbooks" / f"{verb.playbook}.yml"),
-        *itertools.chain.from_iterable(("-i", source) for source in asked.inventory or inventory()),
+        *itertools.chain.from_iterable(("-i", source) for source in inventories),
         *itertools.chain.from_iterable(("-e", value) for value in given),
         *(["--check"] if asked.check else []),
         *rest,
@@ -169,7 +240,16 @@ def command(verb: Verb, asked: argparse.Namespace, rest: list[str], variables: d
 def text(name: str, value: Any) -> str:
     """A variable for ansible-playbook: as JSON, a value may have spaces and quotation marks."""
     is_plain = isinstance(value, str) and re.fullmatch(r"[\w./:@%+,=-]+", value)
-    return f"{name}={value}" if is_plain else json.dumps({name: value})
+    return f"{name}={value}" if is_plain else json.dumps({name: as_typed(value)})
+
+
+def as_typed(value: Any) -> Any:
+    """A value in which Ansible takes no text for a template: these have braces, or begin with #jinja2:."""
+    if isinstance(value, dict):
+        return {key: as_typed(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_typed(each) for each in value]
+    return {"__ansible_unsafe": value} if isinstance(value, str) and re.search("[{#]", value) else value
 
 
 def sweep(asked: argparse.Namespace, changes: list[str]) -> list[dict[str, Any]]:
@@ -280,20 +360,26 @@ def main(arguments: list[str]) -> int:
     top = parser()
     asked, further = top.parse_known_args(own)
     if asked.verb == "completion":
-        zsh = "autoload -U +X bashcompinit && bashcompinit\n" if asked.shell == "zsh" else ""
-        print(COMPLETION.format(verbs=" ".join(verb.name for verb in VERBS), zsh=zsh))
+        verbs_of_ids = "|".join(verb.name for verb in VERBS if verb.argument.startswith(JOB))
+        verbs = " ".join(verb.name for verb in VERBS)
+        print(COMPLETIONS[asked.shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID))
         return 0
     verb = next(verb for verb in VERBS if verb.name == asked.verb)
     changes = [*getattr(asked, "changes", []), *further]
     if wrong := [each for each in changes if "=" not in each or each.startswith("-") or verb.name not in CHANGEABLE]:
         top.error(f"unrecognized: {' '.join(wrong)}")
     several = asked.argument if verb.argument.endswith("+") else [getattr(asked, "argument", None)]
-    jobs = sweep(asked, changes) if verb.name == "submit" else [{"set": changes}]
     variable = verb.argument.strip("?+")
-    lines = [command(verb, asked, rest, {variable: each, **job}) for each in several for job in jobs]
+    ids = [*(several if variable == JOB else []), getattr(asked, "resume_from", None)]
+    if wrong := [each for each in ids if each and not re.fullmatch(SUBMISSION_ID, each)]:
+        top.error(f"no ids of jobs: {', '.join(map(repr, wrong))}")
+    jobs = sweep(asked, changes) if verb.name == "submit" else [{"set": changes}]
+    near = project()
+    configure(near[0] if near else None)
+    of_file = [str(near[1])] if near and "ANSIBLE_INVENTORY" not in os.environ else []
+    inventories = asked.inventory or of_file
+    lines = [command(verb, asked, rest, {variable: each, **job}, inventories) for each in several for job in jobs]
     set_locale()
-    if not Path("ansible.cfg").exists() and (COLLECTION / "ansible.cfg").exists():
-        os.environ.setdefault("ANSIBLE_CONFIG", str(COLLECTION / "ansible.cfg"))
     if getattr(asked, "job_status_json", None):
         if asked.watch:
             top.error("--json is printed once: leave --watch out")

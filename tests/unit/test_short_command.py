@@ -152,8 +152,56 @@ def test_a_checkout_below_a_path_with_a_blank(tmp_path: Path) -> None:
     assert (packages / "ansible_collections/argus/verl").readlink() == home
 
 
+@pytest.mark.parametrize("name", [".", ".argus", "lab", "lab/hosts", "shared/hosts"])
+def test_nobody_else_names_the_inventory(directory: Path, name: str) -> None:
+    path = directory / name
+    for folder in ("lab", "shared"):
+        (directory / folder).mkdir()
+        (directory / folder / "hosts").touch()
+    (directory / "lab" / "link").symlink_to(directory / "shared" / "hosts")
+    (directory / ".argus").write_text("lab/link" if "shared" in name else "lab/hosts")
+    (directory / "ansible.cfg").touch()
+    _code, [call], text = run(directory, "up")
+    assert "-i" in call and "ignored" not in text
+    path.chmod(path.stat().st_mode | 0o002)
+    _code, [call], text = run(directory, "up")
+    assert call == ["cluster_up.yml"] and f"other users can write to {path} (chmod go-w {path})" in text
+    path.chmod(path.stat().st_mode & ~0o022)
+    if os.geteuid() == 0:
+        os.chown(path, 61000, 61000)
+        _code, [call], text = run(directory, "up")
+        assert call == ["cluster_up.yml"] and f"{path} belongs to another user" in text
+
+
+def test_the_inventory_is_not_looked_for_above_the_home_directory(directory: Path) -> None:
+    (directory / ".argus").write_text("hosts")
+    assert run(directory, "up", HOME=str(directory / "home"))[1] == [["cluster_up.yml"]]
+    assert "-i" in run(directory, "up", HOME=str(directory))[1][0]
+
+
+def test_the_settings_are_those_beside_the_inventory_or_of_the_collection(directory: Path) -> None:
+    (directory / "bin" / "ansible-playbook").write_text('#!/bin/sh\necho "config: $ANSIBLE_CONFIG"\n')
+    (directory / "ansible.cfg").touch()
+    assert f"config: {REPO / 'ansible.cfg'}\n" in run(directory, "up")[2]
+    (directory / ".argus").write_text("hosts")
+    assert run(directory, "up")[2] == f"config: {directory / 'ansible.cfg'}\n"
+    assert run(directory, "up", ANSIBLE_CONFIG="mine")[2] == "config: mine\n"
+    (directory / "ansible.cfg").chmod(0o666)
+    assert f"config: {REPO / 'ansible.cfg'}\n" in run(directory, "up")[2]
+
+
 @pytest.mark.parametrize(
-    "typed", ["", "nothing", "status --nothing", "stop", "status a b=c", "submit a.yaml b", "status --json --watch"]
+    "typed",
+    [
+        "",
+        "nothing",
+        "status --nothing",
+        "stop",
+        "status a b=c",
+        "submit a.yaml b",
+        "status --json --watch",
+        "stop {{a}}",
+    ],
 )
 def test_wrong_usage_runs_nothing(directory: Path, typed: str) -> None:
     code, calls, text = run(directory, *typed.split())
@@ -190,13 +238,3 @@ def test_json_is_all_that_is_printed(directory: Path) -> None:
 
 
 NONE = ("pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "clean", "validate")
-
-
-def test_completion_is_a_script(directory: Path) -> None:
-    for shell in ("bash", "zsh"):
-        _code, _calls, script = run(directory, "completion", shell)
-        assert "complete -F _argus argus" in script
-    completed = "COMP_WORDS=(argus st); COMP_CWORD=1; _argus; echo ${COMPREPLY[@]}"
-    script = run(directory, "completion", "bash")[2]
-    done = subprocess.run(["bash", "-c", f"{script}\n{completed}"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["stage", "staged", "status", "stop"]
