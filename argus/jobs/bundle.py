@@ -20,11 +20,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..common.text import size_text
+from ..launcher.archive import DIRECTORIES, HEARTBEAT_OF_STEWARD
 from ..launcher.reading import MIB, UnreadableError, open_file, reason
+from ..launcher.samples import DIRECTORY as SAMPLES
 
 CHECKPOINTS = "checkpoints"
 # The page of a job, which is made again where the files of the archive are: a job may have changed the one there.
 PAGE, INDEX = "report.html", "index.html"
+# What is taken of an archive. Anything else beside it, such as an ansible.cfg, could act on who works there.
+LAYOUT = frozenset((*DIRECTORIES, SAMPLES, HEARTBEAT_OF_STEWARD, "heartbeat.json", "status.json", "events.jsonl"))
 # What one file and all files have at most: without checkpoints, and with them.
 FILE_MIB, TOTAL_MIB = 2 << 10, 8 << 10
 CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
@@ -162,10 +166,12 @@ def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tup
             yield name, "it is a link"
         elif problem := bad_name(name):
             yield name, problem
-        elif entry.is_dir(follow_symlinks=False):
-            yield from files_below(Path(entry), f"{name}/", checkpoints)
-        elif not entry.is_file(follow_symlinks=False):
+        elif not (is_directory := entry.is_dir(follow_symlinks=False)) and not entry.is_file(follow_symlinks=False):
             yield name, "it is not a regular file"
+        elif not prefix and name not in LAYOUT:
+            yield name, "it is no part of an archive"
+        elif is_directory:
+            yield from files_below(Path(entry), f"{name}/", checkpoints)
         else:
             yield name, Path(entry)
 
@@ -234,7 +240,7 @@ def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
 
 
 def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]:
-    """The members of a bundle; raises BundleError for what pack does not write."""
+    """The members of a bundle that belong to an archive; raises BundleError for what none of any version has."""
     members, contents = [], Contents(size)
     for member in tar:
         problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"
@@ -242,7 +248,9 @@ def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]
         if problem := problem or contents.add(member.size):
             raise BundleError(f"the bundle has {shown(member.name)}, which was refused: {problem}")
         member.mtime = int(min(max(0, member.mtime), LATEST))
-        members.append(member)
+        first, *further = member.name.split("/")
+        if first in LAYOUT and not any(part.startswith(".") for part in further):
+            members.append(member)
     return members
 
 

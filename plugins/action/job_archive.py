@@ -62,6 +62,8 @@ def whole_id(asked: str, archive: object) -> str:
 def page_of(archive: Archive) -> str:
     """The path of the page of a job, which is made here; "" if it cannot be made, and the user is told why."""
     try:
+        # One there may be of a job, with the time of its status.
+        (archive.path / PAGE).unlink(missing_ok=True)
         write_page(archive)
     # What jobs leave must not hide that the files are here.
     except Exception as error:

@@ -8,6 +8,7 @@ Documented in plugins/modules/ray_cluster_info.py.
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,17 @@ from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 # After how long a head that does not run is asked again.
 PAUSE_SECONDS = 1.0
+
+
+def ip_address(value: object) -> str:
+    """An IP address for URLs and command lines; "" for anything else: jobs can register nodes with Ray.
+
+    A zone may have any characters.
+    """
+    try:
+        return "" if "%" in str(value) else str(ipaddress.ip_address(str(value)))
+    except ValueError:
+        return ""
 
 
 class ActionModule(NodeAction):
@@ -62,7 +74,10 @@ class ActionModule(NodeAction):
         request = {"expected": [each.to_json() for each in expected], "wait_timeout": timeout}
         try:
             # Only the head itself can be asked.
-            return self.ask("nodes", request, SECONDS + timeout, needs_node=True), False
+            answer = self.ask("nodes", request, SECONDS + timeout, needs_node=True)
+            for node in answer["nodes"]:
+                node |= {"node_ip": ip_address(node["node_ip"])} if "node_ip" in node else {}
+            return answer, False
         except ProgramError as error:
             return unanswered(expected, str(error)).to_json(), error.node_is_gone
 

@@ -196,6 +196,20 @@ def test_names_that_cannot_be_shown_or_stored_are_skipped(archive: Path) -> None
     )
 
 
+def test_only_what_belongs_to_an_archive_is_taken(archive: Path, tmp_path: Path) -> None:
+    names = ["ansible.cfg", ".argus", "report.html", "roles/x/tasks/main.yml", "logs/.vimrc", "debug/.git/config"]
+    for name in [*names, "debug/ansible.cfg"]:
+        (archive / name).parent.mkdir(parents=True, exist_ok=True)
+        (archive / name).write_text("x")
+    file, skipped = packed(archive)
+    taken = ["debug/ansible.cfg", "logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+    assert sorted(members(file)) == taken
+    assert skipped == [f"{name}: it is no part of an archive" for name in ("ansible.cfg", "roles")]
+    forged = hostile(tmp_path / "forged", *((name, tarfile.REGTYPE, "") for name in [*names, *taken]))
+    assert unpack(forged, tmp_path / "here", LIMITS) == 4
+    assert files(tmp_path / "here") == taken
+
+
 def test_directories_that_are_too_deep(archive: Path) -> None:
     deep = archive / "debug" / "/".join("d" * 40)
     deep.mkdir(parents=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,13 @@ def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path)
     assert result == expected
     request = {"submission_id": "grpo-1", "checkpoints": False, "max_file_mib": 0, "max_total_mib": 0}
     assert calls == [("head", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
+    # A page that a job has made, with the time of one of ours.
+    times = (target / "report.html").stat()
+    (target / "report.html").write_text("forged")
+    os.utime(target / "report.html", ns=(times.st_atime_ns, times.st_mtime_ns))
     result, _calls = fetched(monkeypatch, archive)
     assert (result["changed"], result["files"]) == (False, 0)
+    assert (target / "report.html").read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,15 @@ def test_without_an_answer_no_node_is_as_expected(
 def test_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     state = Head(monkeypatch, GONE).ask(expected=[])
     assert (state["rows"], state["problem"]) == ([], str(GONE))
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        *((name, name) for name in ("10.0.0.1", "fd00::1")),
+        *((name, "") for name in ("$(id)", "10.0.0.1;id", "fe80::1%$(id)", "head", "", None, 7.5, ["10.0.0.1"])),
+    ],
+)
+def test_an_address_is_one(monkeypatch: pytest.MonkeyPatch, told: object, shown: str) -> None:
+    answer = Head(monkeypatch, {**READY, "nodes": [{"node_ip": told}]}).ask()
+    assert answer["nodes"] == [{"node_ip": shown}]

@@ -168,7 +168,7 @@ def test_no_file_and_no_answer(node: Node, text: str) -> None:
 
 
 def test_a_file_has_a_limit_before_it_is_fetched(node: Node) -> None:
-    (Path(node.shared_root) / "jobs" / "sft-1" / "noise").write_bytes(os.urandom(1 << 17))
+    (Path(node.shared_root) / "jobs" / "sft-1" / "logs" / "noise").write_bytes(os.urandom(1 << 17))
     machine = Machine(node)
     with pytest.raises(ProgramError, match=r"^the program has written more than 64 KiB$"):
         fetch(machine, node, most=1 << 16)
