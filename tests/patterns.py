@@ -17,7 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.slurm import script
 from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
 
 from argus.jobspec import environment
-from argus.launcher.failures import CAUSES, CONSEQUENCES
+from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
 from argus.staging.users import USES
 
 REPO = Path(__file__).parent.parent

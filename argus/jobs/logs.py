@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..launcher.archive import Archive
-from ..launcher.failures import ERROR
-from ..launcher.output import ANSI, process_and_text
+from ..launcher.output import ANSI, FRAME, REMOTE, USER_CODE, PrintedError, printed_errors
 from ..launcher.reading import UnreadableError
 
 # How much of the log one call returns at most.
@@ -22,8 +21,6 @@ LOG_BYTES = 1 << 20
 SEARCHED_BYTES = 8 << 20
 # Of how many processes the first error is shown, and how many lines of one.
 MOST_ERRORS, MOST_LINES = 20, 200
-TRACEBACK = "Traceback (most recent call last)"
-OF_ANOTHER = "ray.exceptions.RayTaskError"
 # How often reading starts again when the log's files are renamed meanwhile.
 READ_ATTEMPTS = 3
 # Longer lines are rare; the tail is read in units of this size.
@@ -157,26 +154,32 @@ def searched(archive: Archive, begin: str, end: str) -> tuple[list[str], bool]:
 
 
 def first_errors(lines: Iterable[str]) -> list[str]:
-    """The first error of each process, in the order in which they began; the first of all with its traceback."""
-    errors: dict[str, list[str]] = {}
-    whole: set[str] = set()
-    for line in lines:
-        process, text = process_and_text(line)
-        if process in whole:
-            continue
-        if process in errors or text.startswith(TRACEBACK):
-            errors.setdefault(process, []).append(text)
-            # The exception follows the frames, which are indented; that of Ray is followed by those of another process.
-            is_end = text[:1].strip() and not text.startswith(OF_ANOTHER)
-            if len(errors[process]) == MOST_LINES or (len(errors[process]) > 1 and is_end):
-                whole.add(process)
-        elif ERROR.match(text):
-            errors[process] = [text]
-            whole.add(process)
-    shown = []
-    for number, (process, texts) in enumerate(errors.items()):
-        own = texts if number == 0 else texts[-1:]
-        shown += [f"{process or 'the driver'}:", *(f"  {text}" for text in own)]
+    """The first error of each process, in the order in which they were printed; the first of all with its traceback.
+
+    In that traceback, the frames of the user's own code come first.
+    """
+    errors: dict[str, PrintedError] = {}
+    for error in printed_errors("\n".join(lines)):
+        known = errors.setdefault(error.process, error)
+        # What Ray copied from another process follows its own exception.
+        if REMOTE.search(known.first_line):
+            errors[error.process] = error
+    shown: list[str] = []
+    for number, (process, error) in enumerate(errors.items()):
+        texts = (
+            [*frames_first(error.stack[:MOST_LINES]), *error.text.split("\n")] if number == 0 else [error.first_line]
+        )
+        shown += [f"{process or 'the driver'}:", *(f"  {text}" for text in texts)]
         if number + 1 == MOST_ERRORS < len(errors):
             return [*shown, f"and {len(errors) - MOST_ERRORS} more processes"]
     return shown
+
+
+def frames_first(stack: Iterable[str]) -> list[str]:
+    """The lines of a traceback, those of frames in the user's code before the others."""
+    own, others, is_own = list[str](), list[str](), False
+    for line in stack:
+        frame = FRAME.match(line)
+        is_own = USER_CODE in frame[1] if frame else is_own
+        (own if is_own else others).append(line)
+    return own + others

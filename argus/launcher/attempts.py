@@ -108,12 +108,21 @@ def verdict(archive: Archive) -> Failure | None:
     return None
 
 
+def advised(archive: Archive, failure: Failure) -> Failure:
+    """A failure whose advice speaks of a checkpoint only if the job has one from which it can resume."""
+    if failures.RESUME not in failure.todo:
+        return failure
+    workload = (archive.plan() or Plan()).workload
+    has_one = checkpoints.last_complete(archive.path / "checkpoints", workload) is not None
+    return failure if has_one else dataclasses.replace(failure, todo=failure.todo.replace(failures.RESUME, ""))
+
+
 def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
     """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
 
     Processes that were connected to a lost node may fail before Ray has noticed the loss.
     """
-    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure}
+    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": advised(archive, failure)}
     archive.set_status(JobState.ENDING, **details, **failed)
     return JobState.ENDING
 
@@ -131,6 +140,7 @@ def record_end(
     # A job that waits for its first or its next attempt has none that could end.
     attempted = status.state not in WAITING
     failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
+    failure = failure and advised(archive, failure)
     reason = failure.reason if failure else details.pop("reason", "")
     retry = (
         attempted
@@ -206,7 +216,7 @@ def explain_removal(archive: Archive, node: str) -> None:
     reason = said + status.reason
     changed = {
         "reason": reason,
-        "failure": dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED),
+        "failure": advised(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED)),
         "attempts": [
             dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one for one in status.attempts
         ],

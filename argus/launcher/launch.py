@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, avoidance, node, recording, redact, samples
+from . import attempts, avoidance, control_group, node, recording, redact, samples
 from .archive import Archive
 from .checkpoints import Retention
 from .failures import Failure
@@ -72,7 +72,7 @@ class Launcher:
         self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
         self.last_output = time.time()
         self.health = Health(archive, tuple(self.overrides), attempt)
-        self.oom_kills = node.oom_kills()
+        self.oom_kills, self.refused = control_group.oom_kills(), control_group.refused_processes()
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
     def print_line(self, line: str) -> None:
@@ -239,7 +239,8 @@ class Launcher:
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
             overrides=self.overrides,
-            oom_kills=node.oom_kills() - self.oom_kills,
+            oom_kills=control_group.oom_kills() - self.oom_kills,
+            refused_processes=control_group.refused_processes() - self.refused,
             has_space=self.health.has_space(),
         )
         return outcome(end)

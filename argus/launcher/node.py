@@ -27,6 +27,7 @@ from typing import Any
 
 from . import redact
 from .archive import JOB
+from .control_group import GROUPS
 
 # The archive is for the user of the nodes and its group.
 UMASK = 0o027
@@ -41,7 +42,6 @@ TERM_SECONDS = 3.0
 RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 # torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
 SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
-GROUPS = Path("/sys/fs/cgroup")
 TORCH_SHM = re.compile(r"torch_(\d+)_")
 COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
@@ -173,19 +173,6 @@ def tail(path: Path, size: int = LOG_BYTES) -> str:
         data = file.read(size)
     first = data.find(b"\n") + 1 if begin else 0
     return data[first:].decode(errors="replace")
-
-
-def oom_kills(groups: Path = Path("/proc/self/cgroup"), mounted: Path = GROUPS) -> int:
-    """How many processes of this one's control group the kernel has ended for lack of memory; 0 if it does not tell."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in groups.read_text().splitlines():
-            _number, controller, path = line.split(":", 2)
-            # Version 2 has one group for everything. In a container, its group may be the root of what is mounted.
-            for directory in (mounted / controller / path.lstrip("/"), mounted / controller):
-                for file in (directory / "memory.events", directory / "memory.oom_control"):
-                    if controller in ("", "memory") and file.exists():
-                        return int(dict(entry.split() for entry in file.read_text().splitlines())["oom_kill"])
-    return 0
 
 
 def packages() -> dict[str, str]:

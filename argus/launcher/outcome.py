@@ -9,14 +9,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import failures
+from . import diagnosis, failures
+from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
 from .failures import AMBIGUOUS, Failure, FailureKind
 from .hydra import override_key, override_text
 from .status import JobState
 from .watch import ENDED_BY_WATCH
 
 # Failures after which a trainer may hang instead of ending.
-CAUSES_OF_STALLS = (FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.DISK_FULL, FailureKind.NODE_LOST)
+CAUSES_OF_STALLS = (
+    *(FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.GPU_FAULT, FailureKind.LIMIT),
+    *(FailureKind.DISK_FULL, FailureKind.NODE_LOST),
+)
 
 # What less_gpu_memory adds to settings.
 LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
@@ -32,7 +36,8 @@ class End:
     watch_verdict: why the launcher itself ended the trainer. log: the end of the attempt's log.
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
     intended to do. overrides: those of the trainer. oom_kills: how many processes of the driver's node the kernel has
-    ended meanwhile, as there was no memory left. has_space: whether another checkpoint would fit.
+    ended meanwhile, as there was no memory left. refused_processes: how often it refused to start a process or a thread
+    there. has_space: whether another checkpoint would fit.
     """
 
     exit_code: int
@@ -46,6 +51,7 @@ class End:
     total_steps: int | None = None
     overrides: Sequence[str] = ()
     oom_kills: int = 0
+    refused_processes: int = 0
     has_space: bool = False
 
 
@@ -84,12 +90,16 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
 
 
 def classify(end: End, log: str, exit_code: int) -> Failure:
-    found = failures.classify(log, exit_code, end.attempt_steps)
+    found = diagnosis.classify(log, exit_code, end.attempt_steps)
     if found.kind is FailureKind.KILLED and end.oom_kills:
         processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
         reason = f"{found.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"
         return replace(found, reason=reason, todo=failures.WHAT_TO_DO[FailureKind.HOST_OOM])
-    if found.reason.startswith(failures.UNWRITTEN) and end.has_space:
+    if found.kind in (*AMBIGUOUS, FailureKind.NODE_LOST) and end.refused_processes:
+        times = f"{end.refused_processes} times" if end.refused_processes > 1 else "once"
+        reason = f"{found.reason}; meanwhile the driver's node reached its limit of processes and threads {times}"
+        return replace(found, kind=FailureKind.LIMIT, reason=reason, todo=RAISE_PROCESSES)
+    if found.reason.startswith(UNWRITTEN) and end.has_space:
         return replace(found, kind=FailureKind.STORAGE, todo=failures.WHAT_TO_DO[FailureKind.STORAGE])
     usual = found.kind is FailureKind.GPU_OOM and found.todo == failures.WHAT_TO_DO[found.kind]
     return replace(found, todo=less_gpu_memory(end.overrides)) if usual else found
@@ -106,7 +116,7 @@ def less_gpu_memory(overrides: Sequence[str]) -> str:
     # verl reads one of the two; see job.batches.
     is_fixed = own.get(f"{batches}.use_dynamic_bsz") == "false"
     limit = f"{batches}.{size}{'micro_batch_size' if is_fixed else 'max_token_len'}_per_gpu"
-    lower = [*([] if own.get(limit) == "1" else [limit]), *([failures.CACHE] if is_rl else [])]
+    lower = [*([] if own.get(limit) == "1" else [limit]), *([CACHE] if is_rl else [])]
     # With verl's values of what the job does not set.
     savings = {f"{model}.enable_gradient_checkpointing": "true"}
     savings |= {f"{engine}.param_offload": "false", f"{engine}.optimizer_offload": "false"}
@@ -119,7 +129,7 @@ def less_gpu_memory(overrides: Sequence[str]) -> str:
 
 def advice(found: Failure) -> str:
     """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
-    rules = (*failures.CAUSES, *failures.CONSEQUENCES)
+    rules = (*CAUSES, *CONSEQUENCES)
     texts = (failures.NODE_REMOVED, LESS_MEMORY, *failures.WHAT_TO_DO.values(), *(rule.todo for rule in rules))
     known = {word for text in texts for word in text.lower().split()}
     words = found.todo.lower().split()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 MAX_LINES = 8
 MAX_LENGTH = 400
@@ -18,15 +19,80 @@ LINES = 50_000
 MAX_PROCESSES = 2000
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# The process that wrote a line, in the prefixes of Ray, torch and vLLM, which may follow one another.
+# The process that wrote a line, in the prefixes of Ray, torch, vLLM and SGLang, which may follow one another.
 ORIGIN = re.compile(
-    r"\((?=[^()]{,200}\) )(?P<process>(?:(?:[^()]* )?pid=\d|raylet|autoscaler)[^()]*)\) |\[rank\d+\]: ?"
-    r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?"
+    r"\((?=[^()]{,200}\) )(?P<process>(?:(?:[^()]* )?pid=\d|raylet|autoscaler|EngineCore|Worker)[^()]*)\) "
+    r"|\[rank\d+\]: ?|(?:ERROR|WARNING|INFO) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./]{1,99}:\d+\] ?"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{,30}\] "
 )
 DRIVER = ""
-FRAME = re.compile(r'^  File "(.+)", line (\d+)')
+USER_CODE = "/user/code/"
+FRAME = re.compile(r'^ *File "(.+)", line (\d+)')
+# What a process writes as it crashes, without a traceback; and exceptions of which only the last line was printed.
+CRASH = re.compile(
+    r"terminate called|thread '[^']{,99}' panicked|.{,200}?\b(?:Unhandled exception|what\(\)): |Fatal |libgomp: "
+    r"|OpenBLAS |Job supervisor actor died|[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b|\S{1,99}: ERROR "
+)
+# The exception of a task or actor of Ray, with the process that raised it. Its own traceback follows.
+REMOTE = re.compile(r"\bray::.{1,300}?\((?P<process>pid=\d+(?:, ip=[^,)\s]{1,64})?)")
+# Begins what is no part of an exception's message any more.
+NO_MESSAGE = re.compile(r"Traceback |The above exception|During handling|Set the environment variable HYDRA|step:\d")
+MESSAGE_LINES = 16
+MOST_ERRORS = 1000
 # The characters with which Python underlines the part of a line that raised an exception.
 MARKS = re.compile(r"[\s~^]*$")
+
+
+@dataclass
+class PrintedError:
+    """An exception as a process printed it: its traceback from the first frame on, and its message.
+
+    process: whose output has it. origin: where it was raised, as far as the log tells; the same unless Ray copied it.
+    """
+
+    process: str
+    origin: str
+    stack: tuple[str, ...]
+    text: str
+
+    @property
+    def first_line(self) -> str:
+        return self.text.partition("\n")[0]
+
+    def line_at(self, position: int) -> str:
+        """The line of the message at this position, behind the exception's name."""
+        before = self.text[:position].count("\n")
+        name = self.first_line.partition(":")[0] + ": " if before else ""
+        return name + self.text.split("\n")[before].strip()
+
+
+def printed_errors(log: str) -> list[PrintedError]:
+    """The exceptions in a log, in the order in which their messages were printed; of very many the first and last."""
+    errors: list[PrintedError] = []
+    stacks: dict[str, list[str]] = {}
+    # The exception whose message a process prints.
+    current: dict[str, PrintedError] = {}
+    origins: dict[str, str] = {}
+    for line in log.split("\n")[-LINES:]:
+        process, text = process_and_text(line)
+        stack = stacks.setdefault(process, [])
+        if FRAME.match(text) or (stack and text.startswith((" ", "\t"))):
+            stack.append(text)
+            current.pop(process, None)
+        elif text and (stack or CRASH.match(text)):
+            before = current[process].stack if process in current else ()
+            error = PrintedError(process, origins.get(process, process), tuple(stack) or before, text)
+            errors.append(error)
+            current[process], stacks[process] = error, []
+            if remote := REMOTE.search(text):
+                origins[process] = remote["process"]
+        elif process in current:
+            error = current[process]
+            if not text or NO_MESSAGE.match(text) or error.text.count("\n") >= MESSAGE_LINES:
+                del current[process]
+            else:
+                error.text += f"\n{text}"
+    return errors if len(errors) <= MOST_ERRORS else errors[: MOST_ERRORS // 2] + errors[-MOST_ERRORS // 2 :]
 
 
 def output_by_process(log: str) -> dict[str, str]:
@@ -45,7 +111,7 @@ def process_and_text(line: str) -> tuple[str, str]:
     text = ANSI.sub("", capped(line.rstrip().rpartition("\r")[2]))
     processes: list[str] = []
     while match := ORIGIN.match(text):
-        processes += filter(None, [match["process"]])
+        processes += [name for name in (match["process"],) if name and name not in processes]
         text = text[match.end() :]
     return ", ".join(processes) or DRIVER, text
 
@@ -59,7 +125,7 @@ def tracebacks(text: str) -> Iterator[tuple[list[str], str]]:
     """The lines of each traceback from its first frame on, and its exception."""
     stack: list[str] = []
     for line in text.split("\n"):
-        if line.startswith("  File ") or (stack and line.startswith((" ", "\t"))):
+        if FRAME.match(line) or (stack and line.startswith((" ", "\t"))):
             stack.append(line)
             continue
         if stack and line:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .admission import registry_path
+from .control_group import refused_processes
 from .draining import draining
 from .status import ENDED
 
@@ -121,6 +122,12 @@ def own_head(address: str, patience: float = PATIENCE_SECONDS) -> RayHead:
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=patience)
 
 
+def limit_reached() -> str:
+    """What the kernel tells of this node, why a head on it may not answer, or ""."""
+    times = refused_processes()
+    return f"; this node reached its limit of processes (ray_node_pids_limit) {times} times" if times else ""
+
+
 class NoRedirects(urllib.request.HTTPRedirectHandler):
     """Another address would receive the cluster's token."""
 
@@ -177,7 +184,7 @@ class RayHead:
             error.close()
             raise RayApiError(f"{url} answered HTTP {error.code}{hint(error.code)}", error.code) from error
         except urllib.error.URLError as error:
-            raise RayApiError(f"{url} does not answer: {error.reason}") from error
+            raise RayApiError(f"{url} does not answer: {error.reason}{limit_reached()}") from error
         except TimeoutError as error:
             raise HeadTimeoutError(f"{url} does not answer: {error}") from error
         except RecursionError as error:

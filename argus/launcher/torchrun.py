@@ -20,7 +20,7 @@ from typing import Any
 
 from . import attempts, avoidance, redact
 from .archive import Archive
-from .failures import TORCHRUN_FAILED
+from .diagnosis import TORCHRUN_FAILED
 from .plan import Plan
 from .program import CURRENT, Program, directory
 from .tasks import free_port

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..common import ray_health
-from ..launcher import failures, recording
+from ..launcher import diagnosis, failures, recording
 from ..launcher.failures import Failure, FailureKind
 from ..launcher.output import last_lines
 from ..launcher.plan import Plan
@@ -221,7 +221,7 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
 
 def cause_of_loss(message: str, exit_code: int | None) -> Failure:
     """Why a launcher ended on a node that is alive. Ray's message has the end of the log."""
-    found = failures.classify(message, exit_code or 1)
+    found = diagnosis.classify(message, exit_code or 1)
     if found.kind is FailureKind.UNKNOWN and SUPERVISOR_DIED.match(message):
         return quoting(FailureKind.KILLED, "the launcher was killed", message)
     if found.kind is FailureKind.UNKNOWN and exit_code is None:

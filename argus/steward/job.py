@@ -393,7 +393,7 @@ class Steward:
     def submit(self, view: View, _failure: Failure | None) -> None:
         attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
         if attempt > 1:
-            self.leave_out_bad_nodes(view.now)
+            self.leave_out_bad_nodes(view)
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():
             if not self.problem_now(view.status, view.now, self.head.jobs()):
@@ -408,9 +408,15 @@ class Steward:
             self.plan = self.archive.plan() or Plan()
             self.demand = Demand.of(self.plan)
 
-    def leave_out_bad_nodes(self, moment: float) -> None:
-        """Let nodes get no new work that were lost under several jobs, if this job has room on the others."""
-        for name, jobs in bad_nodes.bad_nodes(self.queue.directory, moment).items():
+    def leave_out_bad_nodes(self, view: View) -> None:
+        """Let nodes get no new work that were lost under several jobs, or whose GPU failed under the attempt before.
+
+        A node stays if this job has no room on the others.
+        """
+        nodes = bad_nodes.bad_nodes(self.queue.directory, view.now)
+        if faulty := self.node_of_fault(view.status):
+            nodes = {faulty: [self.archive.submission_id], **nodes}
+        for name, jobs in nodes.items():
             others = tuple(worker for worker in self.room.workers if worker.name != name)
             if len(others) == len(self.room.workers) or room.capacity_problem(others, self.demand):
                 continue
@@ -419,6 +425,18 @@ class Steward:
                 stop_new_work(bad.node_id, str(self.queue.directory))
                 self.room = replace(self.room, workers=others)
                 self.archive.event("NODE_LEFT_OUT", node=name, jobs=jobs)
+
+    def node_of_fault(self, status: Status) -> str:
+        """The name of the node whose GPU ended the last attempt, or ""."""
+        if not status.failure or status.failure.kind is not FailureKind.GPU_FAULT:
+            return ""
+        if not status.failure.node:
+            return str(status.driver.get("host", ""))
+        with contextlib.suppress(RayApiError, KeyError):
+            for node in self.head.nodes():
+                if node["state"] == ALIVE and node["node_ip"] == status.failure.node:
+                    return str(node["node_name"])
+        return ""
 
     def cancel(self, view: View, failure: Failure | None) -> None:
         self.runner.run_ray_client("cancel", view.status.attempt)

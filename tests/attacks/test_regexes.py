@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from patterns import RULES, Texts, found
 
-from argus.launcher import failures, output, redact
-from argus.launcher.failures import classify
+from argus.launcher import diagnosis, output, redact
+from argus.launcher.diagnosis import classify
+from argus.launcher.failure_rules import Rule
 
 MIB = 1 << 20
 # Of this, one that squares its work takes many seconds.
@@ -50,12 +51,12 @@ def long_lines(shape: str, length: int) -> str:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern[:40])
-def test_rules_on_the_longest_lines(rule: failures.Rule) -> None:
+def test_rules_on_the_longest_lines(rule: Rule) -> None:
     """Lines of this length remain when longer ones have lost their middle."""
     for shape in shapes(rule.pattern + rule.below):
         text = long_lines(shape, output.LINE_LENGTH)[: MIB // 16]
         text = f'  File "x", line 1\n{text}' if rule.below else text
-        assert seconds(lambda text=text: list(failures.matches(rule, text))) < 0.5, shape
+        assert seconds(lambda text=text: list(diagnosis.matches(rule, text))) < 0.5, shape
 
 
 @pytest.mark.parametrize(

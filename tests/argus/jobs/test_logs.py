@@ -196,7 +196,6 @@ def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Ar
     archive.driver_log.write_text(FAILED)
     assert first_errors(searched(archive, "", "9:0")[0]) == [
         "WorkerDict pid=11, ip=10.0.0.2:",
-        "  Traceback (most recent call last):",
         '    File "a.py", line 1, in f',
         "  KeyError: 'first'",
         "WorkerDict pid=12:",
@@ -213,6 +212,16 @@ def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
     errors = first_errors(searched(archive, "", "9:0")[0])
     assert (errors[:2], errors[-1]) == (["W pid=0:", "  ValueError: 0"], "and 30 more processes")
     assert first_errors(["all is well", "no Error: here"]) == []
+
+
+def test_the_frames_of_user_code_come_first() -> None:
+    lib, own = (
+        '  File "/opt/venv/verl/naive.py", line 7, in run\n    call()',
+        '  File "/private/user/code/r.py", line 3, in f\n    x',
+    )
+    errors = first_errors(f"Traceback (most recent call last):\n{lib}\n{own}\n{lib}\nKeyError: 'x'".split("\n"))
+    assert [line.strip()[:25] for line in errors[1:3]] == ['File "/private/user/code/', "x"]
+    assert errors[-1] == "  KeyError: 'x'"
 
 
 def test_a_progress_bar_keeps_its_process() -> None:

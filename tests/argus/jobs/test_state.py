@@ -159,7 +159,13 @@ def test_a_job_whose_pace_does_not_fit_the_time_of_its_machines(
 
 
 def test_why_a_job_failed(archive: Archive) -> None:
-    failure = {"kind": "gpu_oom", "reason": "CUDA out of memory", "lines": ["torch.OutOfMemoryError"], "todo": "less"}
+    failure = {
+        "kind": "gpu_oom",
+        "reason": "CUDA out of memory",
+        "lines": ["torch.OutOfMemoryError"],
+        "todo": "less",
+        "node": "",
+    }
     archive.set_status("RETRYING", failure=failure)
     assert describe(archive, None, tail=0).failure == parse(Failure, failure)
     archive.set_status("FAILED")
@@ -344,7 +350,7 @@ def test_an_unanswered_question_is_not_an_unknown_job(archive: Archive) -> None:
 
 
 def test_a_job_survives_json(archive: Archive) -> None:
-    failure = {"kind": "gpu_oom", "reason": "CUDA out of memory", "lines": ["a", "b"], "todo": "less"}
+    failure = {"kind": "gpu_oom", "reason": "CUDA out of memory", "lines": ["a", "b"], "todo": "less", "node": ""}
     first = {"attempt": 1, "state": "FAILED", "kind": "killed", "reason": "", "started_at": 1.0, "ended_at": 2.0}
     archive.set_status("FAILED", failure=failure, attempts=[first], tags={"team": "a"}, attempt=2)
     archive.driver_log.write_text("a\nb\n")

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from argus.launcher import failures
-from argus.launcher.failures import (
-    Failure,
-    FailureKind,
-    classify,
-    failure,
-)
+from argus.launcher.diagnosis import classify
+from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
+from argus.launcher.failures import Failure, FailureKind, failure
 from argus.launcher.schema import parse
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
-FROM_NO_LOG = {"engine_lost", "stalled", "stopped", "deadline", "no_resources", "dependency"}
-LOST = {"node_lost", "head_lost", "engine_lost", "killed"}
+FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources", "dependency"}
+RETRIED = {"node_lost", "head_lost", "engine_lost", "killed", "gpu_fault", "service"}
 CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of\n"
 
 
@@ -34,7 +30,7 @@ def test_a_stored_failure() -> None:
 def test_a_failure_as_a_dictionary() -> None:
     found = asdict(classify(CUDA_OOM, 1))
     assert found["kind"] == "gpu_oom"
-    assert list(found) == ["kind", "reason", "lines", "todo"]
+    assert list(found) == ["kind", "reason", "lines", "todo", "node"]
     assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
 
 
@@ -45,7 +41,7 @@ def test_a_failure_that_is_not_read_from_a_log() -> None:
 
 
 def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:
-    told = {rule.kind for rule in failures.CAUSES + failures.CONSEQUENCES}
+    told = {rule.kind for rule in CAUSES + CONSEQUENCES}
     assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
 
 
@@ -56,7 +52,7 @@ def test_the_documentation_has_all_kinds_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "retried"),
-    [(0, LOST), (3, LOST | {"communication", "storage"})],
+    [(0, RETRIED), (3, RETRIED | {"communication", "storage"})],
 )
 def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
     assert {kind for kind in FailureKind if kind.retryable(steps)} == retried

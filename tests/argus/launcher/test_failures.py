@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from argus.launcher import failures
-from argus.launcher.failures import (
-    classify,
-)
+from argus.launcher import diagnosis
+from argus.launcher.diagnosis import classify
 from argus.launcher.isolation import refuse_foreign
 
 LOGS = Path(__file__).parent / "logs"
@@ -148,6 +146,57 @@ def test_a_recorded_failure(name: str, exit_code: int | None, reason: str) -> No
 def test_advice_for_the_engine_is_that_of_its_message(name: str, advice: str) -> None:
     found = classify(log(name), 1)
     assert found.todo.startswith(f"{advice} actor_rollout_ref.rollout.gpu_memory_utilization")
+
+
+REPORTED = sorted((LOGS / "reported").glob("*.log"))
+# What the advice has to name.
+NAMED = {
+    "chat_template": "custom_chat_template",
+    "device_assert": "vocab_size",
+    "duplicate_gpu": "CUDA_VISIBLE_DEVICES",
+    "ecc": "nvidia-smi -q -d ECC",
+    "expandable": "PYTORCH_CUDA_ALLOC_CONF",
+    "heads_valueerror": "tensor_model_parallel_size",
+    "offline_dataset": "Stage",
+    "out_of_disk": "df",
+    "position_embeddings": "max_position_embeddings",
+    "remote_code": "trust_remote_code",
+    "row_group": "row groups",
+    "sglang_static": "Raise actor_rollout_ref.rollout.gpu_memory_utilization",
+    "thread_boost": "ray_node_pids_limit",
+    "too_many_files": "nofile",
+    "wandb_timeout": "WANDB_MODE=offline",
+    "judge_timeout": "service",
+}
+
+
+@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
+def test_a_reported_failure(path: Path) -> None:
+    found = classify(path.read_text(), 1)
+    kind, _hyphen, name = path.stem.partition("-")
+    assert found.kind == kind
+    assert found.lines
+    assert NAMED.get(name, "") in found.todo
+    # Exceptions that only tell of another process are no reason.
+    assert not diagnosis.WRAPPER.search(found.reason.rpartition("an engine ended: ")[2]) or kind == "engine_lost"
+
+
+def test_the_node_of_a_gpu_that_failed_is_known() -> None:
+    assert classify(log("reported/gpu_fault-ecc"), 1).node == "10.0.0.2"
+
+
+def test_a_wrapper_without_a_cause_is_not_the_reason() -> None:
+    end = HYDRA + '  File "/opt/engine.py", line 9, in launch\n    data = pipe.recv()\nEOFError\n'
+    assert "EOFError" not in classify(end, 1).reason
+    found = classify(f'(X pid=9)   File "/x.py", line 1, in f\n(X pid=9) OddThing: no\n{end}', 1)
+    assert (found.kind, found.reason) == ("unknown", "the trainer ended with exit code 1: OddThing: no (X pid=9)")
+    assert found.lines[-1] == "(X pid=9) OddThing: no"
+
+
+def test_what_another_process_handled_is_no_cause_of_a_dead_actor() -> None:
+    handled = '(Other pid=7)   File "/x.py", line 1, in f\n(Other pid=7) OSError: [Errno 24] Too many open files\n'
+    assert classify(handled + HYDRA + ACTOR, 1).kind == "killed"
+    assert classify(handled.replace("pid=7", "pid=3606") + HYDRA + ACTOR, 1).kind == "limit"
 
 
 def test_every_recorded_log_is_tested() -> None:
@@ -383,7 +432,7 @@ def test_a_large_log_takes_no_time() -> None:
 
 
 def test_the_module_needs_the_standard_library_only() -> None:
-    source = Path(failures.__file__).read_text()
+    source = Path(diagnosis.__file__).read_text()
     tree = ast.parse(source)
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}

@@ -17,7 +17,8 @@ import pytest
 
 from argus.launcher import node, redact
 from argus.launcher.archive import JOB
-from argus.launcher.node import Process, clip, oom_kills
+from argus.launcher.control_group import oom_kills
+from argus.launcher.node import Process, clip
 from argus.launcher.redact import Redactor
 
 SLEEP = "import time; print('ready', flush=True); time.sleep(60)"

@@ -238,7 +238,7 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
         ),
         (
             {"job": JobRecord("FAILED", message=TRACEBACK, driver_exit_code=1)},
-            ("storage", "Read-only file system: 'status.json'"),
+            ("storage", "OSError: [Errno 30] Read-only file system: 'status.json'"),
         ),
         ({"job": JobRecord("FAILED", driver_exit_code=128)}, ("unknown", "the launcher ended with exit code 128")),
         *(

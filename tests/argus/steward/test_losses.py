@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from steward_scene import Scene
 
 from argus.launcher import attempts, bad_nodes, failures
 from argus.launcher.ray_api import WorkerCapacity
+from argus.launcher.status import JobState
 from argus.steward import job as steward
 from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
@@ -159,6 +161,30 @@ def test_a_node_that_was_lost_under_two_jobs_gets_no_retry_if_others_have_room(
     assert scene.verbs()[-1] == "submit 2"
     assert asked == [("w1-again", str(registry))] * left_out
     assert scene.events().count("NODE_LEFT_OUT") == left_out
+
+
+@pytest.mark.parametrize(
+    ("address", "others", "left_out"), [("10.0.0.1", 1, True), ("", 1, True), ("10.0.0.1", 0, False)]
+)
+def test_a_node_whose_gpu_failed_gets_no_retry_if_others_have_room(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, address: str, others: int, left_out: bool
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(steward, "stop_new_work", lambda *call: asked.append(call))
+    scene.running()
+    scene.archive.set_status(scene.archive.state(), driver={"host": "worker-w1"})
+    fault = dataclasses.replace(failures.failure("gpu_fault", "an ECC error"), node=address)
+    attempts.record_end(scene.archive, JobState.FAILED, fault)
+    assert scene.archive.read_status().state == "RETRYING"
+    scene.head.node_list = [{**node, "node_ip": f"10.0.0.{number}"} for number, node in enumerate(scene.head.node_list)]
+    names = [node["node_name"] for node in scene.head.node_list]
+    faulty = names[1] if address else "worker-w1"
+    scene.head.workers = [WorkerCapacity(faulty, "faulty", 8, 48, 8, 48)]
+    scene.head.workers += [WorkerCapacity("worker-other", "other", 8, 48, 8, 48)] * others
+    scene.step(after=1)
+    scene.step(after=1)
+    assert scene.verbs()[-1] == "submit 2"
+    assert [node for node, _registry in asked] == ["faulty"] * left_out
 
 
 def test_the_drivers_own_node_counts(scene: Scene) -> None:

@@ -1,0 +1,187 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why a job failed, read from the end of its driver's log by the table in `failure_rules`.
+
+The trainer ends with the exception of its driver, which Ray copies from another process. Where that exception only
+tells that another process failed (a wrapper), what that process printed before is read instead.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .failure_rules import CAUSES, CONSEQUENCES, Rule
+from .failures import WHAT_TO_DO, Failure, FailureKind
+from .output import (
+    DRIVER,
+    FRAME,
+    MARKS,
+    REMOTE,
+    USER_CODE,
+    PrintedError,
+    last_lines,
+    output_by_process,
+    printed_errors,
+    shorten,
+    tracebacks,
+)
+
+# Hydra prints the exception with which the trainer ended after this line.
+HYDRA_ERROR = "Error executing job with overrides:"
+# What reasons name of the log, and what they say if the log does not have it.
+SETTINGS = {
+    "train_files": ("?", re.compile(r"\bdata\.train_files=([^',\]\s]+)")),
+    "checkpoints": ("?", re.compile(r"\btrainer\.default_local_dir=([^',\]\s]+)")),
+    "session": ("Ray's session", re.compile(r"\bfile_system_monitor\.cc:\d+: (\S+) is over")),
+}
+# What the driver of torchrun.py writes; the cause is in the output of a rank.
+TORCHRUN_FAILED = "torchrun has failed on a node"
+# Exceptions of verl, Ray, torchrun, vLLM and SGLang that tell only that another process failed.
+WRAPPER = re.compile(
+    r"^(?:\w+\.)*(?:EOFError|(?:RayTask|RayActor|Actor\w{4,11}|WorkerCrashed|ChildFailed|CalledProcess|BrokenPipe"
+    r"|ServerDisconnected|EngineDead|AsyncEngineDead|EngineGenerate|ProcessExited|ProcessRaised)\w*|BrokenProcessPool"
+    r"|CancelledError)\b|[Ss]ee (?:the )?(?:root cause|stack trace)|Failed core proc|scheduler (?:is dead|died)"
+    rf"|no materializable trajectories|{TORCHRUN_FAILED}|Job supervisor actor died|Background loop|Executor failed"
+    r"|RPC call to \w+ timed out"
+)
+# What Ray tells of an actor whose process has died.
+DEAD_PROCESS = re.compile(r"^\tpid: (?P<pid>\d{1,9})$", re.MULTILINE)
+NODE = re.compile(r"\bip=(?P<ip>[^,)\s]{1,64})")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a log shows: outputs by process, of which `raised` are those with the cause, and their errors."""
+
+    outputs: Mapping[str, str]
+    raised: Mapping[str, str]
+    errors: Sequence[PrintedError]
+    settings: Mapping[str, str]
+
+    def first_match(self, rules: Sequence[Rule]) -> Failure | None:
+        return next(filter(None, map(self.match, rules)), None)
+
+    def match(self, rule: Rule) -> Failure | None:
+        if rule.in_error:
+            return next(filter(None, (self.meaning(rule, error) for error in self.errors)), None)
+        for process, text in (self.outputs if rule.anywhere else self.raised).items():
+            for lines, groups in matches(rule, text):
+                reason = rule.reason.format(**self.settings, **groups, error=lines[-1])
+                # The driver's exception names the process itself.
+                where = f" ({process})" if process and rule.anywhere else ""
+                return Failure(rule.kind, reason + where, excerpt(process, lines), rule.todo or WHAT_TO_DO[rule.kind])
+        return None
+
+    def meaning(self, rule: Rule, error: PrintedError) -> Failure | None:
+        # Ray's own line about an exception of another process, which follows.
+        found = None if REMOTE.search(error.first_line) else re.search(rule.pattern, error.text, re.MULTILINE)
+        if not found or (rule.below and not any(re.search(rule.below, line) for line in error.stack)):
+            return None
+        process = f" ({error.origin})" if error.origin else ""
+        groups = {"error": error.line_at(found.start()), "match": found[0], "process": process}
+        reason = rule.reason.format(**self.settings, **groups, **place(error.stack))
+        node = NODE.search(error.origin)
+        return Failure(
+            rule.kind,
+            reason,
+            excerpt(error.process, [*error.stack, *error.text.split("\n")]),
+            rule.todo or WHAT_TO_DO[rule.kind],
+            node["ip"] if node and rule.kind is FailureKind.GPU_FAULT else "",
+        )
+
+
+def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
+    """Why a job failed.
+
+    log: the end of its driver's log. exit_code: the trainer's; None if its end was not observed. steps: those that the
+    attempt did.
+    """
+    evidence = read(log, exit_code)
+    if cause := evidence.first_match(CAUSES):
+        return cause
+    if exit_code is None:
+        lost = FailureKind.NODE_LOST
+        return Failure(lost, "the driver's node was lost", last_lines(log), WHAT_TO_DO[lost])
+    if consequence := evidence.first_match(CONSEQUENCES):
+        # The step decides whether a failed communication is retried.
+        when = f", after step {steps}" if steps else ", before the first step"
+        is_communication = consequence.kind is FailureKind.COMMUNICATION
+        return replace(consequence, reason=consequence.reason + when) if is_communication else consequence
+    signal_number = -exit_code if exit_code < 0 else exit_code - 128
+    if signal_number > 0:
+        reason = f"the trainer was killed by {signal_name(signal_number)}"
+        return Failure(FailureKind.KILLED, reason, last_lines(log), WHAT_TO_DO[FailureKind.KILLED])
+    return unknown(evidence, log, exit_code)
+
+
+def read(log: str, exit_code: int | None) -> Evidence:
+    outputs = output_by_process(log)
+    shown = {name: (pattern.search(log), unset) for name, (unset, pattern) in SETTINGS.items()}
+    settings = {name: match[1] if match else unset for name, (match, unset) in shown.items()}
+    # A trainer that was killed or lost has no final exception.
+    raised = exit_code is not None and 0 < exit_code <= 128
+    final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if raised else ""
+    errors = printed_errors(final)
+    if not errors or not is_wrapper(errors[-1]):
+        return Evidence(outputs, {DRIVER: final}, errors, settings)
+    everywhere = printed_errors(log)
+    if dead := DEAD_PROCESS.search(errors[-1].text):
+        # Other processes may have handled their exceptions; this one wrote its own last.
+        of_dead = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)][-1:]
+        return Evidence(outputs, {DRIVER: final}, [*errors, *of_dead], settings)
+    return Evidence(outputs, {DRIVER: final, **outputs}, [*everywhere, *errors], settings)
+
+
+def is_wrapper(error: PrintedError) -> bool:
+    return bool(WRAPPER.search(error.first_line))
+
+
+def unknown(evidence: Evidence, log: str, exit_code: int) -> Failure:
+    """A failure that no rule knows: the first exception of the process that failed first, or else the driver's last."""
+    kind, reason = FailureKind.UNKNOWN, f"the trainer ended with exit code {exit_code}"
+    causes = [error for error in evidence.errors if not is_wrapper(error)]
+    if not causes:
+        reason += ": another process failed, and the log does not tell why" if evidence.errors else ""
+        return Failure(kind, reason, last_lines(evidence.raised[DRIVER].strip() or log), WHAT_TO_DO[kind])
+    error = next((error for error in causes if error.process != DRIVER), causes[-1])
+    where = f" ({error.process})" if error.process else ""
+    lines = excerpt(error.process, [*error.stack, *error.text.split("\n")])
+    return Failure(kind, f"{reason}: {error.first_line}{where}", lines, WHAT_TO_DO[kind])
+
+
+def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:
+    prefix = f"({process}) " if process else ""
+    return shorten([prefix + line for line in lines if not MARKS.match(line)])
+
+
+def place(stack: Sequence[str]) -> dict[str, str]:
+    """Where an exception was raised: the last frame of its traceback in the user's code, or else of all."""
+    frames = [frame for line in stack for frame in FRAME.findall(line)]
+    file, line = ([frame for frame in frames if USER_CODE in frame[0]] or frames or [("?", "?")])[-1]
+    return {"file": file, "line": line}
+
+
+def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    if not rule.below:
+        for match in re.finditer(rule.pattern, text, re.MULTILINE):
+            yield match[0].split("\n"), group_values(match)
+        return
+    for stack, error in tracebacks(text):
+        exception = re.match(rule.pattern, error)
+        if exception and any(re.search(rule.below, line) for line in stack):
+            yield [*stack, error], {**group_values(exception), **place(stack)}
+
+
+def group_values(match: re.Match[str]) -> dict[str, str]:
+    return {name: value or "" for name, value in match.groupdict().items()}
+
+
+def signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

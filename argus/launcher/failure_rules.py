@@ -1,0 +1,456 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table by which a log is read: what identifies each kind of failure. docs/failures.md describes it for users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .failures import FailureKind
+from .isolation import FOREIGN
+
+CONFIG, IMPORT, MODEL = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.MODEL
+DATA, REWARD, SERVICE = FailureKind.DATA, FailureKind.REWARD, FailureKind.SERVICE
+HOST_OOM, GPU_OOM, GPU_FAULT = FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.GPU_FAULT
+LIMIT, DISK_FULL, STORAGE = FailureKind.LIMIT, FailureKind.DISK_FULL, FailureKind.STORAGE
+COMMUNICATION, PORT_IN_USE = FailureKind.COMMUNICATION, FailureKind.PORT_IN_USE
+NODE_LOST, ENGINE_LOST, KILLED = FailureKind.NODE_LOST, FailureKind.ENGINE_LOST, FailureKind.KILLED
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern in the log that identifies a kind of failure, and the reason to report, with the pattern's groups."""
+
+    kind: FailureKind
+    pattern: str
+    # `{error}` is the first line of an exception, `{file}` and `{line}` where it was raised, `{process}` where it ran.
+    reason: str = "{error}"
+    # The pattern matches an exception, and this matches its traceback.
+    below: str = ""
+    # The pattern may match any line of any process; otherwise only the exception with which the trainer ends.
+    anywhere: bool = False
+    # The pattern may be anywhere in an exception, or in what a process writes as it crashes.
+    in_error: bool = False
+    todo: str = ""
+
+
+def means(kind: FailureKind, pattern: str, todo: str = "", reason: str = "{error}", below: str = "") -> Rule:
+    """A rule for what an exception means, whichever library raised it."""
+    return Rule(kind, pattern, reason, below, in_error=True, todo=todo)
+
+
+# Actors and nodes that die raise through the code of configuration, datasets and rewards, which is not at fault.
+NOT_RAY = r"(?P<what>(?!ray\.).+)"
+CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/config/)'
+DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
+REWARD_CODE = r'File "[^"\n]*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
+
+# torch does not report why it could not write.
+UNWRITTEN = "a checkpoint could not be written"
+BROKEN = (
+    "Input/output error|Remote I/O error|Stale file handle|Read-only file system|Transport endpoint is not connected"
+)
+FULL = (
+    r"(?i:no space left|disk quota exceeded|StorageFull|\b(?:os error|code:|errno:?) (?:28|122)\b"
+    r"|OutOfDiskError|local disk is full|\b(?:ENOSPC|EDQUOT)\b)"
+)
+# The share of a GPU's memory that the inference engine takes, for its weights and its cache.
+CACHE = "actor_rollout_ref.rollout.gpu_memory_utilization"
+# A name, once it has taken the place of Ray's id.
+NODE = r"(?P<node>[\w-]+(?:\.[\w-]+)*)"
+NO_HEAD = "Failed to connect to GCS|WrongClusterID"
+UNSCHEDULABLE = r"^\S*(?:Task|Actor)UnschedulableError: .*\bNodeAffinitySchedulingStrategy doesn't exist any more.*"
+
+RAISE_PROCESSES = (
+    "Raise the limit of processes and threads of the nodes, ray_node_pids_limit or nproc in ray_node_ulimits, or start "
+    "fewer: OMP_NUM_THREADS in env_vars, workers of data loaders and rewards. A retry alone fails again."
+)
+
+# What an exception means, by kind.
+LIMITS = (
+    means(
+        LIMIT,
+        r"Too many open files|received 0 items of ancdata|\binotify (?:watch|instance)|\b(?:os error|code:) 2[34]\b",
+        "Raise the limit of open files of the nodes, nofile in ray_node_ulimits, or use fewer workers of data loaders: "
+        "data.dataloader_num_workers. A retry alone fails again.",
+        "a limit of open files is reached: {error}",
+    ),
+    # zmq has the same words for a socket from which nothing can be read yet.
+    means(
+        LIMIT,
+        r"can't start new thread|pthread_create|Thread creation failed|\b(?:os error|code:) 11\b"
+        r"|^(?!.*zmq).*Resource temporarily unavailable",
+        RAISE_PROCESSES,
+        "a limit of processes and threads is reached: {error}",
+    ),
+    means(
+        LIMIT,
+        r"\bibv_\w+.{0,200}?Cannot allocate memory|RLIMIT_MEMLOCK",
+        "Raise the limit of locked memory of the nodes, memlock in ray_node_ulimits, to unlimited.",
+        "a limit of locked memory is reached: {error}",
+    ),
+)
+MEMORY = (
+    means(
+        HOST_OOM,
+        r"shared memory object .{0,200}?(?:No space left|Cannot allocate)|unable to (?:write to|mmap) .{0,99}?/torch_",
+        "Give the nodes a larger /dev/shm.",
+        "shared memory is full: {error}",
+    ),
+    # vLLM's and SGLang's words for a cache that does not fit.
+    means(
+        GPU_OOM,
+        r"increase --mem-fraction-static|Try increasing `gpu_memory_utilization`|Not enough (?:GPU )?memory for KV",
+        f"Raise {CACHE}, lower actor_rollout_ref.rollout.max_model_len, or share the model between more GPUs with "
+        "actor_rollout_ref.rollout.tensor_model_parallel_size.",
+    ),
+    means(
+        GPU_OOM,
+        r"(?i:\b(?:cuda|hip|npu|triton|cumem|nccl|rccl)\w*\b.{0,200}?\bout of memory)|ALLOC_FAILED"
+        r"|CUDA_ERROR_OUT_OF_MEMORY|ErrorMemoryAllocation|hipErrorOutOfMemory|Cuda failure 2\b|Failed to CUDA \w?alloc",
+    ),
+    means(HOST_OOM, r"ObjectStoreFullError", "Give the nodes a larger object store: ray_node_object_store_memory."),
+)
+GPUS = (
+    means(
+        GPU_FAULT,
+        r"(?i:uncorrectable (?:ecc|nvlink)|EccUncorrectable|fallen off the bus|\bxid\b|gpu (?:is|has been) lost"
+        r"|launch ?failure|devices? ?(?:\(s\) )?(?:is/are )?(?:busy or )?unavailable|SystemNotReady"
+        r"|system not yet initialized|hardware ?stack ?error|device handle for gpu|no cuda gpus are available"
+        r"|(?:cuda|hip) error: unknown error|cuda failure 999|nvml: (?:unknown error|gpu))",
+        reason="a GPU failed{process}: {error}",
+    ),
+    # The segmentation fault of a GPU.
+    means(
+        KILLED,
+        r"(?i:illegal memory access|misaligned address|illegal ?address|illegal instruction was|memory access fault)",
+        "A library read or wrote outside its memory on a GPU: try another version of it or of the engine's attention. "
+        "CUDA_LAUNCH_BLOCKING=1 in env_vars shows which. If it is always the same node, check its GPU.",
+        "a GPU's program crashed{process}: {error}",
+    ),
+    means(
+        MODEL,
+        r"device-side assert|DeviceAssert|srcSelectDimSize|^IndexError: index out of range in self",
+        "Compare the tokenizer's size, and the labels of the dataset, with vocab_size in config.json of the model: an "
+        "index is larger than its table. CUDA_LAUNCH_BLOCKING=1 in env_vars shows in which call.",
+        "an index is out of range: {error}",
+    ),
+    means(
+        CONFIG,
+        r"Duplicate GPU detected.*",
+        "Remove variables that choose GPUs, such as CUDA_VISIBLE_DEVICES, from env_vars: Ray sets them. Compare "
+        "resources.gpus_per_node with the GPUs of a node.",
+        "two ranks use one GPU: {match}",
+    ),
+    means(
+        CONFIG,
+        r"invalid device ordinal",
+        "Remove variables that choose GPUs, such as CUDA_VISIBLE_DEVICES, from env_vars: Ray sets them. Compare "
+        "resources.gpus_per_node with the GPUs of a node.",
+    ),
+    means(
+        CONFIG,
+        r"[Ee]xpandable segments are not compatible",
+        "Remove expandable_segments from PYTORCH_CUDA_ALLOC_CONF in env_vars.",
+    ),
+    means(
+        IMPORT,
+        r"no kernel image is available|driver on your system is too old|driver version is insufficient"
+        r"|compute capability|FlashAttention only supports|forward compatibility was attempted",
+        "Use an image that was built for this GPU and its driver.",
+    ),
+)
+LOCAL_DISK = (
+    "Free space on the local disk of the node, where Ray keeps its session and objects that do not fit into memory: "
+    "df on the node shows it. Or put Ray's temporary directory on a larger disk."
+)
+FULL_SESSION = "the local disk of a node{process} is full, with {session}: {error}"
+DISKS = (
+    means(DISK_FULL, r"OutOfDiskError|local disk is full", LOCAL_DISK, FULL_SESSION),
+    means(DISK_FULL, FULL, LOCAL_DISK, FULL_SESSION, below=r"/ray/_private/"),
+    means(DISK_FULL, FULL, reason="no space to write {checkpoints}: {error}", below=r"(?i:checkpoint|safetensors)"),
+    means(
+        DISK_FULL,
+        FULL,
+        "Free space where it was written: df on the node shows its disks. Caches of compilers and of Ray are on the "
+        "local disk of the node.",
+        "{error} ({file}, line {line})",
+        below="File",
+    ),
+    means(DISK_FULL, FULL, "Free space where it was written: df on the node shows its disks."),
+    means(STORAGE, rf"{BROKEN}|\b(?:os error|code:) (?:5|30|116|121)\b"),
+    means(
+        STORAGE,
+        r"^(?:\w+\.)*PermissionError: \[Errno 13\]|\b(?:os error|code:) 13\b",
+        "Give the user of the nodes the rights that it needs there; the shared root has to belong to it on all nodes.",
+    ),
+)
+OUTSIDE = (
+    means(
+        CONFIG,
+        r"OfflineModeIsEnabled|offline mode is enabled|outgoing traffic has been disabled|LocalEntryNotFoundError"
+        r"|couldn't connect to .https://huggingface|HFValidationError|Couldn't reach .{1,200}? on the Hub",
+        "Jobs read no hub. Stage the model or the dataset, and name its path in the JobSpec.",
+    ),
+    means(
+        CONFIG,
+        r"api_key not configured|^\S*(?:Usage|Authentication)Error\b|[Ii]nvalid API key|\b401\b.{0,40}?[Uu]nauthorized",
+        "Give the key as a secret: its name in secrets of the JobSpec, such as WANDB_API_KEY.",
+    ),
+    means(
+        SERVICE,
+        r"^(?:requests|httpx|httpcore|urllib3|openai|anthropic|litellm|aiohttp|wandb|swanlab|mlflow|huggingface_hub)\.\S*"
+        r"(?:Connect|Timeout|Comm|Server|Proxy|SSL|Protocol|RateLimit|Unavailable|MaxRetr|ReadError|WriteError)"
+        r"|Max retries exceeded with url|NameResolutionError"
+        r"|\b(?:429|50[0234])\b.{0,40}?(?:Error|Gateway|Unavailable|Too)",
+        reason="a service is out of reach: {error} ({file}, line {line})",
+        below="File",
+    ),
+    means(
+        SERVICE,
+        r"^\S*(?:Connection\w*|Timeout)Error\b|^\S*(?:timeout|gaierror)\b",
+        reason="a service is out of reach: {error} ({file}, line {line})",
+        below=REWARD_CODE + "|/user/code/",
+    ),
+)
+MODELS = (
+    means(
+        MODEL,
+        r"chat_template is not set|chat template functions|(?:have|has|no) (?:a |no |default ){,2}chat template",
+        "Use an instruct model, or give the tokenizer a template: actor_rollout_ref.model.custom_chat_template, for "
+        "sft model.custom_chat_template. Nothing is wrong with the dataset.",
+        "the model has no chat template: {error}",
+    ),
+    means(
+        MODEL,
+        r"^jinja2\.exceptions\.",
+        "Compare the roles of the messages, and their order, with what the chat template of the model accepts, or set "
+        "another one: actor_rollout_ref.model.custom_chat_template, for sft model.custom_chat_template.",
+        "the model's chat template refuses a conversation: {error}",
+    ),
+    means(
+        MODEL,
+        r"contains custom code|trust_remote_code",
+        "If you trust the code in the directory of the model, set actor_rollout_ref.model.trust_remote_code=True, "
+        "critic.model.trust_remote_code=True and data.trust_remote_code=True, for sft model.trust_remote_code=True.",
+    ),
+    means(
+        MODEL,
+        r"max_position_embeddings|maximum (?:model|context|allowed) length|max_model_len .{0,80}?(?:greater|larger)"
+        r"|exceeds? (?:the )?(?:model's )?(?:maximum )?(?:context|model) length|context length is",
+        "Lower data.max_prompt_length and data.max_response_length, or actor_rollout_ref.rollout.max_model_len, to "
+        "max_position_embeddings in config.json of the model, or use a model with a longer context.",
+    ),
+    means(
+        MODEL,
+        r"(?i:heads?\b.{0,200}?divisible)",
+        "Choose actor_rollout_ref.rollout.tensor_model_parallel_size, or ulysses_sequence_parallel_size, so that it "
+        "divides num_attention_heads and num_key_value_heads in config.json of the model.",
+    ),
+    means(
+        MODEL,
+        r"^AssertionError: \d+ is not divisible by \d+",
+        "Choose actor_rollout_ref.rollout.tensor_model_parallel_size so that it divides the sizes in config.json of "
+        "the model.",
+        below=r"/(?:vllm|sglang)/",
+    ),
+    means(
+        MODEL,
+        r"not recognize this architecture|[Aa]rchitectures? .{0,300}?not supported|Unrecognized (?:model|configuration)"
+        r"|has no vLLM implementation|model type .{0,99}? not (?:supported|recognized)|Unsupported architecture",
+        "Use an image whose transformers and engine know this model, or a model that they know.",
+    ),
+    means(
+        MODEL,
+        r"^KeyError: '",
+        "Use an image whose transformers and engine know this model, or a model that they know.",
+        "transformers does not know the model_type of the model: {error}",
+        below=r"/transformers/models/auto/",
+    ),
+    means(
+        MODEL,
+        r"no file named|deserializing header|[Cc]annot find any model weights|size mismatch for|loading state_dict"
+        r"|Can't load .{0,30}?(?:tokenizer|config|model)|Incorrect path_or_model_id|not appear to have a file named"
+        r"|No module or parameter named",
+        "Compare the files of the model with its config.json, or stage it again, which checks them.",
+    ),
+    means(
+        CONFIG,
+        r"[Rr]eward manager(?: is not registered)?:",
+        "Use a reward manager that this release of verl has.",
+        below=REWARD_CODE + "|" + CONFIG_CODE,
+    ),
+    means(
+        DATA,
+        r"Nested data conversions not implemented",
+        "Write the file with smaller row groups, or stage the dataset, which does so.",
+        "{error} ({train_files})",
+    ),
+)
+
+# A job can write any line: each pattern takes a time in proportion to its length. What has to follow somewhere is a
+# lookahead from the beginning of the line, because two `.*` in a row would try every pair of places.
+# The first rule that matches decides. Causes come before the failures that they lead to.
+CAUSES = (
+    # The message of isolation.refuse_foreign.
+    Rule(FailureKind.TRANSFER_QUEUE, rf"^\S*Error: (?P<what>\w+ {FOREIGN}: .*)", "{what}"),
+    Rule(NODE_LOST, rf"^.*\bits node has died\. Node Id: {NODE}.*", "node {node} was lost", anywhere=True),
+    Rule(NODE_LOST, r"^(?=.*Owner's node has crashed).* Owner Ip address: (?P<ip>\S+) .*", "node {ip} was lost"),
+    Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
+    # A task or an actor is pinned to a node that is gone.
+    Rule(NODE_LOST, UNSCHEDULABLE, "a worker left the cluster while the job placed its processes on it"),
+    Rule(FailureKind.HEAD_LOST, rf"^.*(?P<what>(?:{NO_HEAD}).*)", "the head was lost: {what}", anywhere=True),
+    *LIMITS,
+    # /dev/shm is memory, although the error message is that of a disk.
+    Rule(
+        HOST_OOM,
+        r"^(?:(?=.*/dev/shm)(?=.*No space left on device)|(?=.*out of shared memory)).*",
+        "shared memory is full: {error}",
+        anywhere=True,
+        todo="Give the nodes a larger /dev/shm.",
+    ),
+    Rule(
+        HOST_OOM,
+        r"^.*\bkilled due to the node running low on memory\.\s*(?:Memory on the node \(IP: (?P<ip>[^,\s]+).*)?",
+        "the node {ip} ran out of memory: Ray killed a process of the job",
+        anywhere=True,
+    ),
+    Rule(HOST_OOM, r"^\S*: .*(?P<what>DefaultCPUAllocator: .*|std::bad_alloc.*|Cannot allocate memory.*)", "{what}"),
+    Rule(HOST_OOM, r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b.*", "{error}"),
+    Rule(
+        GPU_OOM,
+        r"^\S*Error: (?:CUDA|HIP|NPU) out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)[. (]+GPU (?P<gpu>\d+).*",
+        "GPU {gpu} ran out of memory: {size} could not be allocated",
+        anywhere=True,
+    ),
+    Rule(GPU_OOM, r"^\S*Error: (?P<what>(?:CUDA|HIP|NPU)(?: error:)? out of memory.*)", "{what}", anywhere=True),
+    Rule(
+        GPU_OOM,
+        r"^ValueError: (?P<what>Free memory on device.*)",
+        "{what}",
+        anywhere=True,
+        todo=f"Lower {CACHE}, or free the memory: nvidia-smi shows which processes use it.",
+    ),
+    Rule(
+        GPU_OOM,
+        r"^ValueError: (?P<what>(?:No available memory for the cache|.* KV cache is needed).*)",
+        "{what}",
+        anywhere=True,
+        todo=f"Raise {CACHE}, lower actor_rollout_ref.rollout.max_model_len, or share the model between more GPUs with "
+        "actor_rollout_ref.rollout.tensor_model_parallel_size.",
+    ),
+    *GPUS,
+    *MEMORY,
+    *DISKS,
+    Rule(
+        DISK_FULL,
+        r"(?P<what>RuntimeError: .*(?:PytorchStreamWriter failed writing|iostream error|unexpected pos).*)",
+        UNWRITTEN + " to {checkpoints}: {error}",
+        below=r"torch/serialization\.py",
+    ),
+    Rule(
+        PORT_IN_USE,
+        r"^(?:\S*Error|ERROR): (?=.*(?:EADDRINUSE|[Aa]ddress already in use)).*(?:port: |', |\]:)(?P<port>\d+).*",
+        "port {port} is in use",
+        anywhere=True,
+    ),
+    Rule(
+        PORT_IN_USE,
+        r"^\S*Error: .*Address already in use \(addr='\S+:(?P<port>\d+)'.*",
+        "port {port} is in use",
+        anywhere=True,
+    ),
+    Rule(PORT_IN_USE, r"^\S*Error: .*(?:EADDRINUSE|[Aa]ddress already in use).*", "{error}", anywhere=True),
+    *OUTSIDE,
+    *MODELS,
+    Rule(CONFIG, r"^(?:\S+: )?Could not override '(?P<key>[^'\n]+)'.*(?:\n.+)?", "the configuration has no key {key}"),
+    Rule(CONFIG, r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)", "{key}: {what}"),
+    Rule(CONFIG, r"^(?:hydra|omegaconf)\.\S+: (?P<what>.+)(?:\n .*)*", "{what}"),
+    Rule(CONFIG, NOT_RAY, "{what}", below=CONFIG_CODE),
+    Rule(CONFIG, r"^ValueError: (?P<what>batch_size should be a positive integer value.*)", "{what}"),
+    Rule(CONFIG, r"^ValueError: (?P<what>Total available GPUs .*)", "{what}"),
+    Rule(CONFIG, r"^\S+: (?P<what>Failed to merge the Job's runtime env.*)", "{what}"),
+    Rule(IMPORT, r"^The job was not started: (?P<what>.+)", "{what}"),
+    Rule(IMPORT, r"(?P<what>(?:ModuleNotFound|Import)Error: .*)", "{what} ({file}, line {line})", below="File"),
+    Rule(IMPORT, r"^\S+: (?P<what>(?:Error loading|Object not found in|Custom) module\b.*)", "{what}"),
+    Rule(IMPORT, r"^(?=\S*python)\S+: (?P<what>No module named .+|Error while finding module .+)", "{what}"),
+    Rule(KILLED, r"^RuntimeError: (?P<what>DataLoader worker .*(?:killed by signal|exited unexpectedly).*)", "{what}"),
+    Rule(DATA, r"KeyError: (?P<key>.+)", "the dataset has no column {key} ({train_files})", below=DATA_CODE),
+    Rule(DATA, NOT_RAY, "{what} ({train_files})", below=DATA_CODE),
+    Rule(DATA, r"^AssertionError: (?P<what>(?:Train|Validation) dataloader is empty.*)", "{what} ({train_files})"),
+    Rule(
+        DATA,
+        r"KeyError: (?P<key>'(?:reward_model|ground_truth|data_source)')",
+        "the dataset has no column {key}, which rewards need ({train_files})",
+        below=REWARD_CODE,
+    ),
+    Rule(REWARD, NOT_RAY, "{what} ({file}, line {line})", below=REWARD_CODE),
+    Rule(REWARD, NOT_RAY, "the reward function did not return a number: {what}", below=r"= reward_score\b"),
+    Rule(REWARD, r"^KeyError: .*\brm_scores\b.*", "the reward function returned None: {error}"),
+)
+
+# Messages that also follow from a lost node or a dead process.
+CONSEQUENCES = (
+    means(
+        ENGINE_LOST,
+        r"EngineDeadError|EngineCore (?:died|encountered|hit)|Executor failed|RPC call to \w+ timed out"
+        r"|scheduler is dead|Worker proc .{1,99}? died",
+        reason="an engine ended: {error}",
+    ),
+    Rule(NODE_LOST, rf"^(?=.* has been marked dead).*\bnode id: {NODE}.*", "node {node} was lost", anywhere=True),
+    # The driver gets this error at once; Ray declares a node dead only after several missed heartbeats.
+    Rule(
+        NODE_LOST,
+        r"^\S*ActorUnavailableError: (?>.*?(?=RpcError))(?P<what>RpcError.*?) rpc_code.*",
+        "a node or its network was lost: an actor no longer answers ({what})",
+    ),
+    Rule(
+        HOST_OOM,
+        r"^(?=.*killed due to memory pressure)(?=.*\bIP: (?P<ip>[^)\s]+)\)).* (?P<count>[1-9]\d*) Workers .*",
+        "the node {ip} ran out of memory: Ray killed {count} of its processes",
+        anywhere=True,
+    ),
+    # torchrun names the rank that ended first; the others have lost their connections to it, or were ended.
+    Rule(
+        KILLED,
+        r"^Root Cause .*\n\[\d+\]:\n(?:  (?:time|host)\b.*\n){,2}  rank +: (?P<rank>\d+) .*\n"
+        r"(?:  (?:exitcode|error_file)\b.*\n){,2}"
+        r"  traceback +: Signal \d+ \((?P<signal>\w+)\) received by PID (?P<pid>\d+)",
+        "rank {rank} (pid={pid}) was killed by {signal}",
+        anywhere=True,
+    ),
+    Rule(KILLED, r"^\S*WorkerCrashedError: (?P<what>.*)", "a worker process of Ray was killed or crashed: {what}"),
+    Rule(COMMUNICATION, r"^\S+: .*(?P<what>Unable to find address for: \S+).*", "gloo: {what}"),
+    Rule(COMMUNICATION, r"^\S+: Gloo connectFullMesh failed with (?:\[\S+\] )?(?P<what>.*)", "gloo: {what}"),
+    Rule(
+        COMMUNICATION,
+        r"^(?=.*Watchdog caught collective operation timeout: Work(?P<library>\w+)\()"
+        r"(?=.*OpType=(?P<name>\w+))(?=.* ran for (?P<ms>\d+) milliseconds).*",
+        "{library}: {name} did not finish within {ms} ms",
+        anywhere=True,
+    ),
+    Rule(COMMUNICATION, r"^\S+: (?P<what>NCCL error in: (?!.*remote process exited).*)(?:\n.+){,3}", "{what}"),
+    Rule(COMMUNICATION, r"^\S*Dist(?:Store|Network)Error: (?P<what>.*)", "{what}"),
+    Rule(
+        KILLED,
+        r"^.*\*\*\* (?P<signal>SIG(?:SEGV|BUS|FPE|ILL|ABRT)) received at time.*",
+        "a process crashed with {signal}",
+        anywhere=True,
+    ),
+    Rule(
+        KILLED,
+        r"^\tclass_name: (?P<actor>.*)\n(?:\t(?!pid: ).*\n){,30}\tpid: (?P<pid>.*)\n"
+        r"(?:\t(?!ip: ).*\n){,30}\tip: (?P<ip>.*)\n"
+        r".*Worker unexpectedly exits with a connection error code 2\b.*",
+        "actor {actor} (pid={pid}, ip={ip}) was killed or crashed",
+    ),
+    Rule(COMMUNICATION, r"^\S+: (?>.*?(?=Read error ))(?P<what>Read error .*Connection reset by peer).*", "{what}"),
+    Rule(
+        COMMUNICATION,
+        r"^\S+: .*(?P<what>Connection closed by peer(?: \S+\d)?|"
+        r"Timed out waiting \d+ms for \w+ operation|NCCL error in: .*).*",
+        "{what}",
+    ),
+    Rule(KILLED, r"^.*\*\*\* (?P<signal>SIG\w+) received at time.*", "the trainer was ended by {signal}"),
+)
