@@ -38,7 +38,8 @@ def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | 
     content = content_type(kind)
     if content is None:
         what = f"has a column {key} of type {kind}, where verl reads a list of {{role, content}}"
-        return what, f"set columns to {{{key}: {key}}} in staging_datasets if it is text, or rename its fields"
+        text = f"set columns to {{{key}: {key}}} in staging_datasets if it is text, or " if workload == RL else ""
+        return what, f"{text}rename its fields"
     if not (is_text(content) or is_list(content)):
         return f"has messages with content of type {content}, where verl reads text", "write it as text"
     return None

@@ -69,7 +69,8 @@ class Model(Item):
 class Files(Options):
     train: Texts = Field(min_length=1, description="The files with the training rows.")
     val: Texts = Field(
-        default=[], description="The files with the validation rows. Without it, `val_rows` is required."
+        default=[],
+        description="The files with the validation rows. For `workload=rl`, they or `val_rows` are required.",
     )
 
     @property
@@ -90,7 +91,8 @@ class Columns(Options):
     )
     ability: str | None = Field(default=None, description="The kind of task, if rows have different ones.")
     messages: str | None = Field(
-        default=None, description="For `workload=sft`, the conversation, a list of `{role, content}`."
+        default=None,
+        description="For `workload=sft`, the conversation, a list of `{role, content}` or `{from, value}`.",
     )
     response: str | None = Field(
         default=None, description="For `workload=sft` with `prompt`, the answer of the assistant."
@@ -161,8 +163,9 @@ class Dataset(Item):
     )
     columns: Columns = Field(
         default=Columns(),
-        description="Which columns of `files` have which role. Without it, the rows must have verl's schema and are "
-        "not converted.",
+        description="Which columns of `files` have which role; `tools`, `images`, `videos` and `audios` come along. "
+        "Without it, the rows must have verl's schema and are not converted, or for `workload=sft` the form of "
+        "ShareGPT or Alpaca.",
     )
     data_source: str | None = Field(
         default=None,

@@ -100,7 +100,8 @@ options:
             elements: str
             required: true
           val:
-            description: The files with the validation rows. Without it, C(val_rows) is required.
+            description: The files with the validation rows. For C(workload=rl), they or C(val_rows)
+              are required.
             type: list
             elements: str
             default: []
@@ -145,8 +146,9 @@ options:
         type: bool
         default: false
       columns:
-        description: Which columns of C(files) have which role. Without it, the rows must have
-          verl's schema and are not converted.
+        description: Which columns of C(files) have which role; C(tools), C(images), C(videos)
+          and C(audios) come along. Without it, the rows must have verl's schema and are not
+          converted, or for C(workload=sft) the form of ShareGPT or Alpaca.
         type: dict
         suboptions:
           prompt:
@@ -164,7 +166,8 @@ options:
             description: The kind of task, if rows have different ones.
             type: str
           messages:
-            description: For C(workload=sft), the conversation, a list of C({role, content}).
+            description: For C(workload=sft), the conversation, a list of C({role, content})
+              or C({from, value}).
             type: str
           response:
             description: For C(workload=sft) with C(prompt), the answer of the assistant.

@@ -34,7 +34,7 @@ class DatasetBuilder:
         """How many rows each split has; if rows have errors, all of them are in one StagingError."""
         from pyarrow import ArrowException
 
-        check_val("val" in files, val_rows)
+        check_val("val" in files, val_rows, self.form.workload)
         self.progress.begin("reading", sum(path.stat().st_size for paths in files.values() for path in paths))
         with contextlib.ExitStack() as stack:
             writers = {split: Writer(self.directory / f"{split}.parquet") for split in SPLITS}
@@ -52,7 +52,7 @@ class DatasetBuilder:
         return {split: writer.rows for split, writer in writers.items()}
 
     def _split(self, split: str, paths: Sequence[Path], writers: Mapping[str, Writer], val_rows: int | None) -> None:
-        rows = Rows(paths, self.progress, self.form.needs())
+        rows = Rows(paths, self.progress, self.form.wanted())
         taken = spread(rows.count(), val_rows) if val_rows is not None else None
         start = 0
         for batch in rows.batches():

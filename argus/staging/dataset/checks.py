@@ -23,8 +23,8 @@ from ...checks.rows import (
 from ...common.findings import ERROR, WARNING
 from .rows import Batch, Schema
 
-# Prompts with the same text but other media are different prompts.
-MEDIA = ("images", "videos", "audios")
+# Columns of media, and what stands for each of them in a text.
+MEDIA = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
 GSM8K = "openai/gsm8k"
 # utils/reward_score/gsm8k.py: extract_solution finds such a number in an answer, and removes its commas.
 NUMBER = re.compile(r"-?[0-9.]+")
@@ -66,6 +66,9 @@ def shown(value: object) -> str:
 def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
     """What is wrong with the columns, and what to do; None if verl can read them."""
     found = messages_problem(schema, workload, MESSAGES[workload])
+    if not found and workload == SFT and "tools" in schema.names and is_text(kind := schema.field("tools").type):
+        # utils/dataset/multiturn_sft_dataset.py passes them on, and transformers takes no text.
+        return f"has a column tools of type {kind}, where verl reads a list of objects", "write it as such a list"
     if found or workload == SFT:
         return found
     for problem in reward_problems(schema, ("data_source", "reward_model")):
@@ -114,14 +117,17 @@ class Checker:
     def check(self, split: str, batch: Batch, rows: Sequence[int]) -> None:
         """Checks a batch whose schema has no schema_problem. rows: the numbers by which its rows are named."""
         conversations = [messages or [] for messages in batch.column(MESSAGES[self.workload]).to_pylist()]
-        media = [batch.column(name).to_pylist() for name in MEDIA if name in batch.schema.names]
+        # Prompts with the same text but other media or tools are different prompts.
+        beside = {name: batch.column(name).to_pylist() for name in (*MEDIA, "tools") if name in batch.schema.names}
         for index, (row, messages) in enumerate(zip(rows, conversations, strict=True)):
+            others = {name: column[index] for name, column in beside.items()}
+            self._count_media(split, row, messages, others)
             for severity, what, role in message_problems(self.workload, messages):
                 self.add(split, row, what, shown(role) if role else "", severity)
-            self._remember(split, row, messages, [column[index] for column in media])
+            self._remember(split, row, messages, [*others.values()])
         if self.workload == RL:
             self._check_rewards(split, batch, conversations, rows)
-        if self.limit is not None and not media:
+        if self.limit is not None and not set(MEDIA) & set(beside):
             self._measure(split, conversations, rows, self.limit)
 
     def _check_rewards(
@@ -144,17 +150,30 @@ class Checker:
                 what = f"has a ground_truth that verl's reward function for {GSM8K} never matches: "
                 self.add(split, row, f"{what}not a number without commas", shown(truth), WARNING)
 
-    def _remember(self, split: str, row: int, messages: Conversation, media: Sequence[object]) -> None:
+    def _count_media(self, split: str, row: int, messages: Conversation, others: Mapping[str, Any]) -> None:
+        """Compares media with what stands for them in texts: _build_messages of verl's datasets asserts that."""
+        texts = [text for message in messages if isinstance(text := (message or {}).get("content"), str)]
+        for name, sign in MEDIA.items():
+            signs, media = sum(text.count(sign) for text in texts), len(others.get(name) or ())
+            if texts and signs != media:
+                # Without any, verl leaves the text as it is.
+                severity = ERROR if media else WARNING
+                self.add(split, row, f"has another number of {sign} than of {name}", f"{signs} and {media}", severity)
+
+    def _remember(self, split: str, row: int, messages: Conversation, beside: Sequence[object]) -> None:
         """Finds an equal row, and keeps hashes of 64 bits: all that is kept of a row without a problem."""
-        pairs = [((message or {}).get("role"), (message or {}).get("content")) for message in messages]
-        whole = hash(repr((pairs, media)))
+        pairs = [
+            (message.get("role"), {name: value for name, value in message.items() if value is not None})
+            for message in (each or {} for each in messages)
+        ]
+        whole = hash(repr((pairs, beside)))
         earlier = self.seen.setdefault(split, {}).setdefault(whole, row)
         if earlier != row:
             what = f"has the same {'prompt' if self.workload == RL else 'messages'} as an earlier row"
             self.add(split, row, what, f"as {earlier}", WARNING)
         if self.workload == SFT:
             # The same question with another answer is the same prompt.
-            whole = hash(repr(([(role, None if role == "assistant" else content) for role, content in pairs], media)))
+            whole = hash(repr(([(role, None if role == "assistant" else message) for role, message in pairs], beside)))
         self.prompts.setdefault(split, {})[row] = whole
 
     def compare(self) -> None:

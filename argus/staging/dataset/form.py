@@ -14,14 +14,18 @@ from ..errors import StagingError
 from ..items import COLUMN_TEXTS, Dataset
 from ..manifest import Facts
 from .checks import Checker
-from .rows import Array, Batch
+from .conversations import Messages, sft_batch, text_messages, turns, with_messages
+from .rows import Array, Batch, Wanted, text_column
 
-Messages = list[dict[str, Any]]
 # The roles that columns can have for each workload.
 ROLES_OF_COLUMNS = {
     RL: ("prompt", "ground_truth", "data_source", "ability", "extra"),
     SFT: ("messages", "prompt", "response", "extra"),
 }
+
+
+# Columns that verl's datasets read beside the messages, under these names.
+CARRIED = ("tools", "images", "videos", "audios", "enable_thinking")
 
 
 class Form:
@@ -96,10 +100,15 @@ class Form:
         values = {"workload": self.workload, "columns": self.columns.given or None, **texts}
         return {name: value for name, value in values.items() if value is not None}
 
-    def needs(self) -> list[str]:
-        """The columns that are read; empty for all."""
+    def wanted(self) -> Wanted:
+        """The columns that are read."""
         named = [[value] if isinstance(value, str) else value for value in self.columns.given.values()]
-        return list(dict.fromkeys(name for names in named for name in names))
+        texts = ("prompt", "response", "ground_truth", "data_source", "ability")
+        return Wanted(
+            columns=list(dict.fromkeys(name for names in named for name in names)),
+            optional=CARRIED,
+            texts=[name for role in texts if (name := getattr(self.columns, role))],
+        )
 
     def apply(self, batch: Batch, split: str, rows: Sequence[int], first: int, checker: Checker) -> Batch:
         """The rows in verl's schema. Rows that cannot be converted are added to the checker.
@@ -109,20 +118,24 @@ class Form:
         import pyarrow
 
         if not self.columns.given:
-            return batch
+            return with_messages(batch, split, rows, checker) if self.workload == SFT else batch
         columns = self.columns
         extra = {name: batch.column(name) for name in columns.extra}
+        carried = {name: batch.column(name) for name in CARRIED if name in batch.schema.names}
         if columns.messages:
-            return pyarrow.RecordBatch.from_pydict({"messages": batch.column(columns.messages), **extra})
+            messages = pyarrow.array(*turns(batch.column(columns.messages)))
+            return sft_batch({"messages": messages, **extra, **carried})
         prompts, kind = self._prompts(batch.column(columns.prompt), split, rows, checker)
         if self.workload == SFT:
             for prompt, answer in zip(prompts, text_column(batch, columns.response).to_pylist(), strict=True):
                 prompt.append({"role": "assistant", "content": answer})
-            return pyarrow.RecordBatch.from_pydict({"messages": pyarrow.array(prompts, kind), **extra})
+            return sft_batch({"messages": pyarrow.array(prompts, kind), **extra, **carried})
         truth = self._ground_truth(batch.column(columns.ground_truth), split, rows, checker)
         # As in the output of verl's own scripts.
         index = pyarrow.array(range(first, first + batch.num_rows), pyarrow.int64())
-        info = {"split": pyarrow.repeat(split, batch.num_rows), "index": index, **extra}
+        info = {"split": pyarrow.repeat(split, batch.num_rows), "index": index} | {
+            name: extra[name] for name in extra if name not in carried
+        }
         reward = {"style": pyarrow.repeat("rule", batch.num_rows), "ground_truth": truth}
         converted = {
             "data_source": self._text(batch, "data_source"),
@@ -130,6 +143,7 @@ class Form:
             "ability": self._text(batch, "ability"),
             "reward_model": pyarrow.StructArray.from_arrays(reward.values(), list(reward)),
             "extra_info": pyarrow.StructArray.from_arrays(info.values(), list(info)),
+            **carried,
         }
         return pyarrow.RecordBatch.from_pydict(converted)
 
@@ -144,20 +158,15 @@ class Form:
 
     def _prompts(self, column: Array, split: str, rows: Sequence[int], checker: Checker) -> tuple[list[Messages], Any]:
         """The messages of each row, and their type."""
-        import pyarrow
-
-        kind, values = column.type, column.to_pylist()
         system_prompt, instruction = self.options.system_prompt, self.options.instruction
-        if is_text(kind):
-            prompts = [[{"role": "user", "content": value}] for value in values]
-            text = pyarrow.string()
-            kind = pyarrow.list_(pyarrow.struct([("role", text), ("content", text)]))
-        elif content_type(kind) is not None:
-            prompts = [list(value or ()) for value in values]
+        if is_text(column.type):
+            prompts, kind = [[{"role": "user", "content": value}] for value in column.to_pylist()], text_messages()
         else:
+            prompts, kind = turns(column)
+        content = content_type(kind)
+        if content is None:
             what = f"is of type {kind}, neither text nor a list of {{role, content}}."
             raise StagingError(f"column {self.columns.prompt}", what, "Set another column, or change its type.")
-        content = content_type(kind)
         if not is_text(content) and (system_prompt is not None or instruction is not None):
             what = f"has content of type {content}, to which no text can be added."
             todo = "Omit system_prompt and instruction, or convert it to text."
@@ -199,13 +208,3 @@ class Form:
                 truth = truth.replace(character, "")
             truths.append(truth)
         return pyarrow.array(truths, pyarrow.string())
-
-
-def text_column(batch: Batch, name: str | None) -> Array:
-    import pyarrow
-
-    column = batch.column(name)
-    if not is_text(column.type):
-        todo = "Set another column, or change its type."
-        raise StagingError(f"column {name}", f"is of type {column.type}, not text.", todo)
-    return column.cast(pyarrow.string())

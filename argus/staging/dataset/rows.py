@@ -14,15 +14,17 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from ...checks.common import is_lfs_pointer
 from ...checks.dataset import opened
+from ...checks.rows import is_text
 from ...common.text import nearest, one_line
 from ..errors import StagingError
 from ..lock import Progress
+from .shapes import Shapes, places, places_of_type
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 FORMATS = (".parquet", ".jsonl", ".json", ".csv")
@@ -46,14 +48,32 @@ class Part:
     batches: Callable[[list[str]], Iterator[Batch]]
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The columns to read; without any, all. optional: may be missing. texts: those in which numbers become text."""
+
+    columns: Sequence[str] = ()
+    optional: Sequence[str] = ()
+    texts: Sequence[str] = ()
+
+    def of(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row of a text file with all names, but only these values."""
+        if not self.columns:
+            return row
+        row = {name: value if name in (*self.columns, *self.optional) else None for name, value in row.items()}
+        numbers = {name: json.dumps(row[name]) for name in self.texts if isinstance(row.get(name), int | float)}
+        return {**row, **numbers}
+
+
 class Rows:
     """The rows of several files in order, all with the same columns."""
 
-    def __init__(self, paths: Sequence[Path], progress: Progress, columns: Sequence[str] = ()) -> None:
-        """columns: the columns to read; empty for all."""
+    def __init__(self, paths: Sequence[Path], progress: Progress, wanted: Wanted | None = None) -> None:
         import pyarrow
 
-        self.parts = [part for part in (part_of(path, progress) for path in paths) if part.rows]
+        wanted, shapes = wanted or Wanted(), Shapes()
+        columns = wanted.columns
+        self.parts = [part for part in (part_of(path, progress, wanted, shapes) for path in paths) if part.rows]
         if not self.parts:
             raise StagingError(", ".join(map(str, paths)), "there are no rows.", "Give files that have rows.")
         for part in self.parts:
@@ -65,8 +85,13 @@ class Rows:
                 raise StagingError(part.path, what, todo.rstrip())
         schemas = [part.schema for part in self.parts]
         if columns:
-            schemas = [pyarrow.schema([schema.field(name) for name in columns]) for schema in schemas]
-        self.schema = unified(schemas, paths[0])
+            names = list(dict.fromkeys([*columns, *wanted.optional]))
+            schemas = [pyarrow.schema([each.field(name) for name in names if name in each.names]) for each in schemas]
+        for part, schema in zip(self.parts, schemas, strict=True):
+            for field in schema:
+                shapes.add(places_of_type(field.type, field.name), part.path.name)
+            shapes.check(part.path)
+        self.schema = unified(schemas)
 
     def count(self) -> int:
         return sum(part.rows for part in self.parts)
@@ -77,7 +102,7 @@ class Rows:
             yield from (conformed(batch, self.schema) for batch in part.batches(names) if batch.num_rows)
 
 
-def part_of(path: Path, progress: Progress) -> Part:
+def part_of(path: Path, progress: Progress, wanted: Wanted, shapes: Shapes) -> Part:
     from pyarrow import ArrowException
 
     kind = Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
@@ -87,8 +112,8 @@ def part_of(path: Path, progress: Progress) -> Part:
     if is_lfs_pointer(path):
         raise StagingError(path, "is a Git LFS pointer, not the file.", "Download it with git lfs pull.")
     try:
-        return parquet_part(path, progress) if kind == ".parquet" else text_part(path, kind, progress)
-    except (OSError, ValueError, csv.Error, RecursionError, ArrowException) as error:
+        return parquet_part(path, progress) if kind == ".parquet" else text_part(path, kind, progress, wanted, shapes)
+    except (OSError, ValueError, OverflowError, csv.Error, RecursionError, ArrowException) as error:
         what = f"is not readable as {kind[1:]}: {one_line(error)}."
         raise StagingError(path, what, "Correct it, or download it again.") from error
 
@@ -109,7 +134,7 @@ def parquet_part(path: Path, progress: Progress) -> Part:
     return Part(path, schema, metadata.num_rows, batches)
 
 
-def text_part(path: Path, kind: str, progress: Progress) -> Part:
+def text_part(path: Path, kind: str, progress: Progress, wanted: Wanted, shapes: Shapes) -> Part:
     import pyarrow
 
     with path.open("rb") as file:
@@ -118,8 +143,11 @@ def text_part(path: Path, kind: str, progress: Progress) -> Part:
         # Editors on Windows begin a file with a byte order mark, which this encoding skips.
         text = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
         rows = csv_rows(text) if kind == ".csv" else json_rows(text, kind)
-        tables, counted = [], 0
-        while chunk := list(islice(rows, BATCH_ROWS)):
+        tables, counted, numbers = [], 0, count()
+        while chunk := [wanted.of(row) for row in islice(rows, BATCH_ROWS)]:
+            for row, number in zip(chunk, numbers, strict=False):
+                shapes.add(places(row), f"row {number} of {path.name}")
+            shapes.check(path)
             tables.append(pyarrow.Table.from_struct_array(pyarrow.array(chunk)))
             progress.add(file.tell() - counted)
             counted = file.tell()
@@ -161,16 +189,12 @@ def lines_of(text: Iterable[str]) -> Iterator[Any]:
                 raise ValueError(f"line {number}: {error}") from error
 
 
-def unified(schemas: Sequence[Schema], path: Path) -> Schema:
+def unified(schemas: Sequence[Schema]) -> Schema:
     """One schema for all of these; the first one if all are equal."""
     import pyarrow
 
     bare = [schema.remove_metadata() for schema in schemas]
-    try:
-        one = pyarrow.unify_schemas(bare, promote_options="permissive")
-    except pyarrow.ArrowException as error:
-        what = f"and later files have different types: {one_line(error)}."
-        raise StagingError(path, what, "Give the column one type in all files.") from error
+    one = pyarrow.unify_schemas(bare, promote_options="permissive")
     # The metadata of datasets (for images, for example) is only valid for exactly these columns, and that of a data
     # frame describes rows that the output does not have.
     metadata = {name: value for name, value in (schemas[0].metadata or {}).items() if name != b"pandas"}
@@ -184,6 +208,16 @@ def conformed(batch: Batch, schema: Schema) -> Batch:
     parts = [schema.empty_table(), pyarrow.Table.from_batches([batch])]
     (one,) = pyarrow.concat_tables(parts, promote_options="permissive").combine_chunks().to_batches()
     return one
+
+
+def text_column(batch: Batch, name: str | None) -> Array:
+    import pyarrow
+
+    column = batch.column(name)
+    if not is_text(column.type):
+        todo = "Set another column, or change its type."
+        raise StagingError(f"column {name}", f"is of type {column.type}, not text.", todo)
+    return column.cast(pyarrow.string())
 
 
 class Writer:

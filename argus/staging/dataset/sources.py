@@ -150,10 +150,11 @@ class Tiny(Source):
         return Fetched({split: [file] for split, file in files.items()})
 
 
-def check_val(has_val: bool, val_rows: int | None) -> None:
+def check_val(has_val: bool, val_rows: int | None, workload: str) -> None:
     if has_val and val_rows is not None:
         raise StagingError("val_rows", "is set, but val already has rows.", "Omit val_rows.")
-    if not has_val and val_rows is None:
+    # A job of SFT runs without validation.
+    if not has_val and val_rows is None and workload == RL:
         todo = "Set files.val, or set val_rows to move so many rows of train to val."
         raise StagingError("val", "has no rows.", todo)
 
@@ -179,7 +180,7 @@ def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Up
     if not patterns:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
     try:
-        check_val("val" in patterns, options.val_rows)
+        check_val("val" in patterns, options.val_rows, options.workload)
     except StagingError:
         if upload:
             # A file that does not exist is more likely the mistake.

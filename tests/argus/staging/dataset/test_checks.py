@@ -418,5 +418,5 @@ def test_for_sft_the_whole_conversation_is_measured() -> None:
 
 def test_prompts_with_images_are_not_measured() -> None:
     words = Words()
-    assert warnings(RL, (1, words), train=[rl_row(images=[b"x"])]) == []
+    assert warnings(RL, (1, words), train=[rl_row(images=[])]) == []
     assert words.tokenised == []

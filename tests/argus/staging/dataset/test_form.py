@@ -73,8 +73,8 @@ def test_messages_keep_further_fields_beside_a_system_prompt(raw: Path, root: Pa
 
 
 def test_conversations_of_a_question_and_an_answer(raw: Path, root: Path) -> None:
-    file = lines(raw / "a.jsonl", [{**row, "tools": "[]"} for row in QUESTIONS])
-    columns = {"prompt": "question", "response": "answer", "extra": ["tools"]}
+    file = lines(raw / "a.jsonl", [{**row, "level": "1"} for row in QUESTIONS])
+    columns = {"prompt": "question", "response": "answer", "extra": ["level"]}
     asked(root, workload=SFT, files={"train": [file]}, columns=columns, system_prompt="s", instruction="!", val_rows=1)
     assert read(root)[0] == {
         "messages": [
@@ -82,7 +82,7 @@ def test_conversations_of_a_question_and_an_answer(raw: Path, root: Path) -> Non
             {"role": "user", "content": "What is 1 + 1? !"},
             {"role": "assistant", "content": "It is\n#### 2"},
         ],
-        "tools": "[]",
+        "level": "1",
     }
 
 
@@ -170,9 +170,12 @@ def test_an_error_of_pyarrow_names_the_file(raw: Path, root: Path) -> None:
         ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "("}, "is not a regular expression"),
         ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "a"}, "ground_truth_pattern: has 0 groups"),
         ({"columns": {**COLUMNS, "prompt": "Question"}, "data_source": "x"}, 'Did you mean "question"?'),
-        ({"columns": {**COLUMNS, "prompt": "number"}, "data_source": "x"}, "column number: is of type int64, neither"),
+        (
+            {"columns": {**COLUMNS, "prompt": "list"}, "data_source": "x"},
+            "column list: is of type list<item: int64>, n",
+        ),
     ],
 )
 def test_wrong_columns_are_rejected(raw: Path, root: Path, options: dict[str, Any], said: str) -> None:
-    rows = [{**row, "number": index} for index, row in enumerate(QUESTIONS)]
+    rows = [{**row, "list": [index]} for index, row in enumerate(QUESTIONS)]
     assert said in refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=1, **options)
