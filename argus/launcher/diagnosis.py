@@ -50,6 +50,7 @@ WRAPPER = re.compile(
 )
 # What Ray tells of an actor whose process has died.
 DEAD_PROCESS = re.compile(r"^\tpid: (?P<pid>\d{1,9})$", re.MULTILINE)
+MOST_DEAD = 5
 NODE = re.compile(r"\bip=(?P<ip>[^,)\s]{1,64})")
 
 
@@ -126,14 +127,31 @@ def read(log: str, exit_code: int | None) -> Evidence:
     raised = exit_code is not None and 0 < exit_code <= 128
     final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if raised else ""
     errors = printed_errors(final)
-    if not errors or not is_wrapper(errors[-1]):
+    if not any(map(is_wrapper, errors)) and TORCHRUN_FAILED not in final:
         return Evidence(outputs, {DRIVER: final}, errors, settings)
     everywhere = printed_errors(log)
-    if dead := DEAD_PROCESS.search(errors[-1].text):
-        # Other processes may have handled their exceptions; this one wrote its own last.
-        of_dead = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)][-1:]
+    of_dead = errors_of_dead(errors, everywhere)
+    if of_dead and not any(map(is_wrapper, of_dead[-1:])):
         return Evidence(outputs, {DRIVER: final}, [*errors, *of_dead], settings)
-    return Evidence(outputs, {DRIVER: final, **outputs}, [*everywhere, *errors], settings)
+    if of_dead is None:
+        return Evidence(outputs, {DRIVER: final}, errors, settings)
+    return Evidence(outputs, {DRIVER: final, **outputs}, [*errors, *everywhere], settings)
+
+
+def errors_of_dead(errors: Sequence[PrintedError], everywhere: Sequence[PrintedError]) -> list[PrintedError] | None:
+    """The last error of each process that died, from the one that the driver names on; None if that one wrote none.
+
+    Other processes may have handled their exceptions; a process that dies writes its reason last.
+    """
+    last = errors[-1:]
+    found: list[PrintedError] = []
+    while last and (dead := DEAD_PROCESS.search(last[0].text)) and len(found) < MOST_DEAD:
+        own = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)]
+        last = own[-1:]
+        found += last
+        if not last:
+            return found or None
+    return found
 
 
 def is_wrapper(error: PrintedError) -> bool:

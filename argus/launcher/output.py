@@ -23,7 +23,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 ORIGIN = re.compile(
     r"\((?=[^()]{,200}\) )(?P<process>(?:(?:[^()]* )?pid=\d|raylet|autoscaler|EngineCore|Worker)[^()]*)\) "
     r"|\[rank\d+\]: ?|(?:ERROR|WARNING|INFO) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./]{1,99}:\d+\] ?"
-    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]{,30}\] "
+    r"|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\] ]{,30}(?: [^\]]{,30})?\] |\d{4}-\d\d-\d\dT[\d:.]{8,18}Z "
 )
 DRIVER = ""
 USER_CODE = "/user/code/"
@@ -73,6 +73,7 @@ def printed_errors(log: str) -> list[PrintedError]:
     # The exception whose message a process prints.
     current: dict[str, PrintedError] = {}
     origins: dict[str, str] = {}
+    ignored: set[str] = set()
     for line in log.split("\n")[-LINES:]:
         process, text = process_and_text(line)
         stack = stacks.setdefault(process, [])
@@ -81,11 +82,18 @@ def printed_errors(log: str) -> list[PrintedError]:
             current.pop(process, None)
         elif text and (stack or CRASH.match(text)):
             before = current[process].stack if process in current else ()
+            if process in ignored:
+                ignored.remove(process)
+                stacks[process] = []
+                continue
             error = PrintedError(process, origins.get(process, process), tuple(stack) or before, text)
             errors.append(error)
             current[process], stacks[process] = error, []
             if remote := REMOTE.search(text):
                 origins[process] = remote["process"]
+        elif text.startswith("Exception ignored"):
+            # What a process could not free at its end.
+            ignored.add(process)
         elif process in current:
             error = current[process]
             if not text or NO_MESSAGE.match(text) or error.text.count("\n") >= MESSAGE_LINES:

@@ -174,12 +174,12 @@ class ActionModule(NodeAction):
         """Show a line for each poll until the job has ended. The result is a failure unless it succeeds."""
         request = {"submission_id": submission_id, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
         display.display(f"\n{announcement(submission_id)}\n")
-        warnings = NewWarnings()
+        warnings, shown = NewWarnings(), ""
         try:
             for job, answer in answers(lambda: self.job_info(request), submission_id):
                 for line in warnings.lines(job):
                     show(line)
-                show_progress(job, answer["time"])
+                shown = show_progress(job, answer["time"], shown)
                 if job.ended:
                     break
         except ProgramError as error:
@@ -218,9 +218,13 @@ def show(text: str) -> None:
     display.display(printable(text))
 
 
-def show_progress(job: JobInfo, now: float) -> None:
+def show_progress(job: JobInfo, now: float, shown: str) -> str:
+    """Show how far a job is, unless that line was shown last; returns the line."""
     closing = "  collecting the final evidence" if job.state in ENDED and not job.ended else ""
-    show(f"{progress_line(job, now)}{closing}")
+    line = f"{progress_line(job, now)}{closing}"
+    if line != shown:
+        show(line)
+    return line
 
 
 def end_of(job: JobInfo, returned: Result, archive: str) -> Result:

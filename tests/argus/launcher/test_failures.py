@@ -181,6 +181,22 @@ def test_a_reported_failure(path: Path) -> None:
     assert not diagnosis.WRAPPER.search(found.reason.rpartition("an engine ended: ")[2]) or kind == "engine_lost"
 
 
+def of_a_rank(line: str) -> str:
+    return line if line.startswith(("\x1b", "(")) else f"(run_node pid=77, ip=172.18.0.4) [rank1]: {line}"
+
+
+@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
+def test_a_reported_failure_in_other_lines(path: Path) -> None:
+    text = path.read_text()
+    noise = (
+        'Exception ignored in: <function Worker.__del__>\nTraceback (most recent call last):\n  File "/x.py", line 3, in '
+        "__del__\n    self.close()\nAttributeError: 'NoneType' object has no attribute 'close'\n"
+    )
+    ranks = "".join(f"{of_a_rank(line)}\n" for line in text.split("\n")) + f"{diagnosis.TORCHRUN_FAILED}\n"
+    kind = path.stem.partition("-")[0]
+    assert {classify(log, 1).kind for log in (text.replace("\n", "\r\n"), text + noise, ranks)} == {kind}
+
+
 def test_the_node_of_a_gpu_that_failed_is_known() -> None:
     assert classify(log("reported/gpu_fault-ecc"), 1).node == "10.0.0.2"
 

@@ -10,7 +10,7 @@ from jobs import CUDA, planned
 
 from argus.launcher import failures
 from argus.launcher.failures import FailureKind
-from argus.launcher.outcome import End, Outcome, outcome
+from argus.launcher.outcome import End, Outcome, advice, outcome
 from argus.launcher.watch import ENDED_BY_WATCH
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more\n"
@@ -106,8 +106,16 @@ def test_a_process_that_was_killed_for_lack_of_memory() -> None:
     assert "the kernel ended 2 processes on the driver's node for lack of memory" in found.reason
     assert found.todo == failures.WHAT_TO_DO[FailureKind.HOST_OOM]
     # What ended the job is not a signal.
-    other = outcome(End(exit_code=1, log=CONFIG, oom_kills=2)).failure
+    other = outcome(End(exit_code=1, log=CONFIG, oom_kills=2, refused_processes=2)).failure
     assert other and "memory" not in other.reason
+
+
+@pytest.mark.parametrize("exit_code", [-9, 1])
+def test_a_limit_of_processes_that_the_log_does_not_show(exit_code: int) -> None:
+    failure = outcome(End(exit_code=exit_code, refused_processes=3)).failure
+    assert failure
+    assert failure.kind == "limit"
+    assert "ray_node_pids_limit" in advice(failure)
 
 
 def test_the_steps_of_the_attempt_count_for_its_communication() -> None:

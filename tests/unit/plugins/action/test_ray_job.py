@@ -406,13 +406,15 @@ def test_a_job_is_submitted_again(shown: list[str], command_line: Callable[..., 
 
 
 def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
-    head = Head(SUBMITTED, info(), info("SUCCEEDED", ended=False), info("SUCCEEDED"))
+    head = Head(SUBMITTED, info(), info("ENDING"), info("ENDING"), info("SUCCEEDED", ended=False), info("SUCCEEDED"))
     result = head.run(jobspec=MINIMAL, wait=True)
     assert result == {**SUBMITTED, "state": "SUCCEEDED", "job": job("SUCCEEDED")}
-    assert [name for name, _arguments in head.calls] == ["submit", *["status"] * 3]
+    assert [name for name, _arguments in head.calls] == ["submit", *["status"] * 5]
     assert head.calls[1][1] == {"submission_id": "grpo-1", "wait_timeout": 7.0, "tail": 15}
-    assert shown[-3:] == [
+    # A line that says nothing new is not repeated.
+    assert shown[-4:] == [
         "grpo-1  RUNNING",
+        "grpo-1  ENDING",
         "grpo-1  SUCCEEDED  collecting the final evidence",
         "grpo-1  SUCCEEDED",
     ]
