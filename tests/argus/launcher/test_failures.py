@@ -189,8 +189,9 @@ def of_a_rank(line: str) -> str:
 def test_a_reported_failure_in_other_lines(path: Path) -> None:
     text = path.read_text()
     noise = (
-        'Exception ignored in: <function Worker.__del__>\nTraceback (most recent call last):\n  File "/x.py", line 3, in '
-        "__del__\n    self.close()\nAttributeError: 'NoneType' object has no attribute 'close'\n"
+        "Exception ignored in: <function Worker.__del__>\nTraceback (most recent call last):\n"
+        '  File "/x.py", line 3, in f\n'
+        "    self.close()\nAttributeError: 'NoneType' object has no attribute 'close'\n"
     )
     ranks = "".join(f"{of_a_rank(line)}\n" for line in text.split("\n")) + f"{diagnosis.TORCHRUN_FAILED}\n"
     kind = path.stem.partition("-")[0]
