@@ -19,6 +19,8 @@ from ..launcher.status import ENDED, JobState
 
 # For so long after its end, a job is there for alerts.
 ENDED_SECONDS = 3600.0
+# Of a value that a job can write.
+LABEL_CHARACTERS = 64
 VALUES = {
     "step": "the last step that was done",
     "steps": "all steps of the job",
@@ -62,7 +64,7 @@ class Jobs:
         if status.state is None or (status.state in ENDED and now - (status.ended_at or 0) > ENDED_SECONDS):
             self.over |= {archive.submission_id} if status.state else set()
             return
-        state.add_metric([archive.submission_id, status.workload, str(status.state)], 1)
+        state.add_metric([archive.submission_id, status.workload[:LABEL_CHARACTERS], str(status.state)], 1)
         values: dict[str, float | None] = {"step": beat.step, "steps": beat.total_steps, "attempt": status.attempt}
         if status.state == JobState.RUNNING and beat.step:
             values["silent_seconds"] = now - os.lstat(archive.metrics_file(status.attempt)).st_mtime

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -18,15 +19,17 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from ..jobs.bundle import INDEX, PAGE
-from ..launcher.archive import Archive
+from ..launcher.archive import SUBMISSION_ID, Archive
 from ..launcher.reading import UnreadableError, read_bytes
 from .metrics import Jobs
 
 # In the environment of a head, a port of its plan; that of the steward is so many further.
 PORT_OF_DASHBOARD, FURTHER = "DASHBOARD_METRIC_PORT", 3
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
-# How long the next part of a request may take.
-REQUEST_SECONDS = 2.0
+# How many requests are answered at once, and how many pages of these: a client may be as slow as it likes.
+THREADS, PAGES = 8, 4
+# How long the next part of a request may take, a whole one with its answer, and one for a page.
+PART_SECONDS, REQUEST_SECONDS, PAGE_SECONDS = 2.0, 5.0, 300.0
 PAGE_BYTES, PIECE_BYTES = 32 << 20, 1 << 16
 # Jobs can write to archives: a page of theirs runs as one of no site, and reaches nothing.
 POLICY = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
@@ -37,14 +40,45 @@ class Handler(MetricsHandler):
 
     archives: Callable[[], Iterable[Archive]]
     key = ""
+    timeout = PART_SECONDS
+    pages = threading.BoundedSemaphore(PAGES)
+
+    def setup(self) -> None:
+        self.end_after(REQUEST_SECONDS)
+        super().setup()
+
+    def end_after(self, seconds: float) -> None:
+        """Close the connection at that time; whoever reads or writes then gets an error."""
+        self.deadline = threading.Timer(seconds, self.close)
+        self.deadline.daemon = True
+        self.deadline.start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.request.shutdown(socket.SHUT_RDWR)
+
+    def finish(self) -> None:
+        self.deadline.cancel()
+        super().finish()
 
     def do_GET(self) -> None:  # noqa: N802 - the name of the library
         _root, key, *rest = f"{self.path}//".split("/")
         if not self.key or not hmac.compare_digest(key.encode(), self.key.encode()):
             super().do_GET()
-        elif (content := self.page([*filter(None, rest)])) is None:
+        elif not self.pages.acquire(blocking=False):
+            self.send_error(503)
+        else:
+            try:
+                self.send_page(self.page([*filter(None, rest)]))
+            finally:
+                self.pages.release()
+
+    def send_page(self, content: bytes | None) -> None:
+        if content is None:
             self.send_error(404)
         else:
+            self.deadline.cancel()
+            self.end_after(PAGE_SECONDS)
             self.send_response(200)
             for name, value in (("Content-Type", "text/html"), ("Content-Security-Policy", POLICY)):
                 self.send_header(name, value)
@@ -56,10 +90,13 @@ class Handler(MetricsHandler):
 
     def page(self, path: list[str]) -> bytes | None:
         """The list of jobs, or the page of one; None without it."""
-        if path == [INDEX] or (path[1:] == [PAGE] and not path[0].startswith(".")):
+        if path == [INDEX] or (path[1:] == [PAGE] and SUBMISSION_ID.fullmatch(path[0])):
             for jobs in {archive.jobs for archive in self.archives()}:
-                with contextlib.suppress(OSError, ValueError, UnreadableError):
-                    return read_bytes(jobs.joinpath(*path), PAGE_BYTES)
+                with contextlib.suppress(OSError, ValueError, RuntimeError, UnreadableError):
+                    file = jobs.resolve().joinpath(*path)
+                    # A job may have put a link there.
+                    if file.resolve() == file:
+                        return read_bytes(file, PAGE_BYTES)
         return None
 
 
@@ -69,7 +106,7 @@ def key_of(token: str) -> str:
 
 
 def serve(archives: Callable[[], Iterable[Archive]]) -> None:
-    """Answer one request after the other: who connects, or a shared root that hangs, keeps jobs from nothing.
+    """Answer requests, some at once: who connects, or a shared root that hangs, keeps jobs from nothing.
 
     archives: of the jobs that this steward has looked after.
     """
@@ -79,10 +116,11 @@ def serve(archives: Callable[[], Iterable[Archive]]) -> None:
     with contextlib.suppress(OSError, ValueError):
         token = Path(os.environ.get(TOKEN_PATH, "")).read_text("utf-8")
     own = {"registry": registry, "archives": staticmethod(archives), "key": key_of(token) if token else ""}
-    handler = type("OwnHandler", (Handler,), {**own, "timeout": REQUEST_SECONDS})
+    handler = type("OwnHandler", (Handler,), own)
     try:
         server = HTTPServer(("", int(os.environ[PORT_OF_DASHBOARD]) + FURTHER), handler)
     except (KeyError, ValueError, OverflowError, OSError) as error:
         print(f"Prometheus gets no metrics of jobs: {error!r}", file=sys.stderr, flush=True)
         return
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for _ in range(THREADS):
+        threading.Thread(target=server.serve_forever, args=(None,), daemon=True).start()

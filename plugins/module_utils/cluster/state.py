@@ -35,7 +35,8 @@ ROCKSDB = "rocksdb"
 # directory is mounted at PROGRAM_PATH.
 PROGRAM, CURRENT, COMMAND = "program", "current", "argus"
 PROGRAM_PATH = "/opt/argus"
-COMMAND_TEXT = f'#!/bin/sh\nexec python3 {PROGRAM_PATH}/{CURRENT} "$@"\n'
+# Isolated: it gets the secrets of jobs, and a directory or the environment may have modules of others.
+COMMAND_TEXT = f'#!/bin/sh\nexec python3 -I {PROGRAM_PATH}/{CURRENT} "$@"\n'
 # A file whose writing was interrupted.
 TEMPORARY = f".{TOKEN}."
 # Modes: containers have what is mounted; other users can list nothing.

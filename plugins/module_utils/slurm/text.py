@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import groupby, product
+from itertools import groupby, islice, product
 
 # A key and its value; values may have spaces, and a key begins with a capital letter.
 FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
 NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
 # Names of nodes, with numbers in brackets.
 NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
+SPAN = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
+# More than any cluster of Slurm has: what prints such a list may be a program of a job.
+MOST_NODES = 1 << 16
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
 
@@ -49,16 +52,21 @@ def expand(nodelist: str) -> list[str]:
     for part in parts:
         # Texts, and the numbers between them.
         pieces = re.split(r"\[([^\]]*)\]", part)
-        choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+        choices, count = [], 1
+        for index, piece in enumerate(pieces):
+            choices.append([*islice(_numbers(piece), MOST_NODES + 1)] if index % 2 else [piece])
+            count *= len(choices[-1])
+            if len(names) + count > MOST_NODES:
+                raise SlurmError(f"{nodelist[:100]!r} has more than {MOST_NODES} nodes")
         names += map("".join, product(*choices))
     return names
 
 
 def _numbers(spans: str) -> Iterator[str]:
     for span in spans.split(","):
-        first, dash, last = span.partition("-")
-        if not first.isdecimal() or not (last.isdecimal() or not dash):
-            raise SlurmError(f"{spans!r} are not numbers of nodes")
+        first, _dash, last = span.partition("-")
+        if not SPAN.fullmatch(span):
+            raise SlurmError(f"{spans[:100]!r} are not numbers of nodes")
         # As wide as the first one.
         yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
 
@@ -71,7 +79,7 @@ def gpus(gres: str) -> int:
 def cpus(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
-        return len(list(_numbers(identifiers))) if identifiers else 0
+        return len(list(islice(_numbers(identifiers), MOST_NODES))) if identifiers else 0
     except SlurmError:
         return 0
 

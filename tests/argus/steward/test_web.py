@@ -69,6 +69,8 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     assert {key[1]: value for key, value in found.items() if key[0] == "argus_job_silent_seconds"} == {
         "grpo-running": 90
     }
+    archives[0].set_status("RUNNING", workload="x" * (1 << 18))
+    assert max(len(value) for key in read(port) for value in key) < 1000
     # One that ended long ago is not read again.
     archives[3].set_status("RUNNING", ended_at=None)
     assert not [key for key in read(port) if "grpo-old" in key]
@@ -86,17 +88,37 @@ def test_a_job_that_is_tried_again_long_after_a_failure_is_there(archives: list[
     assert metrics_of_old["argus_shared_root_free_bytes"] and not metrics_of_old["argus_job_state"]
 
 
-def test_who_connects_and_says_nothing_keeps_nothing(
-    archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.3)
+def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some say nothing; others send or read a little again and again, and would never end."""
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 1.0)
+    (archives[0].jobs / "index.html").write_bytes(b"x" * (16 << 20))
+    (archives[0].jobs / "token").write_text("secret")
+    monkeypatch.setenv(web.TOKEN_PATH, str(archives[0].jobs / "token"))
     before = threading.active_count()
     web.serve(lambda: archives)
     with contextlib.ExitStack() as stack:
-        for _connection in range(3):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _number in range(web.THREADS * 2)
+        ]
+        over = threading.Event()
+        stack.callback(over.set)
+
+        def drip() -> None:
+            while not over.wait(0.1):
+                for client in clients[3:]:
+                    with contextlib.suppress(OSError):
+                        client.sendall(b"G")
+
+        threading.Thread(target=drip, daemon=True).start()
         assert read(port)
-    assert threading.active_count() <= before + 1
+        # Those who read a page slowly leave room for others.
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _number in range(web.THREADS * 2)
+        ]
+        for client in slow:
+            client.sendall(f"GET /{web.key_of('secret')}/index.html HTTP/1.0\r\n\r\n".encode())
+        assert read(port)
+    assert threading.active_count() <= before + 2 * web.THREADS + 1
 
 
 def test_a_shared_root_that_hangs_holds_up_one_request(archives: list[Archive], port: int) -> None:
@@ -142,6 +164,10 @@ def test_pages_are_for_those_who_know_the_token(
     (archive.path / "report.html").write_text("one job")
     (archive.jobs / "secret.html").write_text("no page")
     os.mkfifo(archives[1].path / "report.html")
+    (archives[2].path / "report.html").symlink_to(archive.path / "report.html")
+    (archive.jobs / "grpo-link").symlink_to(archive.path)
+    (archive.jobs / ".hidden").mkdir()
+    (archive.jobs / ".hidden" / "report.html").write_text("hidden")
     web.serve(lambda: archives)
     key = web.key_of("secret")
     # As pages.yml makes it.
@@ -157,6 +183,7 @@ def test_pages_are_for_those_who_know_the_token(
     for path in (
         *("", "secret.html", "report.html", ".", "../index.html", f"../{archive.jobs.name}/index.html"),
         *(f"{archive.submission_id}/status.json", f"{archive.submission_id}/../index.html", "none/report.html"),
+        *("grpo-link/report.html", ".hidden/report.html"),
         *(f"{archives[1].submission_id}/report.html", f"{archives[2].submission_id}/report.html"),
     ):
         assert answer(port, f"{key}/{path}")[0] == 404, path

@@ -30,7 +30,17 @@ def test_a_list_of_nodes_is_expanded(listed: str, names: list[str]) -> None:
     assert text.expand(listed) == names
 
 
-@pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]"])
+HUGE = (
+    "n[0-99999999]",
+    "n[1-9][0-9999][0-9]",
+    f"n[{'0-9999,' * 9}1]",
+    "n[0-9999]," * 9 + "n",
+    f"n[{'1' * 5000}]",
+    "n[٣]",
+)
+
+
+@pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]", *HUGE])
 def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
     with pytest.raises(text.SlurmError):
         text.expand(listed)
