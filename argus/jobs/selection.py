@@ -134,7 +134,8 @@ def addresses_of(archive: Archive, node: str, job: JobInfo) -> set[str]:
 
 
 def is_address(text: str) -> bool:
+    """Whether it is an IP address, without a zone, which may have any characters."""
     try:
-        return bool(ipaddress.ip_address(text))
+        return "%" not in text and bool(ipaddress.ip_address(text))
     except ValueError:
         return False

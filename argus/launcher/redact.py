@@ -13,6 +13,7 @@ import atexit
 import base64
 import bisect
 import contextlib
+import html
 import io
 import json
 import os
@@ -95,11 +96,15 @@ def forget(archive: Path) -> None:
 
 
 def base64_forms(value: bytes) -> Iterator[bytes]:
-    """The parts of base64 texts that are the same whatever surrounds the value: `user:password`, for example."""
+    """The parts of base64 texts that are the same whatever is before the value: `user:password`, for example.
+
+    The last character is another one if something follows the value.
+    """
     for before in range(3):
         first, last = (0, 2, 3)[before], (before + len(value)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            yield encode(bytes(before) + value)[first:last]
+            encoded = encode(bytes(before) + value)
+            yield from (encoded[first:last], encoded[first:].rstrip(b"="))
 
 
 def forms_of(value: str) -> Iterator[bytes]:
@@ -108,9 +113,14 @@ def forms_of(value: str) -> Iterator[bytes]:
     # JSON with a key of several lines has escapes for their ends.
     lines = [line.strip() for line in whole.replace("\\n", "\n").splitlines()]
     for text in {whole, *lines}:
+        as_json = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
+        as_html = [html.escape(text, quote=is_quoted) for is_quoted in (True, False)]
         shown = {
             text,
-            *(json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)),
+            *as_json,
+            *(form.replace("/", r"\/") for form in as_json),
+            *as_html,
+            as_html[0].replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
             *(repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode(errors="surrogatepass"))[2:-1]),
             *(quote(text, errors="replace") for quote in (urllib.parse.quote, urllib.parse.quote_plus)),
             urllib.parse.quote(text, safe="", errors="replace"),
@@ -126,7 +136,7 @@ def forms_of(value: str) -> Iterator[bytes]:
 class Redactor:
     """Masks secrets in a text, or in a stream that arrives in pieces: from the left, the longest at each place.
 
-    It knows the forms in which programs write values: as they are, JSON, repr, URLs, base64.
+    It knows the forms in which programs write values: as they are, JSON, repr, HTML, URLs, base64.
     """
 
     def __init__(self, values: Iterable[str]) -> None:

@@ -48,7 +48,7 @@ class Handler(MetricsHandler):
         super().setup()
 
     def end_after(self, seconds: float) -> None:
-        """Close the connection at that time; whoever reads or writes then gets an error."""
+        """Close the connection at that time: reading and writing then fail."""
         self.deadline = threading.Timer(seconds, self.close)
         self.deadline.daemon = True
         self.deadline.start()
@@ -56,6 +56,10 @@ class Handler(MetricsHandler):
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.request.shutdown(socket.SHUT_RDWR)
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().handle()
 
     def finish(self) -> None:
         self.deadline.cancel()

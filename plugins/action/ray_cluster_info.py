@@ -8,13 +8,13 @@ Documented in plugins/modules/ray_cluster_info.py.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.readiness import unanswered
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.selection import is_address
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, Groups
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope, cluster_report
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
@@ -25,17 +25,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 # After how long a head that does not run is asked again.
 PAUSE_SECONDS = 1.0
-
-
-def ip_address(value: object) -> str:
-    """An IP address for URLs and command lines; "" for anything else: jobs can register nodes with Ray.
-
-    A zone may have any characters.
-    """
-    try:
-        return "" if "%" in str(value) else str(ipaddress.ip_address(str(value)))
-    except ValueError:
-        return ""
 
 
 class ActionModule(NodeAction):
@@ -75,8 +64,9 @@ class ActionModule(NodeAction):
         try:
             # Only the head itself can be asked.
             answer = self.ask("nodes", request, SECONDS + timeout, needs_node=True)
+            # Jobs can register nodes with Ray, and commands to paste have addresses.
             for node in answer["nodes"]:
-                node |= {"node_ip": ip_address(node["node_ip"])} if "node_ip" in node else {}
+                node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}
             return answer, False
         except ProgramError as error:
             return unanswered(expected, str(error)).to_json(), error.node_is_gone

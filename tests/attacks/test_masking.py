@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import itertools
 import json
 import random
@@ -10,6 +11,7 @@ import re
 import urllib.parse
 from collections.abc import Callable
 
+import markupsafe
 import pytest
 
 from argus.launcher.redact import MASK, Redactor
@@ -59,6 +61,10 @@ WAYS: dict[str, Callable[[str], str]] = {
     "repr of bytes": lambda secret: repr(secret.encode()),
     "json": lambda secret: json.dumps({"a": secret}),
     "json with unicode": lambda secret: json.dumps({"a": secret}, ensure_ascii=False),
+    "json of JavaScript": lambda secret: json.dumps({"a": secret}).replace("/", "\\/"),
+    "html": html.escape,
+    "html without quotes": lambda secret: html.escape(secret, quote=False),
+    "html of jinja": markupsafe.escape,
     "quote": urllib.parse.quote,
     "quote all": lambda secret: urllib.parse.quote(secret, safe=""),
     "quote_plus": urllib.parse.quote_plus,
@@ -112,6 +118,17 @@ def test_base64(before: str, encode: Callable[[bytes], bytes]) -> None:
         assert MASK in shown, name
         # What is left of it are the characters that depend on their neighbours.
         assert len(shown) - len(f"Authorization: Basic {MASK}\n") <= 8 + len(before) * 2, name
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "user:"])
+@pytest.mark.parametrize("after", range(3))
+def test_the_last_character_of_base64(before: str, after: int) -> None:
+    secret = "hf_AbCdEfGhIjKlMnOp" + "x" * after
+    encoded = base64.b64encode((before + secret).encode())
+    for size in (1, 7, 100):
+        redactor = Redactor([secret])
+        shown = streamed(redactor, encoded + b" end", list(range(size, len(encoded), size)))
+        assert re.fullmatch(rb"[A-Za-z0-9]{0,7}\[secret\]={0,2} end", shown), shown
 
 
 def test_lines_of_a_secret_with_something_before_them() -> None:

@@ -129,3 +129,10 @@ def test_the_sidebar_has_every_page_once(build: ModuleType) -> None:
     names = [str(page.relative_to(pages.REPO).with_suffix("")) for page in pages.pages()]
     entries = [line for line in build.contents(names).splitlines() if line and not line.startswith((":", "`"))]
     assert sorted(entries) == sorted({*names, "collections/index"} - {"README"})
+
+
+def test_the_installation_has_hashes() -> None:
+    text = (pages.REPO / "docs" / "install.md").read_text()
+    commands = [line for line in text.splitlines() if "pip install" in line]
+    assert commands and all("--require-hashes" in line for line in commands)
+    assert "community.docker <" not in text

@@ -11,7 +11,14 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SEC
 
 GONE = ProgramError("container head is restarting", node_is_gone=True)
 DENIED = ProgramError("the user may not use docker")
-READY = {"complete": True, "missing": [], "awaited": [], "problem": "", "nodes": [{}], "changed": False}
+READY = {
+    "complete": True,
+    "missing": [],
+    "awaited": [],
+    "problem": "",
+    "nodes": [{"node_ip": "10.0.0.1"}],
+    "changed": False,
+}
 EXPECTED = [{"name": "head", "head": True, "cpus": 0}, {"name": "worker-0", "absent": "no machine"}]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
+    COMMAND_TEXT,
+    PROGRAM_PATH,
     State,
     StateError,
     program_of,
@@ -163,3 +166,16 @@ def test_a_directory_that_another_host_of_the_same_home_has_removed(tmp_path: Pa
     with state.opened(create=True):
         state.path.rmdir()
         assert state.remove() == ([], [])
+
+
+def test_the_command_of_a_node_takes_no_module_of_a_job(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('of a job')")
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "current").write_text("import json; print(json.dumps('ours'))")
+    (tmp_path / "argus").write_text(COMMAND_TEXT.replace(PROGRAM_PATH, str(tmp_path / "program")))
+    (tmp_path / "argus").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [tmp_path / "argus"], env=environment, cwd=tmp_path, text=True, capture_output=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ('"ours"\n', "")
