@@ -98,10 +98,16 @@ MEMORY = (
         "Give the nodes a larger /dev/shm.",
         "shared memory is full: {error}",
     ),
-    # vLLM's and SGLang's words for a cache that does not fit.
+    # vLLM's and SGLang's words for memory that others have, and for a cache that does not fit.
     means(
         GPU_OOM,
-        r"increase --mem-fraction-static|Try increasing `gpu_memory_utilization`|Not enough (?:GPU )?memory for KV",
+        r"Free memory on device|memory capacity is unbalanced",
+        f"Lower {CACHE}, or free the memory: nvidia-smi shows which processes use it.",
+    ),
+    means(
+        GPU_OOM,
+        r"No available memory for the cache|KV cache is needed|Try increasing `gpu_memory_utilization`"
+        r"|increase --mem-fraction-static|Not enough (?:GPU )?memory for KV",
         f"Raise {CACHE}, lower actor_rollout_ref.rollout.max_model_len, or share the model between more GPUs with "
         "actor_rollout_ref.rollout.tensor_model_parallel_size.",
     ),
@@ -325,21 +331,6 @@ CAUSES = (
         anywhere=True,
     ),
     Rule(GPU_OOM, r"^\S*Error: (?P<what>(?:CUDA|HIP|NPU)(?: error:)? out of memory.*)", "{what}", anywhere=True),
-    Rule(
-        GPU_OOM,
-        r"^ValueError: (?P<what>Free memory on device.*)",
-        "{what}",
-        anywhere=True,
-        todo=f"Lower {CACHE}, or free the memory: nvidia-smi shows which processes use it.",
-    ),
-    Rule(
-        GPU_OOM,
-        r"^ValueError: (?P<what>(?:No available memory for the cache|.* KV cache is needed).*)",
-        "{what}",
-        anywhere=True,
-        todo=f"Raise {CACHE}, lower actor_rollout_ref.rollout.max_model_len, or share the model between more GPUs with "
-        "actor_rollout_ref.rollout.tensor_model_parallel_size.",
-    ),
     *GPUS,
     *MEMORY,
     *DISKS,
@@ -392,12 +383,6 @@ CAUSES = (
 
 # Messages that also follow from a lost node or a dead process.
 CONSEQUENCES = (
-    means(
-        ENGINE_LOST,
-        r"EngineDeadError|EngineCore (?:died|encountered|hit)|Executor failed|RPC call to \w+ timed out"
-        r"|scheduler is dead|Worker proc .{1,99}? died",
-        reason="an engine ended: {error}",
-    ),
     Rule(NODE_LOST, rf"^(?=.* has been marked dead).*\bnode id: {NODE}.*", "node {node} was lost", anywhere=True),
     # The driver gets this error at once; Ray declares a node dead only after several missed heartbeats.
     Rule(
@@ -410,6 +395,12 @@ CONSEQUENCES = (
         r"^(?=.*killed due to memory pressure)(?=.*\bIP: (?P<ip>[^)\s]+)\)).* (?P<count>[1-9]\d*) Workers .*",
         "the node {ip} ran out of memory: Ray killed {count} of its processes",
         anywhere=True,
+    ),
+    means(
+        ENGINE_LOST,
+        r"EngineDeadError|EngineCore (?:died|encountered|hit)|Executor failed|RPC call to \w+ timed out"
+        r"|scheduler is dead|Worker proc .{1,99}? died",
+        reason="an engine ended: {error}",
     ),
     # torchrun names the rank that ended first; the others have lost their connections to it, or were ended.
     Rule(

@@ -76,15 +76,14 @@ RECORDED = [
     (
         "gpu_oom-vllm-cache",
         1,
-        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the "
-        "engine. (vLLMHttpServer pid=4404)",
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+        "initializing the engine.",
     ),
     (
         "gpu_oom-vllm-start",
         1,
-        "Free memory on device (59.32/79.15 GiB) on startup is less than desired GPU memory utilization "
-        "(0.9, 71.24 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes. "
-        "(vLLMHttpServer pid=4404, EngineCore_0 pid=4505)",
+        "ValueError: Free memory on device (59.32/79.15 GiB) on startup is less than desired GPU memory utilization "
+        "(0.9, 71.24 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
     ),
     (
         "communication-loopback",
