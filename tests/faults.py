@@ -90,6 +90,7 @@ class Fault:
     kinds: tuple[str, ...] = ()
     begins: Callable[[Job], object] = lambda job: job.archive.read_status().state
     within: float = 40.0
+    rows: str = "SlowRows"
 
 
 RUNS: list[Run] = []
@@ -189,9 +190,22 @@ def kill_trainer(job: Job, _outage: float) -> None:
 
 
 def kill_rank(_job: Job, _outage: float) -> None:
-    pattern = "^ray::(TrainingWorker|WorkerDict)"
+    kill_where("^ray::(TrainingWorker|WorkerDict)")
+
+
+def kill_where(pattern: str) -> None:
+    """Kill processes on one of the workers that have such."""
     holders = [node for node in NODES[1:] if re.search(pattern, on_node(node, "ps", "-eo", "args"), re.MULTILINE)]
     kill(holders[0], "-f", pattern)
+
+
+def kill_server(_job: Job, _outage: float) -> None:
+    """Its engine lives on without a parent."""
+    kill_where("^ray::[^ ]*(vLLMHttpServer|HFServer)")
+
+
+def kill_process_of_engine(_job: Job, _outage: float) -> None:
+    kill_where("^VLLM::Worker")
 
 
 def use_up_memory(job: Job, _outage: float) -> None:
@@ -243,7 +257,7 @@ def hang_shared_root(_job: Job, outage: float) -> None:
     subprocess.run(["pkill", "-CONT", "-x", FUSE], check=True)
 
 
-NODE_LOST, KILLED = ("node_lost",), ("killed",)
+NODE_LOST, KILLED, ENGINE = ("node_lost",), ("killed",), ("engine_lost",)
 FAULTS = (
     Fault("the head is killed, and started again", kill_head, GOES_ON, (2, 180)),
     Fault("the head is killed while the job starts", kill_head, GOES_ON, (2, 60), begins=has_trainer, within=10),
@@ -260,6 +274,15 @@ FAULTS = (
     Fault("the launcher is killed", kill_launcher, RETRIED, kinds=KILLED, begins=has_driver),
     Fault("the trainer is killed", kill_trainer, RETRIED, kinds=KILLED, begins=has_trainer),
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
+    Fault("an inference server is killed", kill_server, RETRIED, kinds=ENGINE, begins=has_step, rows="EngineRows"),
+    Fault(
+        "a process of an inference engine is killed",
+        kill_process_of_engine,
+        RETRIED,
+        kinds=ENGINE,
+        begins=has_step,
+        rows="EngineRows",
+    ),
     Fault(
         "the last checkpoint is cut, and the trainer killed",
         cut_checkpoint,
@@ -306,10 +329,15 @@ SETTINGS = {
 }
 
 
+def job_for(submit: Submit, fault: Fault) -> Job:
+    return sft(submit, fault.nnodes, **{"data.custom_cls.name": fault.rows})
+
+
 def sft(submit: Submit, nnodes: int = 1, retries: int = 2, noise: int = 0, **settings: object) -> Job:
     """A job whose steps take two seconds with one rank, whatever else runs. noise: lines in its log for each row."""
     forget_losses()
-    shutil.copy(SLOW_ROWS, SHARED_ROOT / "user" / "code")
+    for file in (SLOW_ROWS, SLOW_ROWS.with_name("rollout_engine.py")):
+        shutil.copy(file, SHARED_ROOT / "user" / "code")
     return submit(
         "sft",
         resources={"nnodes": nnodes, "gpus_per_node": 1},

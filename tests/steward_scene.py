@@ -15,7 +15,6 @@ from argus.launcher.queue import Queue
 from argus.launcher.ray_api import RayApiError, WorkerCapacity
 from argus.launcher.room import PLACEMENT_GROUPS
 from argus.steward import job as steward
-from argus.steward.attempt_checks import CONTROLLERS
 from argus.steward.job import Steward
 
 HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
@@ -45,8 +44,8 @@ class Head:
         if path == PLACEMENT_GROUPS:
             found = self.groups
         else:
-            assert path == CONTROLLERS or path.startswith("/api/v0/actors?detail=")
-            found = self.controllers if path == CONTROLLERS else self.actors
+            assert path.startswith("/api/v0/actors?detail=")
+            found = [*self.controllers, *self.actors]
         return answered(path, found)
 
     def nodes(self) -> list[dict[str, Any]]:

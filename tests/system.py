@@ -144,9 +144,9 @@ def events(job: Job) -> list[str]:
 
 
 def processes_of(job: Job, node: str) -> list[str]:
-    """The command lines of a job on a node. The steward names it to the process that writes its page."""
+    """Those of a job on a node, and of engines. The steward names the job to the process that writes its page."""
     lines = on_node(node, "ps", "-eo", "args").splitlines()
-    return [line for line in lines if job.submission_id in line and " pages " not in line]
+    return [line for line in lines if (job.submission_id in line and " pages " not in line) or "VLLM::" in line]
 
 
 def forget_losses() -> None:

@@ -79,6 +79,8 @@ class StewardHeartbeat:
     pid: int = 0
     # What the job waits for, which nothing else tells.
     notice: str = ""
+    # An inference server of the current attempt that died.
+    engine: str = ""
     # In the queue of the cluster, from 1; 0 for a job that is held.
     place: int | None = None
 

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the log of a running trainer shows: its phase before the first step, errors that verl survives, cut prompts.
+"""What the log of a running trainer shows: its phase before the first step, errors that verl survives, cut prompts,
+and an inference engine that ended.
 
 The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 """
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 from .archive import Archive
 from .job_warnings import Logged, Raised
-from .output import FRAME, process_and_text
+from .output import FRAME, one_line, process_and_text
 from .reading import UnreadableError, open_file
 from .status import Phase
 
@@ -57,7 +58,23 @@ REPEATED = re.compile(r" \[repeated (?P<times>\d{1,9})x across cluster\]")
 REWARD_FRAME = re.compile(r"/reward_loop/|/reward_manager/|/reward_score/|/trainer/ppo/reward\.py")
 # The exception of a task or actor of Ray. That of the process itself follows.
 OF_RAY = "ray.exceptions.RayTaskError"
+# The actor of an inference server and its engine's processes: no other process prints what a model has generated.
+ENGINE = re.compile(r"\w*Server\w* pid=")
+# With what an engine says that it, or a process of it, has ended: vLLM's v1/engine and v1/executor, SGLang's managers
+# and watchdog; and the traceback of a vLLM worker that did not take its weights, for whose answer verl's trainer waits.
+ENGINE_LOST = re.compile(
+    r"(?:\[[^\]]{,80}\] )?(?:"
+    r"(?:CPU )?EngineCore (?:encountered a fatal error|failed to start)\b"
+    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .{,200}\bdied unexpectedly\b|RuntimeError: Executor failed\b"
+    r"|AsyncLLM output_handler failed\b|\S*\bEngineDeadError: "
+    r"|Rank \d+ scheduler is dead\b|\w+ hit an exception: |Subprocess \S+ \(pid=\d+\) crashed\b"
+    r"|(?:SIGQUIT received|Received sigquit)\b.* child (?:process|failed)\b"
+    r')|  File "[^"]*/bucketed_weight_transfer\.py", line \d'
+)
+# An engine that starts takes the place of one that ended.
+ENGINE_STARTS = "Initializing a V1 LLM engine"
 MARKERS = (
+    b"Server",
     *(FAILED_SAMPLE.encode(), b"Reward computation ", b"left-truncating", b"dataset len: ", b"random samples out of"),
     *(marker for _phase, marker in PHASES),
 )
@@ -79,6 +96,8 @@ class LogScan:
     def __init__(self) -> None:
         self.phase: Phase | None = None
         self.logged = Logged()
+        # The line with which an inference engine said that it has ended, and its process.
+        self.engine = ""
         self.rest = b""
         # By process.
         self.open: dict[str, Traceback] = {}
@@ -100,6 +119,8 @@ class LogScan:
             if marker in line and (self.phase is None or ORDER.index(phase) > ORDER.index(self.phase)):
                 self.phase = phase
         process, text = process_and_text(line.decode(errors="replace"))
+        if ENGINE.match(process):
+            self.read_engine(process, text)
         repeated = REPEATED.search(text)
         times = int(repeated["times"]) if repeated else 1
         if FAILED_SAMPLE in text:
@@ -110,6 +131,12 @@ class LogScan:
             self.read_traceback(process, REPEATED.sub("", text))
         else:
             self.read_other(process, text, times)
+
+    def read_engine(self, process: str, text: str) -> None:
+        if text.startswith(ENGINE_STARTS):
+            self.engine = ""
+        elif not self.engine and ENGINE_LOST.match(text):
+            self.engine = one_line(f"{text} ({process})")
 
     def read_other(self, process: str, text: str, times: int) -> None:
         logged = self.logged

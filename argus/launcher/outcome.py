@@ -13,10 +13,12 @@ from . import diagnosis, failures
 from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
 from .failures import AMBIGUOUS, Failure, FailureKind
 from .hydra import override_key, override_text
+from .log_scan import ENGINE
+from .output import last_lines, process_and_text
 from .status import JobState
 from .watch import ENDED_BY_WATCH
 
-# Failures after which a trainer may hang instead of ending.
+# Failures after which a trainer may hang instead of ending, and an inference engine may end.
 CAUSES_OF_STALLS = (
     *(FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.GPU_FAULT, FailureKind.LIMIT),
     *(FailureKind.DISK_FULL, FailureKind.NODE_LOST),
@@ -85,8 +87,16 @@ def of_failure(failure: Failure) -> Outcome:
 
 def cause_of_verdict(end: End, verdict: Failure) -> Failure:
     """The failure after which the trainer stalled, if its log shows one; otherwise the verdict."""
-    found = classify(end, end.log.partition(f"\n{ENDED_BY_WATCH}")[0], 1)
-    return found if verdict.kind is FailureKind.STALLED and found.kind in CAUSES_OF_STALLS else verdict
+    if verdict.kind not in (FailureKind.STALLED, FailureKind.ENGINE_LOST):
+        return verdict
+    log = end.log.partition(f"\n{ENDED_BY_WATCH}")[0]
+    found = classify(end, log, 1)
+    if found.kind in CAUSES_OF_STALLS:
+        return found
+    if verdict.kind is FailureKind.STALLED:
+        return verdict
+    lines = (line for line in log.splitlines() if ENGINE.match(process_and_text(line)[0]))
+    return replace(verdict, lines=last_lines("\n".join(lines)))
 
 
 def classify(end: End, log: str, exit_code: int) -> Failure:

@@ -19,6 +19,8 @@ LINES = 50_000
 MAX_PROCESSES = 2000
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# A progress bar of the driver, and on the same line what Ray prints of another process.
+PROGRESS = re.compile(r"^[^|\x1b]*%\|[^\x1b]*\](?=\x1b\[\d+m\()")
 # The process that wrote a line, in the prefixes of Ray, torch, vLLM and SGLang, which may follow one another.
 ORIGIN = re.compile(
     r"\((?=[^()]{,200}\) )(?P<process>(?:(?:[^()]* )?pid=\d|raylet|autoscaler|EngineCore|Worker)[^()]*)\) "
@@ -116,7 +118,7 @@ def output_by_process(log: str) -> dict[str, str]:
 
 def process_and_text(line: str) -> tuple[str, str]:
     # A progress bar overwrites its line after a carriage return.
-    text = ANSI.sub("", capped(line.rstrip().rpartition("\r")[2]))
+    text = ANSI.sub("", PROGRESS.sub("", capped(line.rstrip().rpartition("\r")[2])))
     processes: list[str] = []
     while match := ORIGIN.match(text):
         processes += [name for name in (match["process"],) if name and name not in processes]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The watch over a running trainer: its heartbeats, its deadline, and stalls."""
+"""The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable
 
 from . import ending, failures, metrics
-from .archive import Archive
+from .archive import Archive, StewardHeartbeat
 from .evidence import Moment
 from .failures import Failure, FailureKind
 from .health import Health
@@ -19,6 +19,8 @@ from .program import Runner
 
 # How long collecting evidence may delay the end of a trainer.
 EVIDENCE_SECONDS = 150.0
+# For so long, a trainer whose inference engine has ended may fail by itself or go on.
+ENGINE_SECONDS = 30.0
 # The line in the log before the end of a trainer that the watch ends.
 ENDED_BY_WATCH = "The launcher ends the job:"
 
@@ -41,6 +43,9 @@ class Watch:
         self.last_metric = 0.0
         self.stalled = ""
         self.overdue = False
+        # An engine that ended, since when, and how large the metrics were; and those without which the trainer goes on.
+        self.engine: tuple[str, float, int] | None = None
+        self.spared: set[str] = set()
 
     def check(self, now: float, last_output: Callable[[], float]) -> Failure | None:
         """Check once; returns why the trainer has to be ended, or None. last_output: when the trainer last wrote."""
@@ -63,7 +68,7 @@ class Watch:
             )
         late = self.late(now)
         if not late:
-            return self.check_for_stall(now, last_output)
+            return self.check_engines(now) or self.check_for_stall(now, last_output)
         # Once: a trainer that takes its time to end is checked again.
         if not self.overdue:
             self.overdue = True
@@ -89,11 +94,41 @@ class Watch:
             self.step = max(step.step for step in steps)
             self.first = self.first or (self.step, now)
 
+    def steward(self) -> StewardHeartbeat:
+        return self.archive.steward_heartbeat() or StewardHeartbeat()
+
+    def check_engines(self, now: float) -> Failure | None:
+        """The loss of an inference engine, for which verl usually waits forever."""
+        problem = self.health.scan.engine or self.steward().engine
+        if self.engine and (not problem or self.size != self.engine[2]):
+            self.spared.add(self.engine[0])
+            self.engine, self.health.scan.engine = None, ""
+            self.archive.event("WENT_ON")
+            return None
+        is_over = self.total is not None and self.step >= self.total
+        if not problem or problem in self.spared or is_over:
+            return None
+        if not self.engine:
+            self.engine = problem, now, self.size
+            self.archive.event("ENGINE_LOST", reason=problem)
+        problem, since, size = self.engine
+        if now - since < ENGINE_SECONDS:
+            return None
+        self.collect(Moment.STALL)
+        self.read_metrics(now)
+        if self.size != size:
+            return None
+        # Once: see above.
+        self.spared.add(problem)
+        reason = f"an inference engine ended, and the trainer waited {now - since:.0f} s for it: {problem}"
+        return failures.failure(FailureKind.ENGINE_LOST, reason)
+
     def stall(self, now: float, last_output: float) -> str:
         """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes."""
         if self.first is None:
             since = now - (self.began or now)
             phase = f", while {self.health.phase}" if self.health.phase else ""
+            phase += f"; the job {notice}" if (notice := self.steward().notice) else ""
             limit, reason = self.plan.start_timeout, f"no first step for {since:.0f} s{phase}"
         else:
             since = now - max(last_output, self.last_metric)

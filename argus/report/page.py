@@ -37,7 +37,7 @@ CELL_LENGTH, LINE_LENGTH, FOLDED_ROWS = 500, 2000, 20
 LAST = 10
 # What people ask for first of hundreds of packages, and the events that the line of time shows.
 PACKAGES = ("python", "verl", "torch", "ray", "vllm", "sglang", "transformers", "flash-attn", "megatron-core")
-MARKED = ("CHECKPOINT", "EVIDENCE", "STALLED", "HEAD_RETURNED", "WARNING")
+MARKED = ("CHECKPOINT", "EVIDENCE", "STALLED", "ENGINE_LOST", "HEAD_RETURNED", "WARNING")
 
 
 class Table(NamedTuple):

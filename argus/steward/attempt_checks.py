@@ -1,19 +1,23 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the steward asks of Ray about an attempt that runs: its TransferQueue, and whether it has its resources."""
+"""What the steward asks of Ray about an attempt that runs: its TransferQueue, its inference servers, and whether its
+actors and placement groups have their resources.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..launcher import room
+from ..launcher import evidence, room
 from ..launcher.archive import Heartbeat
 from ..launcher.isolation import CONTROLLER
+from ..launcher.output import one_line
 from ..launcher.ray_api import ALIVE, RayApiError, RayHead
 from ..launcher.room import Demand
 
@@ -23,9 +27,11 @@ ASK_SECONDS = 20.0
 GONE_SECONDS = 60.0
 # A placement group is made within a second if there is room.
 WAITING_SECONDS = 20.0
-CONTROLLERS = (
-    f"/api/v0/actors?filter_keys=class_name&filter_predicates=%3D&filter_values={CONTROLLER}&detail=0&limit=10000"
-)
+# An actor whose process starts imports verl first.
+PENDING_SECONDS = 60.0
+PENDING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
+# The names that verl's releases give to the actors of inference servers, such as vllm_server_0_0.
+SERVER = re.compile(r"(?:^|_)server_\d")
 
 
 @dataclass
@@ -33,17 +39,19 @@ class AttemptChecks:
     """The checks of one attempt, with what they remember between the steward's steps.
 
     queue_problem: what is wrong with the attempt's TransferQueue, or "".
-    notice: what the attempt waits for, or "".
+    notice: what the attempt waits for, or "". engine: an inference server of it that died, or "".
     """
 
     head: RayHead
     demand: Demand
     queue_problem: str = ""
     notice: str = ""
+    engine: str = ""
     next_at: float = 0.0
     gone_since: float | None = None
     gone_at_step: int = 0
-    waiting_since: float | None = None
+    # For what it waits, and since when.
+    waiting: tuple[str, float] = ("", 0.0)
 
     def look(self, job_id: str, progress: Heartbeat, now: float) -> None:
         """Ask Ray, if it is time to; job_id: Ray's own id of the attempt."""
@@ -52,12 +60,16 @@ class AttemptChecks:
         self.next_at = now + ASK_SECONDS
         # What Ray does not answer is asked again.
         with contextlib.suppress(RayApiError, KeyError, TypeError):
+            actors = evidence.actors(self.head, evidence.of_job(job_id), detail=True)
             if self.demand.controller_cpus:
-                actors = self.head.get(CONTROLLERS)["data"]["result"]["result"]
                 self.judge_queue(alive_controllers(actors, job_id), progress, now)
-            waits = placement_notice(room.placement_groups(self.head), job_id) if not progress.step else ""
-            self.waiting_since = (self.waiting_since or now) if waits else None
-            self.notice = waits if waits and now - (self.waiting_since or now) >= WAITING_SECONDS else ""
+            self.engine = dead_server(actors)
+            places = "" if progress.step else placement_notice(room.placement_groups(self.head), job_id)
+            waits = places or ("" if progress.step else pending_notice(actors))
+            if waits != self.waiting[0]:
+                self.waiting = waits, now
+            limit = WAITING_SECONDS if places else PENDING_SECONDS
+            self.notice = waits if now - self.waiting[1] >= limit else ""
 
     def judge_queue(self, controllers: int, progress: Heartbeat, now: float) -> None:
         is_gone = controllers == 0 and (progress.step or 0) > 0
@@ -88,6 +100,33 @@ def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_a
         return "the job trains without a TransferQueue of its own: its samples may be those of another job"
     is_unfinished = (progress.step or 0) < (progress.total_steps or 0)
     return "the controller of the job's TransferQueue is gone: no sample can reach the trainer" if is_unfinished else ""
+
+
+def dead_server(actors: Iterable[Mapping[str, Any]]) -> str:
+    """An inference server that died without having been asked to, and that no other one replaces, or ""."""
+    servers = [actor for actor in actors if SERVER.search(actor.get("name") or "")]
+    alive = {actor["name"] for actor in servers if actor.get("state") != "DEAD"}
+    for actor in servers:
+        cause = actor.get("death_cause") or {}
+        reason = (cause.get("actor_died_error_context") or {}).get("reason")
+        if actor["name"] not in alive and (reason == "WORKER_DIED" or "oom_context" in cause):
+            return one_line(f"{actor['name']} ({actor.get('class_name')} pid={actor.get('pid')}) was killed or crashed")
+    return ""
+
+
+def pending_notice(actors: Iterable[Mapping[str, Any]]) -> str:
+    pending = [actor for actor in actors if actor.get("state") in PENDING]
+    counted = Counter(
+        f"{actor.get('class_name')} ({asked(actor.get('required_resources') or {})})" for actor in pending
+    )
+    parts = [f"{count} x {actor}" for actor, count in sorted(counted.items())]
+    return one_line(f"waits for its actors to start: {', '.join(parts)}") if parts else ""
+
+
+def asked(resources: Mapping[str, float]) -> str:
+    """What an actor asks for; in a placement group, each resource also has the names of group and bundle."""
+    found = {name.partition("_group_")[0]: f"{amount:g}" for name, amount in resources.items()}
+    return " and ".join(f"{found[name]} {name}" for name in sorted({*found} - {"bundle"})) or "no resources"
 
 
 def placement_notice(groups: Iterable[Mapping[str, Any]], job_id: str) -> str:

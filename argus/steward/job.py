@@ -215,7 +215,7 @@ class Steward:
     def waiting(self) -> dict[str, object]:
         """What the job waits for, for people."""
         if self.state not in WAITING:
-            return {"notice": self.checks.notice}
+            return {"notice": self.checks.notice, "engine": self.checks.engine}
         return {"notice": self.turn.notice, "place": None if self.plan.depends_on else self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------

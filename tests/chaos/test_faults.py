@@ -22,6 +22,7 @@ from faults import (
     Fault,
     all_alive,
     has_step,
+    job_for,
     kill_steward,
     left_by,
     lost_steps,
@@ -48,7 +49,7 @@ def seed() -> None:
 @pytest.mark.parametrize("number", range(COUNT))
 @pytest.mark.parametrize("fault", CHOSEN, ids=lambda fault: fault.name.replace(" ", "-"))
 def test_a_job_survives(submit: Submit, fault: Fault, number: int) -> None:
-    survive(fault, sft(submit, fault.nnodes), random.Random(f"{SEED} {fault.name} {number}"))  # noqa: S311
+    survive(fault, job_for(submit, fault), random.Random(f"{SEED} {fault.name} {number}"))  # noqa: S311
 
 
 @pytest.mark.parametrize("fault", [fault for fault in CHOSEN if fault in OFTEN], ids=lambda fault: fault.name)

@@ -163,3 +163,49 @@ def test_a_log_that_comes_later(archive: Archive) -> None:
     assert follower.read(100) == b""
     archive.driver_log.write_text("late\n")
     assert follower.read(100) == b"late\n"
+
+
+SERVER = "\x1b[36m(vLLMHttpServer pid=57, ip=172.18.0.4)\x1b[0m "
+SGLANG = "\x1b[36m(SGLangHttpServer pid=9)\x1b[0m "
+CORE = "(EngineCore_DP0 pid=265) ERROR 02-27 10:31:24 "
+DIED = f"{SERVER}{CORE}[multiproc_executor.py:231] Worker proc VllmWorker-0 died unexpectedly, shutting down executor."
+# From public reports, with the prefixes that Ray and vLLM give them.
+FATAL = (
+    DIED,
+    f"{SERVER}{CORE}core.py:710] EngineCore encountered a fatal error.",
+    f"{SERVER}{CORE}[core.py:710] RuntimeError: Executor failed.",
+    f"{SERVER}ERROR 12-01 23:08:02 [core_client.py:564] Engine core proc EngineCore_DP0 died unexpectedly, shutting "
+    "down client.",
+    f"{SERVER}(APIServer pid=15) ERROR 01-21 04:15:38 [v1/engine/async_llm.py:546] vllm.v1.engine.exceptions."
+    "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    f'{SERVER}(Worker_TP0 pid=60) ERROR 11-06 11:21:05 [multiproc_executor.py:699]   File "{VERL}/workers/rollout/'
+    'vllm_rollout/bucketed_weight_transfer.py", line 291, in receive_weights',
+    f"{SGLANG}[2026-04-25 02:01:26] Subprocess scheduler_0 (pid=7391) crashed with exit code -11. Triggering SIGQUIT "
+    "for cleanup...",
+    f"{SGLANG}[2026-03-04 13:10:13] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+    f"{SGLANG}[2026-01-28 04:18:10 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+    f"{SGLANG}[01-28 04:18:10] Rank 0 scheduler is dead. Please check if there are relevant logs.",
+)
+
+
+@pytest.mark.parametrize("line", FATAL)
+def test_an_engine_that_says_that_it_has_ended(line: str) -> None:
+    assert scanned(line).engine
+    # What a model generates is printed by other processes, and in the middle of a server's lines.
+    assert not scanned(f"{LOOP}[response] {line}", LOOP + line.replace(SERVER, "").replace(SGLANG, "")).engine
+    assert not scanned(f"{SERVER}INFO 02-27 10:31:24 [logger.py:39] Received request a: prompt: {line!r}").engine
+
+
+def test_an_engine_that_ends_behind_a_progress_bar() -> None:
+    assert scanned(f"\rEpoch 1/3:  25%|██▌       | 2/8 [00:04<00:13,  2.17s/it]{DIED}").engine == scanned(DIED).engine
+
+
+def test_another_engine_takes_the_place_of_one_that_ended() -> None:
+    started = (
+        f"{SERVER}(EngineCore_DP0 pid=300) INFO 02-27 10:33:24 [core.py:93] Initializing a V1 LLM engine (v0.11.0)"
+    )
+    assert not scanned(DIED, started).engine
+    assert scanned(started, DIED, FATAL[1]).engine == (
+        "Worker proc VllmWorker-0 died unexpectedly, shutting down executor. "
+        "(vLLMHttpServer pid=57, ip=172.18.0.4, EngineCore_DP0 pid=265)"
+    )

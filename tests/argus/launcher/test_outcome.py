@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. G
 CONFIG = "Error executing job with overrides: []\nCould not override 'trainer.x'.\n"
 LOST = failures.failure("node_lost", "node w1 was lost")
 STALLED = failures.failure("stalled", "no step and no log line for 61 s, at step 0")
+ENGINE = failures.failure("engine_lost", "an inference engine ended")
 DEADLINE = failures.failure("deadline", "the job exceeded its deadline of 9 s")
 
 
@@ -155,6 +157,13 @@ def test_a_stall_after_a_known_cause_is_a_failure_of_that_kind() -> None:
     # A configuration error cannot be the cause, and a deadline has none.
     assert outcome(End(exit_code=-15, watch_verdict=STALLED, log=CONFIG)).failure == STALLED
     assert outcome(End(exit_code=-15, watch_verdict=DEADLINE, log=OOM)).failure == DEADLINE
+
+
+def test_a_lost_engine_may_have_a_cause_in_its_own_lines_or_be_that_of_a_lost_node() -> None:
+    server = "(vLLMHttpServer pid=5) ERROR 12-01 23:08:02 [core.py:5] "
+    end = End(exit_code=-15, watch_verdict=ENGINE, log=f"(WorkerDict pid=6) x\n{server}the engine's line\n")
+    assert outcome(end) == Outcome("ENDING", replace(ENGINE, lines=(f"{server}the engine's line",)))
+    assert shown(outcome(replace(end, log=server + OOM))) == ("FAILED", "gpu_oom")
 
 
 def test_what_the_trainer_prints_while_it_is_ended_is_no_cause_of_a_stall() -> None:

@@ -184,12 +184,14 @@ def test_a_start_has_a_limit_of_its_own(archive: Archive, runner: Runner, now: f
     plan = Plan(start_timeout=600.0, stall_timeout=60.0, on_stall="stop")
     watch = watch_of(archive, plan, 1, runner)
     archive.driver_log.write_text("INFO:2026:reward loop manager initialized\n")
+    archive.write_json("keeper.json", {"notice": "waits for its actors to start: 1 x A (1 GPU)"})
     assert watch.check(1000.0, lambda: 1000.0) is None
     # Silent or not: what counts is the first step.
     verdict = watch.check(now, lambda: 1000.0 if stalls else now)
     assert bool(verdict) is stalls
     if verdict:
-        assert verdict.reason == "no first step for 600 s, while starting the rollout engine"
+        phase, waits = "starting the rollout engine", "waits for its actors to start: 1 x A (1 GPU)"
+        assert verdict.reason == f"no first step for 600 s, while {phase}; the job {waits}"
         assert verdict.kind == "stalled"
 
 
@@ -231,3 +233,51 @@ def test_a_job_is_ended_before_its_machines_are_taken_away(
         assert failure is not None
         assert (failure.kind, "taken away" in failure.reason) == ("deadline", True)
     assert runner.calls == [("evidence", "deadline", EVIDENCE_SECONDS)]
+
+
+DIED = (
+    "(vLLMHttpServer pid=5) ERROR 12-01 23:08:02 [a.py:5] Engine core proc E died unexpectedly, shutting down client.\n"
+)
+
+
+def watch_with_a_lost_engine(archive: Archive, runner: Runner, told_by: str) -> Watch:
+    """An attempt that has done two of three steps, and whose engine ends at the time 1001."""
+    archive.driver_log.write_text("Total training steps: 3\n")
+    watch = watch_of(archive, Plan(), 1, runner, steps=2)
+    if told_by == "steward":
+        archive.write_json("keeper.json", {"engine": "vllm_server_0_0 (vLLMHttpServer, pid=5) died: killed"})
+    else:
+        archive.driver_log.write_text(f"Total training steps: 3\n{DIED}")
+    assert watch.check(1001.0, lambda: 1001.0) is None
+    return watch
+
+
+@pytest.mark.parametrize("told_by", ["log", "steward"])
+def test_a_trainer_that_waits_for_a_lost_engine_is_ended(archive: Archive, runner: Runner, told_by: str) -> None:
+    watch = watch_with_a_lost_engine(archive, runner, told_by)
+    assert events(archive) == ["RUNNING", "ENGINE_LOST"]
+    assert watch.check(1030.0, lambda: 1030.0) is None
+    verdict = watch.check(1031.0, lambda: 1031.0)
+    assert verdict and verdict.kind == "engine_lost" and " died" in verdict.reason
+    watch.check(1033.0, lambda: 1033.0)
+    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
+
+
+@pytest.mark.parametrize("told_by", ["log", "steward"])
+@pytest.mark.parametrize("collects", [False, True])
+def test_a_trainer_that_goes_on_without_an_engine_is_not_ended(archive: Archive, told_by: str, collects: bool) -> None:
+    def step() -> None:
+        archive.metrics_file(1).write_text('{"step": 2, "data": {}}\n' * 3)
+
+    watch = watch_with_a_lost_engine(archive, GoesOn(step) if collects else Runner(), told_by)
+    if not collects:
+        step()
+    checks = [watch.check(now, lambda: 1.0) for now in (1031.0, 1033.0, 1100.0)]
+    assert (checks, events(archive)) == ([None] * 3, ["RUNNING", "ENGINE_LOST", "WENT_ON"])
+
+
+def test_an_engine_that_ends_after_the_last_step_is_not_lost(archive: Archive, runner: Runner) -> None:
+    archive.driver_log.write_text(f"Total training steps: 2\n{DIED}")
+    watch = watch_of(archive, Plan(), 1, runner, steps=2)
+    assert watch.check(1100.0, lambda: 1000.0) is None
+    assert events(archive) == ["RUNNING"]

@@ -12,6 +12,7 @@ from argus.launcher.room import Demand
 from argus.steward.attempt_checks import (
     ASK_SECONDS,
     GONE_SECONDS,
+    PENDING_SECONDS,
     WAITING_SECONDS,
     AttemptChecks,
     alive_controllers,
@@ -149,6 +150,50 @@ def test_an_attempt_that_waits_for_its_placement() -> None:
     assert found.notice == "waits for its placement: 1 x 1 GPU and 3 CPU are not free together"
     found.look("01", TRAINS, 1000.0 + 2 * WAITING_SECONDS)
     assert found.notice == ""
+
+
+def actor(state: str, name: str = "", cause: Any = None, **resources: float) -> dict[str, Any]:
+    asked = {"class_name": "vLLMHttpServer", "required_resources": resources}
+    return {"job_id": "01", "state": state, "name": name, "pid": 7, "death_cause": cause, **asked}
+
+
+def test_actors_that_do_not_start_are_named_with_what_they_ask_for() -> None:
+    found, head = checks()
+    ours = {"GPU_group_1a": 1.0, "GPU_group_0_1a": 1.0, "CPU_group_1a": 3.0, "bundle_group_1a": 0.001}
+    head.actors = [actor("PENDING_CREATION", **ours), actor("DEPENDENCIES_UNREADY", **ours), actor("ALIVE", **ours)]
+    found.look("01", BEFORE, 1000.0)
+    found.look("01", BEFORE, 1000.0 + PENDING_SECONDS - 1)
+    assert found.notice == ""
+    found.look("01", BEFORE, 1000.0 + PENDING_SECONDS + ASK_SECONDS)
+    assert found.notice == "waits for its actors to start: 2 x vLLMHttpServer (3 CPU and 1 GPU)"
+    # Another one waits since now.
+    head.actors = [actor("PENDING_CREATION")]
+    found.look("01", BEFORE, 1000.0 + PENDING_SECONDS + 2 * ASK_SECONDS)
+    assert found.notice == ""
+
+
+# As Ray 2.60 lists actors after SIGKILL, ray.kill, and its memory monitor.
+KILLED = {"actor_died_error_context": {"reason": "WORKER_DIED"}}
+ASKED_TO = {"actor_died_error_context": {"reason": "RAY_KILL"}}
+
+
+@pytest.mark.parametrize(
+    ("actors", "is_dead"),
+    [
+        ([actor("DEAD", "vllm_server_0_0", KILLED), actor("ALIVE", "vllm_server_1_0")], True),
+        ([actor("DEAD", "hf_cpu_server_0", {"oom_context": {}})], True),
+        # A server that verl ended, one that it started again, and an actor that is none.
+        ([actor("DEAD", "vllm_server_0_0", ASKED_TO)], False),
+        ([actor("DEAD", "vllm_server_0_0", KILLED), actor("ALIVE", "vllm_server_0_0")], False),
+        ([actor("DEAD", "observer_0", KILLED), actor("DEAD", "", KILLED)], False),
+    ],
+)
+def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None:
+    found, head = checks()
+    head.actors = actors
+    found.look("01", TRAINS, 1000.0)
+    died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
+    assert found.engine == (died if is_dead else "")
 
 
 def test_an_attempt_whose_driver_has_not_started_is_not_asked_for() -> None:
