@@ -95,7 +95,8 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
         return found
     if verdict.kind is FailureKind.STALLED:
         return verdict
-    lines = (line for line in log.splitlines() if ENGINE.match(process_and_text(line)[0]))
+    outputs = (process_and_text(line) for line in log.splitlines())
+    lines = [f"({process}) {text}" for process, text in outputs if ENGINE.match(process)]
     return replace(verdict, lines=last_lines("\n".join(lines)))
 
 

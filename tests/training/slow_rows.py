@@ -39,7 +39,8 @@ class EngineRows(SlowRows):
             def ready(self) -> None: ...
 
         # The files for validation are a second dataset.
-        server = ray.remote(vLLMHttpServer).options(name="vllm_server_0_0", get_if_exists=True, num_cpus=0)
+        where = {"num_cpus": 0, "resources": {"worker_node": 0.01}}
+        server = ray.remote(vLLMHttpServer).options(name="vllm_server_0_0", get_if_exists=True, **where)
         program = Path(__file__).with_name("rollout_engine.py")
         SERVERS.append(server.remote(sys.executable, str(program), "engine", str(self.killed)))
         ray.get(SERVERS[-1].ready.remote())

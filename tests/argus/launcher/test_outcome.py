@@ -162,7 +162,7 @@ def test_a_stall_after_a_known_cause_is_a_failure_of_that_kind() -> None:
 def test_a_lost_engine_may_have_a_cause_in_its_own_lines_or_be_that_of_a_lost_node() -> None:
     server = "(vLLMHttpServer pid=5) ERROR 12-01 23:08:02 [core.py:5] "
     end = End(exit_code=-15, watch_verdict=ENGINE, log=f"(WorkerDict pid=6) x\n{server}the engine's line\n")
-    assert outcome(end) == Outcome("ENDING", replace(ENGINE, lines=(f"{server}the engine's line",)))
+    assert outcome(end) == Outcome("ENDING", replace(ENGINE, lines=("(vLLMHttpServer pid=5) the engine's line",)))
     assert shown(outcome(replace(end, log=server + OOM))) == ("FAILED", "gpu_oom")
 
 
