@@ -24,6 +24,8 @@ CAUSES_OF_STALLS = (
     *(FailureKind.DISK_FULL, FailureKind.NODE_LOST),
 )
 
+# How much of the end of an engine's output may tell why it ended.
+ENGINE_LINES = 200
 # What less_gpu_memory adds to settings.
 LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
 SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
@@ -96,8 +98,11 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
     if verdict.kind is FailureKind.STALLED:
         return verdict
     outputs = (process_and_text(line) for line in log.splitlines())
-    lines = [f"({process}) {text}" for process, text in outputs if ENGINE.match(process)]
-    return replace(verdict, lines=last_lines("\n".join(lines)))
+    # What an engine logs as it starts is no cause.
+    own = [(process, text) for process, text in outputs if ENGINE.match(process)][-ENGINE_LINES:]
+    cause = classify(end, "\n".join(text for _process, text in own), 1)
+    lines = last_lines("\n".join(f"({process}) {text}" for process, text in own))
+    return replace(verdict, lines=lines) if cause.kind in AMBIGUOUS else cause
 
 
 def classify(end: End, log: str, exit_code: int) -> Failure:

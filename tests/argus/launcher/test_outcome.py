@@ -164,6 +164,11 @@ def test_a_lost_engine_may_have_a_cause_in_its_own_lines_or_be_that_of_a_lost_no
     end = End(exit_code=-15, watch_verdict=ENGINE, log=f"(WorkerDict pid=6) x\n{server}the engine's line\n")
     assert outcome(end) == Outcome("ENDING", replace(ENGINE, lines=("(vLLMHttpServer pid=5) the engine's line",)))
     assert shown(outcome(replace(end, log=server + OOM))) == ("FAILED", "gpu_oom")
+    missing = f"{server}  File \"/a.py\", line 1, in load\n{server}ModuleNotFoundError: No module named 'flash_attn'\n"
+    assert shown(outcome(replace(end, log=missing))) == ("FAILED", "import")
+    # Neither what another process printed, nor what the engine survived long before.
+    elsewhere = [missing.replace("vLLMHttpServer", "WorkerDict"), missing + f"{server}x\n" * 200]
+    assert all(shown(outcome(replace(end, log=log))) == ("ENDING", "engine_lost") for log in elsewhere)
 
 
 def test_what_the_trainer_prints_while_it_is_ended_is_no_cause_of_a_stall() -> None:
