@@ -18,7 +18,7 @@ from ..checks.common import Configuration, Facts, listed, read_verl_version
 from ..common.findings import Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
-from ..jobspec.capacity import Cluster, avoid_findings, driver_findings, size_findings, size_of, storage_findings
+from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
 from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
@@ -72,11 +72,9 @@ def examine(
     """All problems of a JobSpec without syntax errors. Raises RayApiError if the head does not answer."""
     started = clock()
     placed = look_at_placed(head, started)
-    listed = head.nodes()
-    nodes = [node for node in listed if node["node_name"] not in spec.avoid]
+    nodes = head.nodes()
     cluster = Cluster.of(nodes)
-    found = [*file_findings(spec), *avoid_findings(spec, listed)]
-    found += [*size_findings(spec, cluster), *driver_findings(spec, nodes)]
+    found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
     profile = profile_of(read_verl_version(code_path) or "")
     if profile is None or profile.module(spec.workload, spec.launcher) is None or not cluster.workers:

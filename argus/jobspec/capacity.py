@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..common.findings import Finding, about
-from ..common.text import nearest, one_line
+from ..common.text import one_line
 from ..launcher.room import UNITS_KEY
 from .spec import JobSpec
 from .verl_releases import GRPO, PPO, SFT
@@ -77,10 +77,8 @@ def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
 
 def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
     """Why a job can never fit the cluster."""
-    beside = f" beside {', '.join(spec.avoid)}" if spec.avoid else ""
     if not cluster.workers:
-        todo = f"{'avoid fewer nodes, or ' if beside else ''}run cluster_up.yml"
-        yield about("cluster", f"no worker is alive{beside}", todo)
+        yield about("cluster", "no worker is alive", "run cluster_up.yml")
         return
     if cluster.accelerator == "mixed":
         yield about("cluster", "workers have different accelerators", "use workers of one kind in a cluster")
@@ -88,7 +86,7 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
     size, gpus_key = size_of(spec, cluster), "resources.gpus_per_node"
     if size.nnodes > cluster.workers:
         todo = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
-        what = f"asks for {size.nnodes} workers, but {cluster.workers} are alive{beside}"
+        what = f"asks for {size.nnodes} workers, but {cluster.workers} are alive"
         yield about("resources.nnodes", what, todo)
     if size.gpus_per_node > cluster.gpus_per_node or not size.gpus_per_node:
         what = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
@@ -99,14 +97,6 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
         asked = f"{size.cpus_per_node} CPUs per worker" + (f" and {driver:g} for the driver" if driver else "")
         what = f"{spec.workload} on {size.gpus_per_node} GPUs asks for {asked}, workers have {cluster.cpus_per_node:g}"
         yield about(gpus_key, what, "ask for fewer GPUs, or set ray_node_cpus")
-
-
-def avoid_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """The nodes to avoid that the cluster does not have. nodes: as Ray's state API returns them."""
-    known = {node["node_name"] for node in nodes}
-    for name in sorted({*spec.avoid} - known):
-        todo = nearest(name, known) or "cluster_status.yml lists the nodes"
-        yield about("avoid", f"there is no node {one_line(name, 100)}", todo)
 
 
 def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Finding]:

@@ -31,7 +31,7 @@ MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
 # Keys whose problems do not affect the checks of other keys. Without a reward function, a dataset may have none at all.
 SEPARABLE = {
     *("submission_id", "launcher", "code_path", "model", "dataset", "env_vars", "secrets", "retries", "on_stall"),
-    *("resume_from", "depends_on", "debugger", "tags", "check_reward", "accept", "priority", "avoid", *DURATIONS),
+    *("resume_from", "depends_on", "debugger", "tags", "check_reward", "accept", "priority", *DURATIONS),
 }
 # Further overrides for trainer_overrides. Each -e set=… adds to those before it.
 SET = "set"

@@ -43,7 +43,7 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 WANDB_DIRECTORY = "logs/wandb"
 # What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
-# Ray runs this function first in every worker process of a job with secrets, a TransferQueue or nodes that it avoids.
+# Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
 HOOK = "argus.launcher.isolation.enter_worker"
 
 
@@ -151,7 +151,7 @@ def plan_job(
     """
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
     defaults = default_overrides(spec, cluster, submission_id, profile, checkpoint, validates)
-    hook = bool(spec.secrets or spec.avoid) or uses_queue(spec, profile)
+    hook = bool(spec.secrets) or uses_queue(spec, profile)
     variables = environment(spec, archive, hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
     forwarded = {name: variables.pop(name) for name in names}

@@ -246,11 +246,6 @@ class JobSpec(BaseModel):
     gpus_per_node: Size = key(
         "The number of GPUs on each worker. The default is all GPUs.", None, "resources.gpus_per_node"
     )
-    avoid: Names = key(
-        "The names of nodes on which no process of the job runs, in any attempt. `cluster_status.yml` lists them. "
-        "Requires Ray 2.54.",
-        [],
-    )
     trainer_overrides: Overrides = key(
         "Hydra overrides for the trainer, as a list of `key=value` or as a mapping, nested or with dotted keys. They "
         "replace the job's defaults, such as `trainer.total_epochs=1` and `trainer.save_freq=10`.",

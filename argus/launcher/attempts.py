@@ -12,13 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import avoidance, checkpoints, failures, metrics, redact
+from . import checkpoints, failures, metrics, redact
 from .archive import HEARTBEAT_OF_STEWARD, Archive
-from .evidence import address_of
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
-from .ray_api import own_head, with_names
+from .ray_api import with_names
 from .reading import UnreadableError
 from .room import Demand
 from .status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
@@ -264,10 +263,7 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
     plan = archive.plan() or Plan()
     runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
-    identifier, further = ray_id(archive.submission_id, attempt), dict[str, Any]()
-    if plan.avoid and (avoided := avoidance.ids_of(plan.avoid, own_head(address_of(archive)).nodes())):
-        runtime_env["env_vars"][avoidance.VARIABLE] = ",".join(avoided)
-        further["entrypoint_label_selector"] = avoidance.selector(avoided)
+    identifier = ray_id(archive.submission_id, attempt)
     try:
         client.submit_job(
             entrypoint=f"{plan.entrypoint} {attempt}",
@@ -276,7 +272,6 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
             entrypoint_num_cpus=plan.entrypoint_num_cpus,
             entrypoint_resources=dict(plan.entrypoint_resources),
             metadata={"submission_id": archive.submission_id, "attempt": str(attempt), **Demand.of(plan).to_metadata()},
-            **further,
         )
     except Exception:
         # Only the answer may have been lost.

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from . import avoidance, redact
+from . import redact
 
 SHARED_NAMESPACE = "transfer_queue"
 CONTROLLER = "TransferQueueController"
@@ -30,7 +30,6 @@ def namespace_of(job_id: str) -> str:
 def enter_worker() -> None:
     """Ray's `worker_process_setup_hook`, of which a job has one: it runs in every worker process before any task."""
     redact.enter_worker()
-    avoidance.enter()
     isolate()
 
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, avoidance, control_group, node, recording, redact, samples
+from . import attempts, control_group, node, recording, redact, samples
 from .archive import Archive
 from .checkpoints import Retention
 from .failures import Failure
@@ -125,8 +125,7 @@ class Launcher:
     def command(self) -> list[str]:
         if self.plan.launcher == TORCHRUN:
             return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
-        first = [avoidance.__name__] if self.plan.avoid else []
-        return [sys.executable, "-m", *first, self.plan.module, *self.overrides]
+        return [sys.executable, "-m", self.plan.module, *self.overrides]
 
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end; returns its exit code, negative for a signal."""

@@ -38,8 +38,6 @@ class Plan:
     gpus_per_node: int = 0
     # CPUs that the job's processes ask for on each of its nodes, without its driver.
     cpus_per_node: float = 0
-    # The names of nodes on which no process of the job runs.
-    avoid: tuple[str, ...] = ()
     # Names only.
     secrets: tuple[str, ...] = ()
     retries: int = 0

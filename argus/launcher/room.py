@@ -42,7 +42,6 @@ class Demand:
     storage_units: of TransferQueue. verl pins them to the workers in turn, each with a CPU.
     exclusive: the name of a service that the cluster can have only once; "" for most jobs.
     tags: by which `job_limits` counts the job.
-    avoid: the workers that it does not use, by name.
     """
 
     nnodes: int = 0
@@ -53,7 +52,6 @@ class Demand:
     storage_units: int = 0
     exclusive: str = ""
     tags: tuple[str, ...] = ()
-    avoid: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> Demand:
@@ -66,7 +64,6 @@ class Demand:
             storage_units=plan.storage_units,
             exclusive=plan.exclusive_backend,
             tags=plan.tags,
-            avoid=plan.avoid,
         )
 
     def to_metadata(self) -> dict[str, str]:
@@ -85,9 +82,6 @@ class Demand:
     @property
     def all_gpus(self) -> float:
         return self.nnodes * self.gpus
-
-    def allowed(self, workers: Iterable[WorkerCapacity]) -> list[WorkerCapacity]:
-        return [worker for worker in workers if worker.name not in self.avoid]
 
     def units_per_worker(self, workers: int) -> int:
         return math.ceil(self.storage_units / workers) if workers else 0
@@ -222,8 +216,6 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
     """
     left = list(workers)
     for demand in accepted_jobs:
-        avoided = [worker for worker in left if worker.name in demand.avoid]
-        left = demand.allowed(left)
         units = demand.units_per_worker(len(left))
         left = [replace(worker, free_cpus=worker.free_cpus - units) for worker in left]
         fitting = [worker for worker in left if fits(worker, demand)]
@@ -232,7 +224,6 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
         for cpus in demand.anywhere:
             roomiest = max(left, key=lambda worker: worker.free_cpus, default=None)
             left = [minus(worker, 0, cpus) if worker is roomiest else worker for worker in left]
-        left += avoided
     return left
 
 
@@ -250,15 +241,13 @@ def minus(worker: WorkerCapacity, gpus: float, cpus: float) -> WorkerCapacity:
 
 def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
     """Why a job cannot start with these resources free, or ""."""
-    workers = demand.allowed(workers)
-    other, avoided = ("other ", f"; avoided: {', '.join(demand.avoid)}") if demand.avoid else ("", "")
     units = demand.units_per_worker(len(workers))
     full = [worker for worker in workers if worker.free_cpus < units]
     if full:
         free = ", ".join(f"{worker.name}: {worker.free_cpus:g} CPU" for worker in full)
         return (
             f"TransferQueue needs {units} CPU on every worker for its {demand.storage_units} storage units; available: "
-            f"{free}{avoided}. {UNITS_KEY} sets their number"
+            f"{free}. {UNITS_KEY} sets their number"
         )
     left = [minus(worker, 0, units) for worker in workers]
     fitting = [worker for worker in left if fits(worker, demand)]
@@ -267,8 +256,7 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
         beside = f" and {units} CPU on every worker for TransferQueue's storage units" if units else ""
         return (
             f"the job needs {demand.nnodes} {'worker' if demand.nnodes == 1 else 'workers'} with {demand.gpus:g} GPUs "
-            f"and {demand.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or f'no {other}worker is alive'}"
-            f"{avoided})"
+            f"and {demand.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or 'no worker is alive'})"
         )
     # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
     cpus = sum(demand.anywhere)

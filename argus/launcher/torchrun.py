@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import attempts, avoidance, redact
+from . import attempts, redact
 from .archive import Archive
 from .diagnosis import TORCHRUN_FAILED
 from .plan import Plan
@@ -67,7 +67,6 @@ def torchrun(archive: Archive, attempt: str) -> int:
 
 class Ranks:
     def __init__(self, archive: Archive, attempt: str) -> None:
-        avoidance.enter()
         import ray
         import ray.cloudpickle
         from ray.util.placement_group import placement_group

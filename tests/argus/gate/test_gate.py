@@ -109,24 +109,6 @@ def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: 
     assert result.capacity_problem == ""
 
 
-def test_a_job_that_avoids_a_worker(root: Path) -> None:
-    nodes = FakeNodes()
-    result = gate(root, nodes=nodes, avoid=["worker-1", "w"])
-    assert result.findings == () and result.job
-    # All the others, and no check of the job runs on one that it avoids.
-    assert (result.job.plan.nnodes, result.job.plan.avoid) == (1, ("worker-1", "w"))
-    assert nodes.asked[0][3] == {"id-worker-0": "worker-0"}
-
-
-def test_nodes_to_avoid_that_the_cluster_lacks_or_needs(root: Path) -> None:
-    (finding,) = gate(root, avoid=["worker-01"]).findings
-    assert finding.key == "avoid" and "worker-01" in finding.what and '"worker-' in finding.todo
-    (finding,) = gate(root, avoid=["worker-1"], resources={"nnodes": 2}).findings
-    assert finding.key == "resources.nnodes" and "1 are alive beside worker-1" in finding.what
-    (finding,) = gate(root, avoid=["worker-0", "worker-1"]).findings
-    assert finding.key == "cluster"
-
-
 def test_warnings_do_not_stop_a_job(root: Path) -> None:
     warning = Finding("model", "has no chat template", "add one", WARNING, key="model")
     result = gate(root, nodes=FakeNodes(Inspection((warning,))))

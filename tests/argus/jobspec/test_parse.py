@@ -99,7 +99,6 @@ def test_an_empty_value_counts_as_not_given() -> None:
         wait_for_resources:
         priority:
         queue_patience:
-        avoid:
         stall_timeout:
         on_stall:
         resume_from:
@@ -216,7 +215,6 @@ REPLACED: list[tuple[dict[str, Any], str, Any]] = [
     ({"wait_for_resources": "long"}, "wait_for_resources", None),
     ({"priority": "high"}, "priority", 0),
     ({"queue_patience": "long"}, "queue_patience", 3600),
-    ({"avoid": {"a": 1}}, "avoid", ()),
 ]
 
 

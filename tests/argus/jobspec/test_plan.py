@@ -182,12 +182,6 @@ def test_rays_debugger(debugger: str, switch: dict[str, str]) -> None:
     assert not [name for name in planned().runtime_env["env_vars"] if name.startswith("RAY_DEBUG")]
 
 
-def test_a_job_that_avoids_nodes_has_the_hook_and_the_program() -> None:
-    runtime_env = planned(workload="sft", avoid=["worker-1"]).runtime_env
-    assert runtime_env["worker_process_setup_hook"] == "argus.launcher.isolation.enter_worker"
-    assert runtime_env["env_vars"]["PYTHONPATH"].endswith(HOOK)
-
-
 def test_a_job_that_resumes_from_another_one() -> None:
     spec = jobspec(resume_from="grpo-1")
     checkpoint = Checkpoint(30, Path("/private/jobs/grpo-1/checkpoints/global_step_30"), 8, "")
@@ -204,7 +198,6 @@ def test_the_plan() -> None:
         CUDA,
         workload="sft",
         resources={"nnodes": 2, "gpus_per_node": 4},
-        avoid=["worker-1"],
         secrets=["HF_TOKEN"],
         retries=3,
         deadline="2d",
@@ -231,7 +224,6 @@ def test_the_plan() -> None:
         nnodes=2,
         gpus_per_node=4,
         cpus_per_node=40,
-        avoid=("worker-1",),
         secrets=("HF_TOKEN",),
         retries=3,
         on_stall="stop",
@@ -298,7 +290,6 @@ def test_the_plan_as_it_is_stored() -> None:
         "nnodes": 2,
         "gpus_per_node": 4,
         "cpus_per_node": 12,
-        "avoid": [],
         "secrets": [],
         "retries": 0,
         "on_stall": "report",

@@ -6,7 +6,6 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -478,21 +477,6 @@ def test_the_submission_to_ray(archive: Archive, attempt: int, identifier: str) 
             },
         }
     ]
-
-
-def test_an_attempt_avoids_the_nodes_that_have_the_names_now(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed: list[dict[str, Any]] = []
-    monkeypatch.setattr(attempts, "own_head", lambda _address: SimpleNamespace(nodes=lambda: listed))
-    archive.write_json("config/plan.json", {**PLAN, "avoid": ["w-1", "w-2"]})
-    client = Client()
-    attempts.submit(archive, 1, client)
-    listed += [{"node_name": f"w-{n}", "node_id": f"n{n}", "state": "ALIVE"} for n in range(3)]
-    attempts.submit(archive, 2, client)
-    first, second = client.submitted
-    # No node has such a name.
-    assert "entrypoint_label_selector" not in first
-    assert second["entrypoint_label_selector"] == {"ray.io/node-id": "!in(n1,n2)"}
-    assert second["runtime_env"]["env_vars"]["ARGUS_VERL_AVOID"] == "n1,n2"
 
 
 @pytest.mark.parametrize("known", ["PENDING", "RUNNING"])

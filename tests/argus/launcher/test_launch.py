@@ -49,13 +49,6 @@ def all_end(*running: int) -> bool:
     return bool(wait_for(lambda: not any(map(alive, running))))
 
 
-def test_a_job_that_avoids_nodes_runs_the_same_trainer(job: Setup) -> None:
-    job.policy = {"avoid": ["worker-1"]}
-    code, output = job.run("ok", PYTHONPATH=f"{job.code_path}:{job.program}")
-    assert code == 0
-    assert """overrides ['mode=ok', "note='a, b'"]""" in output
-
-
 def test_a_job_that_succeeds(job: Setup) -> None:
     before = time.time()
     code, output = job.run("ok")

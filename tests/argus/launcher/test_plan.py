@@ -25,7 +25,6 @@ PLAN = Plan(
     nnodes=2,
     gpus_per_node=4,
     cpus_per_node=12,
-    avoid=("worker-1",),
     secrets=("HF_TOKEN",),
     retries=3,
     on_stall="stop",

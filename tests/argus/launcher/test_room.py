@@ -59,7 +59,6 @@ PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=12, entrypoint_num_cpus=2)
 def test_the_demand_of_a_plan() -> None:
     assert Demand.of(PLAN) == Demand(2, 4, 12, driver_cpus=2)
     queue = replace(PLAN, transfer_queue=True, storage_units=8, exclusive_backend="Yuanrong")
-    assert Demand.of(replace(PLAN, avoid=("worker-1",))).avoid == ("worker-1",)
     assert Demand.of(queue) == Demand(2, 4, 12, 2, controller_cpus=1, storage_units=8, exclusive="Yuanrong")
 
 
@@ -149,20 +148,6 @@ def test_whether_a_job_has_capacity(workers: list[tuple[float, float]], asked: t
     assert capacity_problem(free(*workers), Demand(*asked)) == answer
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ((1, 8, 12), ["available: 0 (worker-1: 4 GPU, 24 CPU; avoided: worker-0)"]),
-        ((1, 4, 12, 1, 0, 25), ["25 CPU on every worker", "worker-1: 24 CPU; avoided: worker-0"]),
-        ((1, 4, 12, 1), []),
-    ],
-)
-def test_a_worker_that_is_avoided_does_not_count(asked: tuple[Any, ...], said: list[str]) -> None:
-    problem = capacity_problem(free((8, 48), (4, 24)), Demand(*asked, avoid=("worker-0",)))
-    assert bool(problem) == bool(said)
-    assert all(part in problem for part in said)
-
-
 # --- What was just accepted -------------------------------------------------------------------------------------------
 
 
@@ -176,15 +161,6 @@ def test_the_driver_and_the_queue_of_an_accepted_job() -> None:
     demand = Demand(1, 4, 12, driver_cpus=2, controller_cpus=1, storage_units=3)
     # Two units on each; the job on the first; the driver and the controller where most CPUs are free.
     assert left(reserve(free((8, 48), (8, 48)), [demand])) == [(4, 34), (8, 43)]
-
-
-def test_a_job_takes_nothing_of_workers_that_it_avoids() -> None:
-    demand = Demand(1, 4, 12, driver_cpus=2, storage_units=3, avoid=("worker-0",))
-    found = reserve(free((4, 48), (8, 48)), [demand])
-    assert {worker.name: (worker.free_gpus, worker.free_cpus) for worker in found} == {
-        "worker-0": (4, 48),
-        "worker-1": (4, 31),
-    }
 
 
 def test_an_accepted_job_that_does_not_fit_takes_what_there_is() -> None:
