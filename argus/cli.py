@@ -35,7 +35,7 @@ from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
 VERBS = (
-    *("submit", "status", "logs", "stop", "hold", "release", "resubmit", "fetch", "export", "evidence"),
+    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence"),
     *("report", "nodes", "staged", "gc", "jobs_gc"),
     # Internal ones.
     *("admit", "pages", "stage", "drain", "removal", "all_reduce"),

@@ -94,8 +94,6 @@ VERBS = [
         "show the log of a job",
     ),
     Verb("stop", "stop", JOBS, "", "stop jobs"),
-    Verb("hold", "hold", JOBS, "", "keep jobs that wait from being started"),
-    Verb("release", "release", JOBS, "", "let jobs that are held go on"),
     Verb("resubmit", "resubmit", JOB, "--wait --resume-from", "submit an earlier job again"),
     Verb("fetch", "fetch", JOBS, "--checkpoints", "copy archives of jobs here, with their pages"),
     Verb("report", "fetch", JOBS, "--output", "fetch jobs, and write a page that compares them"),

@@ -91,7 +91,7 @@ class JobInfo:
     unreadable: tuple[str, ...] = ()
     notice: str = ""
     unattended: bool = False
-    # In the queue, from 1; 0 for a job that is held.
+    # In the queue, from 1; None for a job that waits for another one.
     place: int | None = None
 
     @property

@@ -139,7 +139,7 @@ def job_class(job: JobInfo) -> str | None:
     if silence(job):
         return "silent"
     if job.place is not None:
-        return f"{ordinal(job.place)} in line" if job.place else "held"
+        return f"{ordinal(job.place)} in line"
     return count_of(job.warnings) if job.warnings else None
 
 

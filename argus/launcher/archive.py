@@ -81,7 +81,7 @@ class StewardHeartbeat:
     notice: str = ""
     # An inference server of the current attempt that died.
     engine: str = ""
-    # In the queue of the cluster, from 1; 0 for a job that is held.
+    # In the queue of the cluster, from 1; None for a job that waits for another one.
     place: int | None = None
 
     @property

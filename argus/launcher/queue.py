@@ -27,7 +27,7 @@ from .schema import MalformedError, parse
 from .writing import write_text
 
 # In the registry. No id of a job begins with a dot.
-FILE, HELD = ".queue.json", ".held-"
+FILE = ".queue.json"
 FILE_BYTES = 16 * MIB
 # A job whose steward hangs, on a shared root for example, delays no other one.
 SILENT_SECONDS = 60.0
@@ -39,7 +39,7 @@ class Waiting:
     """A job that waits. Times are in seconds since the epoch.
 
     since: when it began to wait. patience: for how many seconds others may pass it; None: always.
-    held: whether it is not to be started. limits: of the jobs with one of its tags.
+    depends_on: the job that has to succeed before. limits: of the jobs with one of its tags.
     """
 
     submission_id: str
@@ -48,7 +48,7 @@ class Waiting:
     submitted_at: float = 0.0
     since: float = 0.0
     patience: float | None = None
-    held: bool = False
+    depends_on: str | None = None
     limits: tuple[Limit, ...] = ()
 
     @property
@@ -66,13 +66,12 @@ class Waiting:
 class Turn:
     """Whether it is a job's turn.
 
-    place: in the queue, from 1; 0 for a job that is held. problem: why the job cannot start now, or "". before: the
-    jobs before it.
+    place: in the queue, from 1; None for a job that waits for another one. problem: why the job cannot start now, or
+    "". before: the jobs before it.
     """
 
-    place: int
+    place: int | None
     problem: str
-    held: bool = False
     before: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -81,16 +80,16 @@ class Turn:
         before = (
             f"; before it: {', '.join(self.before[:NAMED])}{'…' * (len(self.before) > NAMED)}" if self.before else ""
         )
-        return f"waits{':' * (not self.held)} {self.problem}{before}" if self.problem else ""
+        return f"waits{':' * (self.place is not None)} {self.problem}{before}" if self.problem else ""
 
 
 def turn(
     queue: Iterable[Waiting], job: Waiting, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
 ) -> Turn:
     """Whether a job may start now. active_jobs: Ray's records at this moment."""
-    if job.held:
-        return Turn(0, "until it is released", held=True)
-    before = sorted((one for one in queue if not one.held and one.order < job.order), key=lambda one: one.order)
+    if job.depends_on:
+        return Turn(None, f"for {job.depends_on} to succeed")
+    before = sorted((one for one in queue if not one.depends_on and one.order < job.order), key=lambda one: one.order)
     names, jobs = tuple(one.submission_id for one in before), active(active_jobs)
 
     def answer(problem: str) -> Turn:
@@ -156,16 +155,3 @@ def stored(directory: str | Path) -> Sequence[Waiting]:
     with contextlib.suppress(OSError, UnreadableError, MalformedError, TypeError):
         return [parse(Waiting, one) for one in read_json(Path(directory) / FILE, FILE_BYTES)]
     return []
-
-
-def is_held(directory: str | Path, submission_id: str) -> bool:
-    return (Path(directory) / f"{HELD}{submission_id}").exists()
-
-
-def hold(directory: str | Path, submission_id: str, held: bool) -> None:
-    """Keep a job from being started, or let it go on. Raises OSError."""
-    marker = Path(directory) / f"{HELD}{submission_id}"
-    if held:
-        marker.touch(0o640)
-    else:
-        marker.unlink(missing_ok=True)

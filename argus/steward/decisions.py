@@ -92,7 +92,6 @@ class View:
     silent_since: when the launcher was last known to run; None if it never was.
     forgotten_since: since when an actor of the attempt waits for a process that the head forgot when it ended.
     lost_since: when the attempt did its last step, or when its node was lost if that was later.
-    held: whether a person keeps the job from being started.
     verdict: why the attempt is being stopped from outside.
     dependency: the state of the job that has to succeed before.
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
@@ -107,7 +106,6 @@ class View:
     silent_since: float | None = None
     forgotten_since: float | None = None
     lost_since: float | None = None
-    held: bool = False
     dependency: JobState | None = None
     stop_requested: bool = False
     verdict: Failure | None = None
@@ -160,7 +158,7 @@ def decide_waiting(view: View) -> Action:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
     limit = view.plan.wait_for_resources or LOST_RESOURCES_SECONDS
-    if view.elapsed(since) > limit and not view.held:
+    if view.elapsed(since) > limit and not view.plan.depends_on:
         problem = view.head.capacity_problem if view.head else "the head did not answer"
         return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
     return WAIT

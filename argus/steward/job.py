@@ -31,7 +31,7 @@ from ..launcher.failures import Failure, FailureKind
 from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
 from ..launcher.program import Runner
-from ..launcher.queue import Queue, Turn, Waiting, hold, is_held, turn
+from ..launcher.queue import Queue, Turn, Waiting, turn
 from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, WAITING, JobState, Status, ray_id
@@ -126,7 +126,7 @@ class Steward:
         self.leaving = leaving
         self.registry = registry_path()
         self.queue = queue or Queue(self.registry)
-        self.turn = Turn(0, "")
+        self.turn = Turn(None, "")
         self.limits = limits
         self.look_at_room, self.summary = look, summary
         self.notifier = Notifier(notify, archive, self.queue.directory)
@@ -216,7 +216,7 @@ class Steward:
         """What the job waits for, for people."""
         if self.state not in WAITING:
             return {"notice": self.checks.notice, "engine": self.checks.engine}
-        return {"notice": self.turn.notice, "place": None if self.plan.depends_on else self.turn.place}
+        return {"notice": self.turn.notice, "place": self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------
 
@@ -246,7 +246,6 @@ class Steward:
             silent_since=observed.silent_since,
             forgotten_since=observed.forgotten_since,
             lost_since=observed.lost_since,
-            held=self.turn.held,
             dependency=self.dependency(status),
             stop_requested=self.archive.stop_requested(),
             verdict=attempts.verdict(self.archive),
@@ -354,7 +353,7 @@ class Steward:
             submitted_at=status.submitted_at or moment,
             since=since or moment,
             patience=self.plan.queue_patience,
-            held=bool(self.plan.depends_on) or is_held(self.queue.directory, self.archive.submission_id),
+            depends_on=self.plan.depends_on,
             limits=self.limits,
         )
 
@@ -362,8 +361,6 @@ class Steward:
         """Why the next attempt cannot start. jobs: Ray's list since its resources were counted."""
         own = self.in_queue(status, moment)
         self.turn = turn(self.queue.jobs(), own, self.room, jobs, moment)
-        if self.plan.depends_on:
-            self.turn = Turn(0, f"for {self.plan.depends_on} to succeed", held=True)
         return self.turn.problem
 
     def dependency(self, status: Status) -> JobState | None:
@@ -482,7 +479,6 @@ class Steward:
 
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
-        hold(self.queue.directory, self.archive.submission_id, False)
         self.notifier.finish()
         attempts.close(self.archive, str(view.status.state))
 

@@ -60,8 +60,6 @@ POLL_SECONDS = 7.0
 LOG_LINES = 15
 # How long the checks of a JobSpec on the head and its workers, and the end of a job, may take in seconds.
 SUBMIT_SECONDS, STOP_SECONDS = 900.0, 180.0
-# The verbs for a job that waits, by the state that it is to have.
-VERBS = {"held": "hold", "released": "release"}
 
 
 class ActionModule(NodeAction):
@@ -71,8 +69,6 @@ class ActionModule(NodeAction):
         try:
             if arguments["state"] == "stopped":
                 result = self.stop(arguments["submission_id"], arguments["requested_by"])
-            elif arguments["state"] in VERBS:
-                result = self.hold(arguments["submission_id"], VERBS[arguments["state"]])
             else:
                 result = self.submit(arguments, variables)
         except AnsibleConnectionFailure as error:
@@ -88,10 +84,6 @@ class ActionModule(NodeAction):
         followed = (result.get("job") or {}).get("checkpoints") or [None]
         commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
         title = f"Job {submission_id}: {state}"
-        if arguments["state"] in VERBS:
-            title = f"{title}, {result['diff']['after'].strip()}"
-            show_report(title if result["changed"] else f"{title} as before", text=commands)
-            return
         if arguments["state"] == "stopped":
             show_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
             return
@@ -116,12 +108,6 @@ class ActionModule(NodeAction):
             show(f"\nStopping {submission_id}. While it starts, that may take a minute.")
         request = {"requested_by": requested_by or f"{user_name()}@{platform.node()}", "check": check}
         return self.ask("stop", {"submission_id": submission_id, **request}, STOP_SECONDS, needs_node=True)
-
-    def hold(self, submission_id: str, verb: str) -> Result:
-        if problem := wrong_id(submission_id):
-            return problem
-        request = {"submission_id": submission_id, "check": bool(self._task.check_mode)}
-        return self.ask(verb, request, STOP_SECONDS, needs_node=True)
 
     def submit(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
         check = bool(self._task.check_mode)

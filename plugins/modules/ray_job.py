@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job
-short_description: Submit, hold or stop a training job
+short_description: Submit or stop a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs C(argus submit), C(argus stop), C(argus hold) or C(argus release) on the head, from its machine. No module is
-    sent, and the machine needs no Python. Checks the JobSpec, creates the job's archive in
-    C(<shared_root>/jobs/<submission_id>/), and submits the job so that its driver runs on a worker.
+  - Runs C(argus submit) or C(argus stop) on the head, from its machine. No module is sent, and the machine needs no
+    Python. Checks the JobSpec, creates the job's archive in C(<shared_root>/jobs/<submission_id>/), and submits the job
+    so that its driver runs on a worker.
   - First checks configuration, data, model, reward function, packages and disk space on the workers. Reports all
     problems in one table, before anything is changed.
   - Starts the job's steward, a process on the head that manages the job until it has ended. It waits for capacity,
@@ -36,9 +36,9 @@ requirements: ["ray[default] on the head"]
 options:
   state:
     description:
-      - Whether to submit a job, to stop one, or to hold one that waits for resources, until it is released.
+      - Whether to submit a job or to stop one.
     type: str
-    choices: [submitted, stopped, held, released]
+    choices: [submitted, stopped]
     default: submitted
   submission_id:
     description:

@@ -206,7 +206,7 @@ job:
       description: When the last attempt ended, in seconds since the epoch. Not set before the job has ended.
       type: float
     place:
-      description: The place in the queue of the cluster, from 1; 0 for a held job. Null if the job does not wait.
+      description: The place in the queue of the cluster, from 1. Null if the job does not wait for room.
       type: int
     silent_for:
       description: For a running job, the seconds since its launcher's last heartbeat, which comes every 2 seconds.

@@ -200,8 +200,8 @@ def test_a_head_that_does_not_answer_is_reported() -> None:
 
 
 def test_the_place_in_the_queue() -> None:
-    waiting = [job(state="QUEUED", silent_for=None, place=place, notice="waits for GPUs") for place in (0, 1, 22, 113)]
-    assert [row[3] for row in listed(*waiting).rows] == ["held", "1st in line", "22nd in line", "113th in line"]
+    waiting = [job(state="QUEUED", silent_for=None, place=place, notice="waits for GPUs") for place in (1, 22, 113)]
+    assert [row[3] for row in listed(*waiting).rows] == ["1st in line", "22nd in line", "113th in line"]
     assert "Waits:     22nd in line: for GPUs" in detail(
         state="QUEUED", silent_for=None, place=22, notice="waits for GPUs"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from argus.launcher import queue
-from argus.launcher.queue import Queue, Turn, Waiting, hold, is_held, stored, turn
+from argus.launcher.queue import Queue, Turn, Waiting, stored, turn
 from argus.launcher.ray_api import WorkerCapacity
 from argus.launcher.room import Demand, Limit, Room, reserve
 
@@ -58,9 +58,9 @@ def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> N
     assert asked(job("b", 4), late, free=(8,)).problem == ""
 
 
-def test_a_job_that_is_held_waits_and_delays_none() -> None:
-    assert asked(job("a", 1, held=True)) == Turn(0, "until it is released", held=True)
-    assert asked(job("b", 8), job("a", 8, held=True)) == Turn(1, "")
+def test_a_job_that_depends_on_another_one_waits_and_delays_none() -> None:
+    assert asked(job("a", 1, depends_on="b")) == Turn(None, "for b to succeed")
+    assert asked(job("b", 8), job("a", 8, depends_on="x")) == Turn(1, "")
 
 
 def test_a_job_that_waits_for_a_service_delays_none() -> None:
@@ -173,7 +173,7 @@ def test_no_random_cluster_starves_a_job_leaves_room_idle_or_gives_more_than_it_
 
 def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None:
     steward = Queue(tmp_path)
-    first, second = job("a", 8, patience=60.0), job("b", 4, priority=3, held=True)
+    first, second = job("a", 8, patience=60.0), job("b", 4, priority=3, depends_on="a")
     steward.put(first)
     steward.put(second)
     assert sorted(stored(tmp_path), key=lambda one: one.submission_id) == [first, second]
@@ -193,9 +193,3 @@ def test_a_job_whose_steward_hangs_is_left_out(tmp_path: Path, monkeypatch: pyte
     steward.put(job("a", 8))
     monkeypatch.setattr(queue, "SILENT_SECONDS", -1.0)
     assert steward.jobs() == []
-
-
-def test_holding_and_releasing(tmp_path: Path) -> None:
-    for held in (True, True, False, False):
-        hold(tmp_path, "a", held)
-        assert is_held(tmp_path, "a") is held

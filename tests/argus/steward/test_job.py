@@ -14,7 +14,7 @@ from steward_scene import Evidence, Scene
 from argus.launcher import attempts, failures, hardware, redact
 from argus.launcher.archive import Archive
 from argus.launcher.draining import Removal, remember
-from argus.launcher.queue import Waiting, hold
+from argus.launcher.queue import Waiting
 from argus.launcher.ray_api import WorkerCapacity
 from argus.launcher.room import Demand
 from argus.launcher.status import JobState
@@ -90,20 +90,6 @@ def test_a_job_waits_for_its_turn(scene: Scene) -> None:
     scene.running()
     scene.step()
     assert scene.queue.jobs() == []
-
-
-def test_a_job_that_is_held_waits_as_long_as_it_has_to(scene: Scene) -> None:
-    hold(scene.queue.directory, "one", True)
-    scene.archive.write_json("config/plan.json", {"nnodes": 1, "gpus_per_node": 8, "wait_for_resources": 60.0})
-    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
-    scene.start()
-    for _step in range(3):
-        scene.step(after=90)
-    waits = scene.archive.steward_heartbeat()
-    assert waits and (waits.place, scene.archive.read_status().state, scene.verbs()) == (0, "QUEUED", [])
-    hold(scene.queue.directory, "one", False)
-    scene.step()
-    assert scene.verbs() == ["submit 1"]
 
 
 def test_a_job_waits_for_another_one_to_succeed(scene: Scene) -> None:

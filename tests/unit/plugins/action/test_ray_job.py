@@ -349,14 +349,6 @@ def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
     assert shown == ["", "Stopping grpo-1. While it starts, that may take a minute."]
 
 
-@pytest.mark.parametrize(("state", "verb", "after"), [("held", "hold", "held"), ("released", "release", "in line")])
-def test_a_job_is_held_and_released(state: str, verb: str, after: str, shown: list[str]) -> None:
-    answer = {"changed": True, "submission_id": "grpo-1", "state": "QUEUED", "diff": {"after": f"{after}\n"}}
-    head = Head(answer)
-    assert head.run(state=state, submission_id="grpo-1")["state"] == "QUEUED"
-    assert head.calls == [(verb, {"submission_id": "grpo-1", "check": False})]
-
-
 def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
     head = Head({"changed": True, "submission_id": "grpo-1", "state": "STOPPED"}, check_mode=True)
     head.run(state="stopped", submission_id="grpo-1")
@@ -366,7 +358,7 @@ def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"state": "stopped"}, {"state": "held"}, {"state": "stopped", "submission_id": ""}, {"resubmitted_from": ""}],
+    [{"state": "stopped"}, {"state": "stopped", "submission_id": ""}, {"resubmitted_from": ""}],
 )
 def test_a_job_must_be_named(arguments: dict[str, Any], shown: list[str]) -> None:
     head = Head(SUBMITTED)
