@@ -34,7 +34,8 @@ class EngineRows(SlowRows):
 
         class vLLMHttpServer:  # noqa: N801 - verl's name
             def __init__(self, *command: str) -> None:
-                subprocess.Popen(command)
+                # Ray ends the actor's group with it, but not another session.
+                subprocess.Popen(command, start_new_session=True)
 
             def ready(self) -> None: ...
 
