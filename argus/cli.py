@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 import sys
 import tempfile
 import traceback
@@ -27,7 +26,6 @@ from .common.findings import Finding, findings_table
 from .jobs.defaults import enter_node
 from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
-from .jobs.selection import SelectionError
 from .jobs.services import OperationError, RefusedError
 from .launcher.reading import UnreadableError
 from .snapshot.errors import SourceError
@@ -75,12 +73,6 @@ def refusal(error: Exception) -> list[Finding]:
             return [Finding(error.path, str(error), "see docs/archive.md")]
         case PositionError():
             return [Finding("log_position", str(error), "pass one that status has returned", key="log_position")]
-        case re.error():
-            return [
-                Finding("grep", f"{error.pattern!r} is no regular expression: {error}", "see Python's re", key="grep")
-            ]
-        case SelectionError():
-            return [Finding("logs", str(error), "see argus logs --help", key="logs")]
         case OperationError():
             return [Finding("argus", str(error), "", key="operation")]
     return []

@@ -168,7 +168,7 @@ def job_status(
     wait_timeout: how many seconds to wait for the job's end, or for lines after log_position.
     selection: which lines of the log: the last `tail` of the last 8 MiB, or all of those after log_position.
 
-    Raises UnknownJobError, UnreadableError, PositionError, SelectionError and re.error.
+    Raises UnknownJobError, UnreadableError, PositionError and OperationError.
     """
     archive = find_job(root / JOBS, submission_id)
     job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's log of a job: its last lines, those after a position, those that match, or the first errors."""
+"""The driver's log of a job: its last lines, those after a position, or the first errors."""
 
 from __future__ import annotations
 
@@ -127,22 +127,22 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
     return read_log(archive, read, LogPart([], position))
 
 
-def searched(archive: Archive, begin: str, end: str) -> tuple[list[str], bool]:
-    """The lines of a log between two positions, of the last SEARCHED_BYTES there, and whether the log begins with them.
+def searched(archive: Archive, end: str) -> tuple[list[str], bool]:
+    """The lines of a log before a position, of the last SEARCHED_BYTES there, and whether the log begins with them.
 
     Raises PositionError and UnreadableError.
     """
-    (first, offset), (last, limit) = parsed(begin), parsed(end)
+    last, limit = parsed(end)
     is_whole = False
 
     def read(parts: dict[int, Path]) -> LogPart:
         nonlocal is_whole
         data = b""
-        for number in sorted((number for number in parts if first <= number <= last), reverse=True):
+        for number in sorted((number for number in parts if number <= last), reverse=True):
             with archive.open(f"logs/{parts[number].name}") as log:
                 size = log.seek(0, os.SEEK_END)
                 stop = min(size, limit) if number == last else size
-                start = max(offset if number == first else 0, stop - (SEARCHED_BYTES - len(data)))
+                start = max(0, stop - (SEARCHED_BYTES - len(data)))
                 log.seek(start)
                 data = log.read(max(0, stop - start)) + data
             is_whole = (number, start) == (1, 0)

@@ -38,7 +38,6 @@ SILENT_SECONDS = 60.0
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
-LAST_LINE_BYTES = 4096
 STOP_REQUESTED = "config/stop_requested"
 WHO_LENGTH = 200
 # The ids of jobs, and so the names of archives.
@@ -235,16 +234,6 @@ class Archive:
         if current:
             parts[max(parts, default=0) + 1] = current
         return dict(sorted(parts.items()))
-
-    def log_end(self) -> str:
-        """The position after the last whole line of the driver's log, ``PART:BYTE``; empty without a log.
-
-        Of a longer line than LAST_LINE_BYTES, one in it. Raises FileNotFoundError, UnreadableError and OSError.
-        """
-        data, position = self.read_end(self.log_parts(), LAST_LINE_BYTES)
-        part, _colon, byte = position.partition(":")
-        begun = len(data) - data.rfind(b"\n") - 1
-        return position and f"{part}:{max(0, int(byte) - begun)}"
 
     def read_end(self, parts: Mapping[int, Path], size: int) -> tuple[bytes, str]:
         """The last `size` bytes of these parts of the log, and the position after them, ``PART:BYTE``.

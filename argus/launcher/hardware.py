@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from .archive import Archive
@@ -55,7 +55,7 @@ class Gpu:
 class Usage:
     """What a node uses: percent of its CPUs, bytes, and bytes per second. memory: of its container, if that is limited.
 
-    disk_free: of the file system with Ray's own files. address: by which lines of the log name the node.
+    disk_free: of the file system with Ray's own files.
     """
 
     cpu: float | None = None
@@ -66,16 +66,14 @@ class Usage:
     sent: float | None = None
     received: float | None = None
     gpus: tuple[Gpu, ...] = ()
-    address: str = ""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """time: seconds since the epoch. nodes: by name. log: the position in the driver's log, ``PART:BYTE``."""
+    """time: seconds since the epoch. nodes: by name."""
 
     time: float
     nodes: Mapping[str, Usage] = field(default_factory=dict)
-    log: str = ""
 
 
 def of_job(answer: Any, job_id: str, now: float) -> Measured:
@@ -91,11 +89,11 @@ def of_job(answer: Any, job_id: str, now: float) -> Measured:
         processes = raylet.get("coreWorkersStats") or ()
         is_worker = raylet.get("state") == ALIVE and not raylet.get("isHeadNode")
         if is_worker and any(process.get("jobId") == job_id for process in processes):
-            nodes[str(raylet["nodeName"])] = usage(node, str(raylet.get("nodeManagerAddress") or ""))
+            nodes[str(raylet["nodeName"])] = usage(node)
     return Measured(round(now, 1), nodes)
 
 
-def usage(node: Mapping[str, Any], address: str) -> Usage:
+def usage(node: Mapping[str, Any]) -> Usage:
     total, available = (*(node.get("mem") or ()), None, None)[:2]
     sent, received = (*(node.get("networkSpeed") or ()), None, None)[:2]
     disks = node.get("disk") or {}
@@ -108,7 +106,6 @@ def usage(node: Mapping[str, Any], address: str) -> Usage:
         sent=sent and round(sent),
         received=received and round(received),
         gpus=tuple(map(gpu, node.get("gpus") or ())),
-        address=address,
     )
 
 
@@ -134,7 +131,7 @@ def gpu_percent(archive: Archive) -> float | None:
 
 def append(archive: Archive, measured: Measured) -> None:
     """Raises OSError and UnreadableError."""
-    archive.append(FILE, f"{json_text(replace(measured, log=archive.log_end()))}\n")
+    archive.append(FILE, f"{json_text(measured)}\n")
     with contextlib.suppress(OSError):
         if os.lstat(archive.path / FILE).st_size > MOST_BYTES:
             lines = thinned([*read(archive)])
@@ -149,11 +146,6 @@ def thinned(lines: Sequence[Measured]) -> list[Measured]:
         if not kept or each.time - kept[-1].time >= width:
             kept.append(each)
     return kept
-
-
-def last_before(archive: Archive, moment: float) -> Measured | None:
-    """The last measurement before a moment. Raises UnreadableError."""
-    return next((each for each in reversed([*read(archive)]) if each.time <= moment), None)
 
 
 def read(archive: Archive, tail: int = 0) -> Iterator[Measured]:

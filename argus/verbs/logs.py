@@ -23,7 +23,7 @@ FOLLOW_SECONDS = 10.0
 def followed(request: StatusRequest) -> Iterator[str]:
     """The lines of a job's log from a position on that are meant, until the job has ended."""
     position = request.log_position
-    request = request.model_copy(update={"first_errors": False, "since": ""})
+    request = request.model_copy(update={"first_errors": False})
     while True:
         asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
         job = status(asked)["job"]
@@ -39,11 +39,8 @@ def followed(request: StatusRequest) -> Iterator[str]:
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--tail", type=int, help="Show so many lines of its end.  [default: 100]")
 @click.option("--follow", is_flag=True, help="Show what comes, until the job has ended.")
-@click.option("--grep", metavar="PATTERN", help="Only lines that match a regular expression.")
 @click.option("--rank", metavar="N", help="Only lines of this rank of torch.")
-@click.option("--node", "of_node", metavar="NODE", help="Only lines of this node, by its name or address.")
 @click.option("--attempt", type=int, metavar="N", help="Only lines of this attempt.")
-@click.option("--since", metavar="10m", help="Only lines that are not older than that.")
 @click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")
 @common
 def command(as_json: bool, follow: bool, **options: Any) -> None:

@@ -14,8 +14,7 @@ from pydantic import Field
 from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
 from ..jobs.report import field, job_report, jobs_report
-from ..jobs.selection import Selection, SelectionError
-from ..jobspec.spec import seconds
+from ..jobs.selection import Selection
 from ..launcher.identity import cluster_name
 from ..launcher.ray_api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
@@ -29,11 +28,8 @@ class StatusRequest(Request):
     log_position: str | None = None
     wait_timeout: float = 0.0
     # Which lines of the log, see Selection.
-    grep: str = ""
     rank: str = ""
-    of_node: str = ""
     attempt: int = 0
-    since: str = ""
     first_errors: bool = False
 
 
@@ -43,11 +39,7 @@ def status(request: StatusRequest) -> dict[str, Any]:
     if not request.submission_id:
         return jobs_status(request.root, head, request.limit, request.tags)
     wait = (request.tail, request.log_position, request.wait_timeout)
-    try:
-        since = seconds(request.since or None) or 0.0
-    except ValueError as error:
-        raise SelectionError(f"since: {error}") from error
-    selection = Selection(request.grep, request.rank, request.of_node, request.attempt, since, request.first_errors)
+    selection = Selection(request.rank, request.attempt, request.first_errors)
     return job_status(request.root, head, request.submission_id, *wait, selection)
 
 

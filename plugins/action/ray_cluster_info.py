@@ -8,13 +8,13 @@ Documented in plugins/modules/ray_cluster_info.py.
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.readiness import unanswered
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.selection import is_address
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, Groups
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope, cluster_report
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
@@ -85,3 +85,11 @@ class ActionModule(NodeAction):
         logs = {name: results.log(name) for name in answer["missing"] if name in plans}
         planned = {name: node for name, node in plans.items() if not node.absent}
         return show(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address, without a zone, which may have any characters."""
+    try:
+        return "%" not in text and bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False

@@ -31,7 +31,7 @@ display = Display()
 # How long a call waits for the log to grow.
 WAIT_SECONDS = 8.0
 # How what selects lines of a log is shown.
-SELECTED = {"grep": "", "rank": "rank ", "of_node": "node ", "attempt": "attempt ", "since": "since "}
+SELECTED = {"rank": "rank ", "attempt": "attempt "}
 
 
 class ActionModule(NodeAction):
@@ -66,8 +66,7 @@ class ActionModule(NodeAction):
 
         def ask() -> Result:
             of_job = {"submission_id": begin.submission_id, "log_position": position, "first_errors": False}
-            given = {name: value for name, value in arguments.items() if name != "since"}
-            return self.job_info({**given, **of_job, "wait_timeout": WAIT_SECONDS})
+            return self.job_info({**arguments, **of_job, "wait_timeout": WAIT_SECONDS})
 
         for job, answer in answers(ask, begin.submission_id):
             is_read, position = position == job.log_position, job.log_position

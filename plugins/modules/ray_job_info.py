@@ -49,23 +49,11 @@ options:
         instead of the last ones. Only whole lines are returned, and at most 1 MiB.
       - An empty string is the beginning of the log.
     type: str
-  grep:
-    description:
-      - A regular expression of Python. In place of the end of the log, RV(job.log) then has the lines of the last 8 MiB
-        that it matches somewhere; the last O(tail) of them, or all with V(0). With O(log_position), it has those of
-        the lines after it.
-    type: str
-    default: ""
   rank:
     description:
-      - In place of the end of the log, RV(job.log) has lines of this rank of torch alone, as O(grep) has lines that
-        match. The processes of torchrun tell their rank, and some messages of torch and verl; Ray does not.
-    type: str
-    default: ""
-  of_node:
-    description:
-      - The same for lines of the processes of a node, by its address, or by its name once the job has measured its
-        nodes, see docs/archive.md.
+      - In place of the end of the log, RV(job.log) then has the lines of this rank of torch in its last 8 MiB; the last
+        O(tail) of them, or all with V(0). With O(log_position), it has those of the lines after it. The processes of
+        torchrun tell their rank, and some messages of torch and verl; Ray does not.
     type: str
     default: ""
   attempt:
@@ -73,12 +61,6 @@ options:
       - The same for lines of one attempt. V(0) stands for all. Not with O(log_position), or V(follow) of O(show).
     type: int
     default: 0
-  since:
-    description:
-      - The same for lines that are not older than so many seconds, or than V(10m), V(2h30m) or V(1d), and for those
-        since the measurement before, see docs/archive.md. Not with O(log_position).
-    type: str
-    default: ""
   first_errors:
     description:
       - In place of the end of the log, RV(job.log) then has the first error of each process, in the order in which they

@@ -98,13 +98,13 @@ def test_what_is_typed_is_no_template(tmp_path: Path) -> None:
     headed = "#jinja2:variable_start_string:'[%',variable_end_string:'%]'\n[% 7*7 %]"
     command = [str(tmp_path / "bin" / "python3"), ARGUS[1]]
     for verb in (
-        ["logs", "grpo-1", "--grep", evil, "--since", headed],
+        ["logs", "grpo-1", "--rank", evil, "--attempt", headed],
         ["submit", evil, f"a.b={evil}", "--tag", f"{evil}={evil}"],
     ):
         subprocess.run([*command, *verb], cwd=tmp_path, check=True)
     arguments = (tmp_path / "calls").read_text().split("\0")
     variables = [value for option, value in itertools.pairwise(arguments) if option == "-e"]
-    shown = {"grep": "job_log_grep", "since": "job_log_since", "file": "jobspec", "set": "set", "tags": "tags"}
+    shown = {"rank": "job_log_rank", "attempt": "job_log_attempt", "file": "jobspec", "set": "set", "tags": "tags"}
     message = ", ".join(f"'{name}': {variable}" for name, variable in shown.items())
     task = {"copy": {"content": f"{{{{ {{{message}}} | to_json }}}}", "dest": str(tmp_path / "seen")}}
     (tmp_path / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
@@ -113,7 +113,7 @@ def test_what_is_typed_is_no_template(tmp_path: Path) -> None:
     playbook = str(Path(sys.executable).with_name("ansible-playbook"))
     subprocess.run([playbook, "-i", "localhost,", "-c", "local", "play.json", *options], cwd=tmp_path, check=True)
     seen = json.loads((tmp_path / "seen").read_text())
-    assert seen == {"grep": evil, "since": headed, "file": evil, "set": [f"a.b={evil}"], "tags": {evil: evil}}
+    assert seen == {"rank": evil, "attempt": headed, "file": evil, "set": [f"a.b={evil}"], "tags": {evil: evil}}
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", ""])

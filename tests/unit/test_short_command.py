@@ -57,8 +57,8 @@ def run(directory: Path, *arguments: str, code: int = 0, **variables: str) -> tu
         ("status --tag team=a", "status.yml -e tag=team=a"),
         ("logs grpo-1 -f -n 5", "logs.yml -e job_follow=true -e job_log_lines=5 -e submission_id=grpo-1"),
         (
-            "logs sft-1 --rank 0 --attempt 2 --node gpu-1",
-            "logs.yml -e job_log_rank=0 -e job_log_node=gpu-1 -e job_log_attempt=2 -e submission_id=sft-1",
+            "logs sft-1 --rank 0 --attempt 2",
+            "logs.yml -e job_log_rank=0 -e job_log_attempt=2 -e submission_id=sft-1",
         ),
         ("drain gpu-1 -- -e drain_timeout=5 -vv", "drain.yml -e node=gpu-1 -e drain_timeout=5 -vv"),
         ("gc --keep 5", "stage_gc.yml -e staging_keep=5"),

@@ -102,12 +102,11 @@ def test_the_end_of_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     assert shown == ["", "Job sft-1: RUNNING; last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
 
 
-def test_lines_that_match_and_first_errors(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_a_rank_and_first_errors(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     log = "/private/jobs/sft-1/logs/driver.log"
     for arguments, lines, title in (
-        ({"grep": "NCCL"}, ["NCCL error"], f"last line with NCCL of {log}"),
-        ({"grep": "NCCL"}, [], f"last 0 lines with NCCL of {log}"),
-        ({"grep": "a", "rank": "3", "attempt": 2}, ["a"], f"last line with a, rank 3, attempt 2 of {log}"),
+        ({"rank": "3"}, [], f"last 0 lines with rank 3 of {log}"),
+        ({"rank": "3", "attempt": 2}, ["a"], f"last line with rank 3, attempt 2 of {log}"),
         ({"first_errors": True}, ["the driver:", "  KeyError"], f"first error of each process of {log}"),
         ({"first_errors": True}, [], f"no error at the end of {log}"),
         ({"first_errors": True, "rank": "3"}, [], f"no error at the end with rank 3 of {log}"),
@@ -122,12 +121,12 @@ def test_lines_that_match_and_first_errors(shown: list[str], monkeypatch: pytest
 def test_only_lines_that_are_meant_are_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     end = [answer(job("SUCCEEDED", log_position=position)) for position in ("1:99", "1:99")]
     more = answer(job("RUNNING", "a 2", log_position="1:9"))
-    action, asked = log_action(answer(job("RUNNING", "a 1")), more, *end, show="follow", grep="a", first_errors=True)
+    action, asked = log_action(answer(job("RUNNING", "a 1")), more, *end, show="follow", rank="3", first_errors=True)
     run(action, monkeypatch)
     assert "a 2" in shown
-    # The end of the log has no lines that match, and is read all the same.
+    # The end of the log has no lines of that rank, and is read all the same.
     assert [given["log_position"] for given in asked] == [None, "1:1", "1:9", "1:99"]
-    assert [(given["grep"], given["first_errors"]) for given in asked] == [("a", True), *[("a", False)] * 3]
+    assert [(given["rank"], given["first_errors"]) for given in asked] == [("3", True), *[("3", False)] * 3]
 
 
 def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
