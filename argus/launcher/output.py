@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_LINES = 8
 MAX_LENGTH = 400
@@ -45,7 +45,7 @@ MOST_ERRORS = 1000
 MARKS = re.compile(r"[\s~^]*$")
 
 
-@dataclass
+@dataclass(frozen=True)
 class PrintedError:
     """An exception as a process printed it: its traceback from the first frame on, and its message.
 
@@ -72,8 +72,8 @@ def printed_errors(log: str) -> list[PrintedError]:
     """The exceptions in a log, in the order in which their messages were printed; of very many the first and last."""
     errors: list[PrintedError] = []
     stacks: dict[str, list[str]] = {}
-    # The exception whose message a process prints.
-    current: dict[str, PrintedError] = {}
+    # The number of the exception whose message a process prints.
+    current: dict[str, int] = {}
     origins: dict[str, str] = {}
     ignored: set[str] = set()
     for line in log.split("\n")[-LINES:]:
@@ -83,25 +83,25 @@ def printed_errors(log: str) -> list[PrintedError]:
             stack.append(text)
             current.pop(process, None)
         elif text and (stack or CRASH.match(text)):
-            before = current[process].stack if process in current else ()
+            before = errors[current[process]].stack if process in current else ()
             if process in ignored:
                 ignored.remove(process)
                 stacks[process] = []
                 continue
             error = PrintedError(process, origins.get(process, process), tuple(stack) or before, text)
+            current[process], stacks[process] = len(errors), []
             errors.append(error)
-            current[process], stacks[process] = error, []
             if remote := REMOTE.search(text):
                 origins[process] = remote["process"]
         elif text.startswith("Exception ignored"):
             # What a process could not free at its end.
             ignored.add(process)
         elif process in current:
-            error = current[process]
+            error = errors[current[process]]
             if not text or NO_MESSAGE.match(text) or error.text.count("\n") >= MESSAGE_LINES:
                 del current[process]
             else:
-                error.text += f"\n{text}"
+                errors[current[process]] = replace(error, text=f"{error.text}\n{text}")
     return errors if len(errors) <= MOST_ERRORS else errors[: MOST_ERRORS // 2] + errors[-MOST_ERRORS // 2 :]
 
 
