@@ -7,7 +7,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow
 import pytest
@@ -194,37 +194,6 @@ def hubs(hub: Hub, /, **options: Any) -> dict[str, Any]:
 
 def removed(root: Path, name: str = "data", **how: bool) -> Staged:
     return datasets.remove_dataset(root, name, RL, **how)
-
-
-class Letters:
-    """Every letter is a token."""
-
-    loaded: ClassVar[list[Path]] = []
-
-    @classmethod
-    def from_pretrained(cls, path: Path) -> Letters:
-        cls.loaded.append(path)
-        return cls()
-
-    def apply_chat_template(self, conversation: list[Any], **how: Any) -> list[str]:
-        return ["".join(message["content"] for message in messages) for messages in conversation]
-
-    def __call__(self, text: list[str], **how: Any) -> dict[str, list[str]]:
-        return {"input_ids": text}
-
-
-def put_model(model: Path) -> None:
-    model.mkdir(parents=True)
-    (model / "tokenizer_config.json").write_text("{}")
-
-
-TOO_LONG = "is longer than 14 tokens, so verl drops the row or stops: 5 rows, counted from 0"
-
-
-LENGTHS = [
-    f"train: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(10, 15)),
-    f"val: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(5)),
-]
 
 
 def manifest(root: Path) -> dict[str, Any]:

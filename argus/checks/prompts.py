@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
-from ..launcher.reading import UnreadableError, read_text
 from .child import run_program
 from .common import CheckRequest, Facts
 from .dataset import data_files, messages_key, opened, problem
@@ -26,10 +24,8 @@ PLACES = 8
 MEASURING_SECONDS = 3.0
 LONGEST_SECONDS = 15.0
 MEMORY_BYTES = 4 << 30
-MANIFEST_BYTES = 8 << 20
 # Rows with these are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
-TOO_LONG = "is longer than"
 # Most of the seconds in which transformers is imported are for torch, which is hidden from it here.
 PROGRAM = """
 import importlib.util, time
@@ -84,9 +80,6 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     is_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
     if not is_known or not directory or not (Path(directory) / "tokenizer.json").is_file():
         return []
-    if staging_measured(request, directory, limit):
-        facts.notes.append(f"Prompts: none is longer than {key} {limit}, as measured when the dataset was staged")
-        return []
     found: list[Finding] = []
     samples = [sample for split in ("train", "val") if (sample := sample_of(request, split)).rows]
     for sample in measured(request, directory, samples) if samples else ():
@@ -103,22 +96,6 @@ def tokenizer_directory(request: CheckRequest) -> str:
     model = str(request.setting(f"{section}.path", request.model))
     path = str(request.setting(f"{section}.tokenizer_path", model))
     return path if path.startswith("/") else ""
-
-
-def staging_measured(request: CheckRequest, directory: str, limit: int) -> bool:
-    """Whether staging has measured all rows with this tokenizer, and found none that is longer."""
-    own = [f"{request.dataset}/{split}.parquet" for split in ("train", "val")]
-    if [file for split in ("train", "val") for file in data_files(request, split)] != own:
-        return False
-    try:
-        manifest = json.loads(read_text(Path(request.dataset, "manifest.json"), MANIFEST_BYTES))
-        measured, report = manifest["measured"], manifest.get("report") or []
-        # A name is that of a staged model.
-        model = Path(request.shared_root, "common/models", measured["model"])
-        is_short = not any(TOO_LONG in str(line) or "chat template" in str(line) for line in report)
-        return bool(model == Path(directory) and measured["max_prompt_length"] <= limit and is_short)
-    except (OSError, UnreadableError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return False
 
 
 def sample_of(request: CheckRequest, split: str) -> Sample:

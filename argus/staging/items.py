@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from .dataset.upload import UploadFile
-from .errors import StagingError
 
 # A single text is a list of one, as modules of Ansible accept it.
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -196,26 +195,10 @@ class Dataset(Item):
         description="How many rows of `train` become `val`, if there are no files for it. They are spread evenly, and "
         "are the same every time.",
     )
-    model: str | None = Field(
-        default=None,
-        description="The model whose tokenizer and chat template measure prompts, a staged model or an absolute path.",
-    )
-    max_prompt_length: int | None = Field(
-        default=None,
-        description="How many tokens a prompt may have (`data.max_prompt_length` of the job), or for `workload=sft` a "
-        "conversation (`data.max_length`). Longer ones are a warning.",
-    )
 
     @property
     def patterns(self) -> dict[str, list[str]]:
         return self.files.patterns if self.files else {}
-
-    @property
-    def measured(self) -> Mapping[str, object] | None:
-        """How rows are measured, as the manifest has it. Raises StagingError for one of its options alone."""
-        if (self.model is None) != (self.max_prompt_length is None):
-            raise StagingError("model, max_prompt_length", "only one of them is set.", "Set both, or none.")
-        return None if self.model is None else {"model": self.model, "max_prompt_length": self.max_prompt_length}
 
 
 class Overlay(Options):

@@ -240,17 +240,6 @@ def tidy(target: Path) -> None:
                 os.close(lock)
 
 
-def replace_manifest(target: Path, manifest: Manifest) -> None:
-    """Writes another manifest for the same files; only for the holder of the lock."""
-    written = manifest_beside(beside(target))
-    try:
-        written.write_text(manifest.text(), encoding="utf-8")
-        sync_all(target)
-        written.replace(manifest_file(target))
-    finally:
-        remove_leftovers(target)
-
-
 def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
     """Removes a target unless jobs use it."""
     result = partial(Staged, kind, name, str(target))

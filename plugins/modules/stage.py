@@ -204,14 +204,6 @@ options:
         description: How many rows of C(train) become C(val), if there are no files for it.
           They are spread evenly, and are the same every time.
         type: int
-      model:
-        description: The model whose tokenizer and chat template measure prompts, a staged model
-          or an absolute path.
-        type: str
-      max_prompt_length:
-        description: How many tokens a prompt may have (C(data.max_prompt_length) of the job),
-          or for C(workload=sft) a conversation (C(data.max_length)). Longer ones are a warning.
-        type: int
       state:
         description: C(present) creates it once, or verifies it if it exists. C(absent) removes
           it, unless a job that has not ended uses it.

@@ -75,15 +75,6 @@ def spread(count: int, wanted: int) -> frozenset[int]:
     return frozenset(index * count // wanted for index in range(wanted))
 
 
-def original_numbers(counts: Mapping[str, int], val_rows: int | None) -> dict[str, Sequence[int]]:
-    """The numbers that the rows of each split had when they were read, before some of train became val."""
-    if val_rows is None:
-        return {split: range(count) for split, count in counts.items()}
-    count = sum(counts.values())
-    taken = spread(count, val_rows)
-    return {"train": [number for number in range(count) if number not in taken], "val": sorted(taken)}
-
-
 def divided(
     split: str, batch: Batch, start: int, taken: frozenset[int] | None
 ) -> Iterator[tuple[str, Batch, Sequence[int]]]:

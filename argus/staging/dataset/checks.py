@@ -31,11 +31,7 @@ NUMBER = re.compile(r"-?[0-9.]+")
 # For each kind of problem.
 SHOWN_ROWS = 10
 SHOWN_CHARACTERS = 60
-# How many conversations are rendered and tokenized at once.
-TOKENIZED_ROWS = 256
 Conversation = Sequence[Mapping[str, Any]]
-# That of transformers, which is not available to the type checker.
-Tokenizer = Any
 
 
 @dataclass
@@ -85,16 +81,11 @@ def is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-# How many tokens a prompt, or a conversation for SFT, may have, and the tokenizer.
-Limit = tuple[int, Tokenizer]
-
-
 class Checker:
     """Checks batch after batch."""
 
-    def __init__(self, workload: str, limit: Limit | None = None) -> None:
+    def __init__(self, workload: str) -> None:
         self.workload = workload
-        self.limit = limit
         self.problems: dict[tuple[str, str], Problem] = {}
         # For each split: the first row with a conversation, by its hash, and the hash of each row's prompt.
         self.seen: dict[str, dict[int, int]] = {}
@@ -127,8 +118,6 @@ class Checker:
             self._remember(split, row, messages, [*others.values()])
         if self.workload == RL:
             self._check_rewards(split, batch, conversations, rows)
-        if self.limit is not None and not set(MEDIA) & set(beside):
-            self._measure(split, conversations, rows, self.limit)
 
     def _check_rewards(
         self, split: str, batch: Batch, conversations: Sequence[Conversation], rows: Sequence[int]
@@ -183,32 +172,3 @@ class Checker:
             if prompt in known:
                 what = "has a prompt that is also in train, so validation repeats training data"
                 self.add("val", row, what, severity=WARNING)
-
-    def _measure(self, split: str, conversations: Sequence[Conversation], rows: Sequence[int], limit: Limit) -> None:
-        most, tokenizer = limit
-        # The template must not see fields that only other messages of the dataset have.
-        plain = (
-            [{name: value for name, value in (message or {}).items() if value is not None} for message in messages]
-            for messages in conversations
-        )
-        texts_only = [
-            (row, messages)
-            for row, messages in zip(rows, plain, strict=True)
-            if messages and all(isinstance(message.get("content", ""), str) for message in messages)
-        ]
-        for start in range(0, len(texts_only), TOKENIZED_ROWS):
-            texts: dict[int, str] = {}
-            for row, messages in texts_only[start : start + TOKENIZED_ROWS]:
-                try:
-                    (texts[row],) = tokenizer.apply_chat_template(
-                        [messages], tokenize=False, add_generation_prompt=self.workload == RL
-                    )
-                except Exception as error:
-                    # Templates raise errors of all kinds.
-                    what = "is rejected by the model's chat template"
-                    self.add(split, row, what, shown(f"{type(error).__name__}: {error}"), WARNING)
-            tokens = tokenizer([*texts.values()], add_special_tokens=False)["input_ids"] if texts else []
-            for row, length in zip(texts, map(len, tokens), strict=True):
-                if length > most:
-                    what = f"is longer than {most} tokens, so verl drops the row or stops"
-                    self.add(split, row, what, f"{length} tokens", WARNING)

@@ -170,35 +170,8 @@ def test_the_jobs_own_template_and_arguments(root: Path) -> None:
     assert "the longest has 5 tokens" in facts.notes[0]
 
 
-def manifest(root: Path, **measured: Any) -> None:
-    facts = {"measured": {"model": "tiny", "max_prompt_length": 10, **measured.pop("measured", {})}, **measured}
-    (root / "datasets/rl/manifest.json").write_text(json.dumps(facts))
-
-
-@pytest.mark.parametrize(
-    ("measured", "spared"),
-    [
-        ({}, True),
-        ({"measured": {"max_prompt_length": 11}}, False),
-        ({"measured": {"max_prompt_length": 9}}, True),
-        ({"measured": {"model": "other"}}, False),
-        ({"measured": {"model": 1}}, False),
-        ({"report": ["train: is longer than 10 tokens, so verl drops the row or stops: 1 row"]}, False),
-        ({"report": ["train: has an empty system message: 1 row"]}, True),
-    ],
-)
-def test_what_staging_has_measured(root: Path, measured: Any, spared: bool) -> None:
-    prompts(root, 30)
-    prompts(root, 1, split="val")
-    manifest(root, **measured)
-    findings, facts = said(root)
-    assert (findings == []) == spared
-    assert ("as measured when the dataset was staged" in facts.notes[0]) == spared
-
-
 def test_other_files_than_those_of_the_dataset_are_measured(root: Path) -> None:
     prompts(root, 30)
-    manifest(root)
     findings, _facts = said(root, **{"data.val_files": f"{root}/datasets/rl/train.parquet"})
     assert len(findings) == 2
 

@@ -9,9 +9,7 @@ import pytest
 from argus.checks.rows import RL, SFT
 from argus.staging.dataset.checks import (
     SHOWN_ROWS,
-    TOKENIZED_ROWS,
     Checker,
-    Limit,
     schema_problem,
     shown,
 )
@@ -42,10 +40,8 @@ def sft_row(number: int = 0, *messages: Mapping[str, Any]) -> dict[str, Any]:
     return {"messages": list(messages) or [user(f"What is {number} + 1?"), assistant(str(number + 1))]}
 
 
-def checked(
-    workload: str, limit: Limit | None = None, batch: int = 100, **splits: Sequence[Mapping[str, Any]]
-) -> Checker:
-    checker = Checker(workload, limit)
+def checked(workload: str, batch: int = 100, **splits: Sequence[Mapping[str, Any]]) -> Checker:
+    checker = Checker(workload)
     for split, rows in splits.items():
         table = pyarrow.RecordBatch.from_struct_array(pyarrow.array(rows))
         assert schema_problem(table.schema, workload) is None
@@ -62,8 +58,8 @@ def errors(workload: str, rows: Sequence[Mapping[str, Any]], batch: int = 100) -
     return checker.errors()
 
 
-def warnings(workload: str, limit: Limit | None = None, **splits: Sequence[Mapping[str, Any]]) -> list[str]:
-    checker = checked(workload, limit, **splits)
+def warnings(workload: str, **splits: Sequence[Mapping[str, Any]]) -> list[str]:
+    checker = checked(workload, **splits)
     assert checker.errors() == []
     return checker.warnings()
 
@@ -360,63 +356,3 @@ def test_a_column_of_another_type_is_named_with_it(column: str, value: Any, what
     found = schema_problem(pyarrow.Table.from_pylist([rl_row(**{column: value})]).schema, RL)
     assert found is not None
     assert found[0].startswith(what)
-
-
-# --- Length ----------------------------------------------------------------------------------------------------------
-
-
-class Words:
-    """Every word is a token, and so are the two marks around a message and the one before the answer."""
-
-    def __init__(self) -> None:
-        self.tokenised: list[int] = []
-
-    def apply_chat_template(
-        self, conversation: Sequence[Any], *, tokenize: bool, add_generation_prompt: bool
-    ) -> list[str]:
-        assert not tokenize
-        if any(message["content"] == "refuse" for messages in conversation for message in messages):
-            raise ValueError("roles must alternate")
-        start = " <start>" if add_generation_prompt else ""
-        return [" ".join(f"<{each['role']}> {each['content']} <end>" for each in one) + start for one in conversation]
-
-    def __call__(self, text: list[str], *, add_special_tokens: bool) -> Mapping[str, list[list[int]]]:
-        assert not add_special_tokens
-        self.tokenised.append(len(text))
-        return {"input_ids": [[0] * len(each.split()) for each in text]}
-
-
-def test_prompts_that_are_too_long_are_named_with_their_length() -> None:
-    rows = [rl_row(number, prompt=[user(f"{number} " + "word " * 10 * number)]) for number in range(5)]
-    assert warnings(RL, (24, Words()), train=rows) == [
-        "train: is longer than 24 tokens, so verl drops the row or stops: "
-        "2 rows, counted from 0: 3 (34 tokens), 4 (44 tokens)"
-    ]
-
-
-def test_many_are_tokenised_in_parts() -> None:
-    words = Words()
-    rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENIZED_ROWS + 3)]
-    (said,) = checked(RL, (5, words), batch=1000, train=rows).warnings()
-    assert words.tokenised == [TOKENIZED_ROWS, 3]
-    assert f": {TOKENIZED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
-
-
-def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measured() -> None:
-    rows = [rl_row(0), rl_row(1, prompt=[user("refuse")]), rl_row(2, prompt=[user("a b c d e f")])]
-    assert warnings(RL, (8, Words()), train=rows) == [
-        "train: is rejected by the model's chat template: 1 row, counted from 0: 1 (ValueError: roles must alternate)",
-        "train: is longer than 8 tokens, so verl drops the row or stops: 1 row, counted from 0: 2 (9 tokens)",
-    ]
-
-
-def test_for_sft_the_whole_conversation_is_measured() -> None:
-    rows = [sft_row(0, user("a b"), assistant("d e f")), sft_row(1, user("a b c"), assistant("d e f"))]
-    (said,) = warnings(SFT, (8, Words()), train=rows)
-    assert said.endswith(": 2 rows, counted from 0: 0 (9 tokens), 1 (10 tokens)")
-
-
-def test_prompts_with_images_are_not_measured() -> None:
-    words = Words()
-    assert warnings(RL, (1, words), train=[rl_row(images=[])]) == []
-    assert words.tokenised == []

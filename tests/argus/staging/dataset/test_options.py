@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from argus.staging.errors import StagingError
 from argus.staging.items import Columns, Dataset
 
 
@@ -25,11 +22,3 @@ def test_options_that_are_not_set_have_their_defaults() -> None:
     # 0 is a value, which is an error later.
     assert (options.val_rows, options.workload, options.arguments, options.hub) == (0, "rl", [], None)
     assert Columns().given == {}
-
-
-def test_rows_are_measured_with_both_options() -> None:
-    assert Dataset(name="a", model="m", max_prompt_length=8).measured == {"model": "m", "max_prompt_length": 8}
-    assert Dataset(name="a").measured is None
-    for one in ({"model": "m"}, {"max_prompt_length": 8}):
-        with pytest.raises(StagingError):
-            _measured = Dataset.model_validate({"name": "a", **one}).measured

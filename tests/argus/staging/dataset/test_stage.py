@@ -8,26 +8,17 @@ from typing import Any
 import pytest
 from staging_datasets import (
     COLUMNS,
-    LENGTHS,
     MAPPED,
     QUESTIONS,
-    Letters,
     asked,
     lines,
-    manifest,
     mapped,
-    put_model,
     refused,
     removed,
-    rl_row,
 )
-from staging_tools import manifest_json
 
 from argus.checks.rows import SFT
-from argus.staging.dataset import rows as dataset_rows
-from argus.staging.dataset import stage as datasets
 from argus.staging.dataset.builder import DatasetBuilder
-from argus.staging.errors import StagingError
 from argus.staging.result import Staged, Status
 
 
@@ -115,85 +106,3 @@ def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
 def test_a_dataset_of_any_workload_is_removed(root: Path) -> None:
     asked(root, workload=SFT, tiny=True)
     assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), Status.REMOVED)
-
-
-def test_prompts_are_measured_with_the_tokenizer_of_a_model(raw: Path, root: Path, model: Path) -> None:
-    file = lines(raw / "all.jsonl", QUESTIONS)
-    said = refused(root, files={"train": [file]}, val_rows=1, model="Tiny", max_prompt_length=14, **MAPPED)
-    assert said.startswith("model: ") and "Tiny has no tokenizer" in said
-    put_model(model)
-    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == Status.STAGED
-    assert manifest(root)["report"] == LENGTHS
-    assert Letters.loaded == [model]
-    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == Status.EXISTS
-    assert mapped(raw, root).status == Status.EXISTS
-    assert Letters.loaded == [model]
-
-
-def test_prompts_of_an_existing_dataset_are_measured_on_request(raw: Path, root: Path, model: Path) -> None:
-    mapped(raw, root)
-    before, made = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}, manifest(root)
-    measure = {"model": "Tiny", "max_prompt_length": 14}
-    with pytest.raises(StagingError, match="Tiny has no tokenizer"):
-        mapped(raw, root, **measure)
-    put_model(model)
-    assert mapped(raw, root, **measure, check=True).notes == ()
-    assert Letters.loaded == [] and manifest(root) == made
-    measured = mapped(raw, root, **measure)
-    assert (measured.status, measured.changed, list(measured.notes)) == (Status.EXISTS, False, LENGTHS)
-    assert manifest(root) == {**made, "report": LENGTHS, "measured": measure}
-    assert list(manifest(root))[-1] == "files"
-    after = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}
-    assert {name for name in before if after.pop(name) != before[name]} == {"manifest.json"} and not after
-    assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
-    # Not again until the request changes.
-    for how in ({}, {"full": True}):
-        assert mapped(raw, root, **measure, **how) == Staged(
-            "rl_dataset", "data", str(root / "datasets/data"), Status.EXISTS
-        )
-    assert mapped(raw, root).notes == ()
-    assert Letters.loaded == [model]
-    assert mapped(raw, root, model="Tiny", max_prompt_length=20).notes == ()
-    assert (manifest(root)["report"], manifest(root)["measured"]["max_prompt_length"]) == ([], 20)
-    assert Letters.loaded == [model] * 2
-
-
-def test_rows_are_named_as_they_were_when_they_were_read(
-    raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_model(model)
-    monkeypatch.setattr(dataset_rows, "BATCH_ROWS", 4)
-    options = {"files": {"train": [lines(raw / "a.jsonl", [*QUESTIONS, QUESTIONS[5]])]}, "val_rows": 4, **MAPPED}
-    measure = {"model": "Tiny", "max_prompt_length": 14}
-    asked(root, name="at-once", **options, **measure)
-    asked(root, **options)
-    warnings = manifest(root)["report"]
-    asked(root, **options, **measure)
-    at_once = manifest_json(root / "datasets/at-once")["report"]
-    assert len(warnings) == 1 and len(at_once) == 3
-    assert sorted(manifest(root)["report"]) == sorted(at_once)
-
-
-def test_errors_in_rows_of_an_existing_dataset_are_reported_as_for_new_ones(
-    raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if they had been staged before this error was known."""
-    put_model(model)
-    files = {"train": [lines(raw / "a.jsonl", [rl_row(1), rl_row(2, data_source="")])]}
-    with monkeypatch.context() as patched:
-        patched.setattr(datasets.Checker, "errors", lambda checker: [])
-        asked(root, files=files, val_rows=1)
-    made = manifest(root)
-    said = refused(root, files=files, val_rows=1, model="Tiny", max_prompt_length=99)
-    assert said == refused(root, name="new", files=files, val_rows=1).replace("datasets/new", "datasets/data")
-    assert "train: has an empty data_source" in said
-    assert manifest(root) == made
-
-
-def test_a_repaired_dataset_is_measured_too(raw: Path, root: Path, model: Path) -> None:
-    put_model(model)
-    mapped(raw, root)
-    (root / "datasets/data/val.parquet").unlink()
-    repaired = mapped(raw, root, model="Tiny", max_prompt_length=14, repair=True)
-    assert (repaired.status, list(repaired.notes)) == (Status.REPAIRED, ["val.parquet is missing", *LENGTHS])
-    assert manifest(root)["report"] == LENGTHS
