@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks of argus.verl with fewer words: argus up, argus submit grpo.yaml lr=1e-5 --wait, argus logs ID -f.
+"""The playbooks of argus.verl with fewer words: argus up, argus submit grpo.yaml trainer.save_freq=5, argus logs ID -f.
 
 Each verb runs ansible-playbook, which -v shows; what follows -- goes to it. The inventory is that of -i, of
 ANSIBLE_INVENTORY, or of a file .argus in this directory or one above: a line with its path.

@@ -10,7 +10,7 @@ environment: it imports only the standard library, and nothing of this program.
 from __future__ import annotations
 
 import ast
-import difflib
+import functools
 import importlib
 import inspect
 import json
@@ -29,12 +29,18 @@ SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name_
 TIMEOUT_SECONDS = 60
 # The largest trainer of verl has 100 KiB.
 SOURCE_BYTES = 4 << 20
+# Of a snapshot, or of users' code. verl has 600.
+SOURCE_FILES = 3000
 # Precedes the answer, because resolvers may print something before it.
 MARK = "\nCOMPOSED "
 # The attributes of @hydra.main that options of Hydra's command line replace.
 OPTIONS = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
 # OmegaConf appends the Python types of its nodes, and Hydra how to get a traceback.
 NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR")
+# Hydra's hint for a key that is not there. verl would ignore what it adds.
+NOISE += ("To append to your config use +",)
+# Names of sections that verl passes on to something else as they are.
+PASSED_ON = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
 
 # Each with its key, which only launcher.hydra parses.
 Overrides = Sequence[tuple[str, str]]
@@ -44,12 +50,15 @@ Overrides = Sequence[tuple[str, str]]
 class Refusal:
     """Why Hydra refuses an override: its message without the traceback.
 
-    key: the key that it concerns, and `nearest` the nearest known key. Empty if unknown.
+    key: the key that it concerns. Empty if unknown.
     """
 
     error: str
     key: str = ""
-    nearest: str = ""
+
+    @property
+    def is_unknown_key(self) -> bool:
+        return bool(self.key) and "not in struct" in self.error
 
 
 @dataclass(frozen=True)
@@ -61,21 +70,29 @@ class Composition:
     yaml: the same as YAML.
     output: the directory into which Hydra writes the configuration of a run.
     errors: every override that Hydra refuses.
+    unread: the keys that overrides add, and that nothing reads.
     """
 
     config: dict[str, Any] | None = None
     yaml: str = ""
     output: str = ""
     errors: tuple[Refusal, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def compose(
-    code_path: str, module: str, overrides: Overrides, environment: dict[str, str], tensorboard: str = ""
+    code_path: str,
+    module: str,
+    overrides: Overrides,
+    environment: dict[str, str],
+    tensorboard: str = "",
+    user_code: str = "",
 ) -> Composition:
     """The configuration of the trainer `module` of the snapshot at `code_path`.
 
     overrides: pairs of the key of an override and the override.
     tensorboard: the override of the loggers where TensorBoard's files can be written; "" for one that stays as it is.
+    user_code: the directory of users' code, which may read settings as well.
     """
     paths = [code_path, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     env = {**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -83,7 +100,7 @@ def compose(
     try:
         done = subprocess.run(
             [sys.executable, "-c", SOURCE],
-            input=json.dumps([code_path, module, list(overrides), tensorboard]),
+            input=json.dumps([code_path, module, list(overrides), tensorboard, user_code]),
             capture_output=True,
             text=True,
             env=env,
@@ -98,7 +115,7 @@ def compose(
         return failed(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
     errors = tuple(Refusal(**error) for error in values["errors"])
-    return Composition(values["config"], values["yaml"], values["output"], errors)
+    return Composition(values["config"], values["yaml"], values["output"], errors, tuple(values["unread"]))
 
 
 def failed(error: str) -> Composition:
@@ -117,7 +134,9 @@ def has_tensorboard() -> bool:
     return True
 
 
-def composed(code_path: str, module: str, overrides: Overrides, tensorboard: str = "") -> Composition:
+def composed(
+    code_path: str, module: str, overrides: Overrides, tensorboard: str = "", user_code: str = ""
+) -> Composition:
     try:
         from hydra import initialize_config_dir
     except ImportError as error:
@@ -135,7 +154,15 @@ def composed(code_path: str, module: str, overrides: Overrides, tensorboard: str
     directory = str((path.parent / (main.get("config_path") or ".")).resolve())
     version = {"version_base": main["version_base"]} if "version_base" in main else {}
     with initialize_config_dir(directory, **version):
-        return composed_in(main.get("config_name") or "", overrides)
+        composition = composed_in(main.get("config_name") or "", overrides)
+        refused = {refusal.key for refusal in composition.errors}
+        overrides = [(key, override) for key, override in overrides if key not in refused]
+        added = [key for key, override in overrides if re.match(r"\+{1,2}[\w.-]+=", override) and not is_passed_on(key)]
+        if composition.config is None or not added:
+            return composition
+        given = plain_config(main.get("config_name") or "", [each for _, each in overrides if not each.startswith("+")])
+        reader = Reader(Path(code_path), module, user_code)
+        return replace(composition, unread=tuple(key for key in added if not reader.reads(key, given)))
 
 
 def composed_in(name: str, overrides: Overrides) -> Composition:
@@ -146,7 +173,7 @@ def composed_in(name: str, overrides: Overrides) -> Composition:
             return replace(composed_once(name, overrides), errors=errors)
         except Exception as error:  # Hydra, OmegaConf and plug-ins raise many types
             key, message = key_of(error, overrides), message_of(error)
-            errors += (Refusal(message, key, nearest_key(key, name) if "not in struct" in message else ""),)
+            errors += (Refusal(message, key),)
             rest = [(other, override) for other, override in overrides if other != key]
             if len(rest) == len(overrides):
                 return Composition(errors=errors)
@@ -202,22 +229,76 @@ def key_of(error: BaseException, overrides: Overrides) -> str:
     return next((keys[name] for name in [*names, *full] if name in keys), full[0] if full else "")
 
 
-def nearest_key(key: str, config_name: str) -> str:
-    """A key of the configuration without overrides with the same last part, or else a similar one."""
+def plain_config(name: str, overrides: Sequence[str]) -> Any:
+    """The configuration before interpolations; nothing if an override needs another one."""
     from hydra import compose as hydra_compose
     from omegaconf import OmegaConf
 
-    known = names_of(OmegaConf.to_container(hydra_compose(config_name), resolve=False)) if key else []
-    same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-    found = difflib.get_close_matches(key, same, n=1, cutoff=0) or difflib.get_close_matches(key, known, n=1)
-    return found[0] if found else ""
+    try:
+        return OmegaConf.to_container(hydra_compose(name, list(overrides)), resolve=False)
+    except Exception:
+        return {}
 
 
-def names_of(node: Any, path: str = "") -> list[str]:
-    """The dotted keys of all values of a configuration."""
-    if not isinstance(node, dict) or not node:
-        return [path]
-    return [name for key, value in node.items() for name in names_of(value, f"{path}.{key}" if path else str(key))]
+def is_passed_on(key: str) -> bool:
+    return any(map(PASSED_ON.fullmatch, key.split(".")[:-1]))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What reads settings: the sources of a snapshot, and users' code."""
+
+    code_path: Path
+    module: str
+    user_code: str
+
+    def reads(self, key: str, given: Any) -> bool:
+        """Whether something may read a key that an override adds to a configuration."""
+        node, above, name = given, "", ""
+        for name in key.split("."):
+            if not isinstance(node, dict) or not node:
+                return True
+            if name not in node:
+                break
+            node, above = node[name], name
+        else:
+            return True
+        is_sft = "sft" in self.module
+        quoted = rf"\(\s*[\"']{re.escape(name)}[\"']"
+        if "_target_" in node:
+            # hydra.utils.instantiate: it refuses what is no field of the class.
+            *package, target = node["_target_"].split(".")
+            fields = class_body("\n".join(sources(self.code_path.joinpath(*package))), target)
+            if not fields or re.search(rf"^\s+{re.escape(name)}\s*:", fields, re.MULTILINE):
+                return True
+            places = [(self.code_path / "verl", rf"(get|pop){quoted}")]
+        elif not above:
+            # Trainers of another kind have sections of their own.
+            files = [file for file in (self.code_path / "verl/trainer").rglob("*.py") if ("sft" in file.name) == is_sft]
+            places = [(file, rf"\bconfig\.{re.escape(name)}\b|get{quoted}") for file in files]
+        else:
+            readers = [self.code_path / "verl", *([Path(self.user_code)] if self.user_code else [])]
+            places = [(place, rf"[\"']{re.escape(name)}[\"']|\.{re.escape(name)}\b") for place in readers]
+        return any(re.search(pattern, text, re.MULTILINE) for place, pattern in places for text in sources(place))
+
+
+def class_body(text: str, name: str) -> str:
+    """The source of a class and of those above it."""
+    found = re.search(rf"^class {name}(?:\(([\w., ]*)\))?:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    if not found:
+        return ""
+    return found[2] + "".join(class_body(text, base) for base in re.findall(r"\w+", found[1] or ""))
+
+
+@functools.cache
+def sources(place: Path) -> list[str]:
+    """The Python files at a path."""
+    files = [place] if place.suffix == ".py" else [*place.rglob("*.py"), place.with_suffix(".py")]
+    return [
+        file.read_text("utf-8", "replace")
+        for file in files[:SOURCE_FILES]
+        if file.is_file() and file.stat().st_size <= SOURCE_BYTES
+    ]
 
 
 def message_of(error: BaseException) -> str:

@@ -26,6 +26,21 @@ def needs_reference(job: JobConfig) -> bool:
     return bool(job.get("algorithm.use_kl_in_reward") or job.get(f"{ACTOR}.use_kl_loss"))
 
 
+def absent_parts(job: JobConfig) -> dict[str, str]:
+    """The sections of parts that a job does not have, with the reason."""
+    if job.workload == "sft":
+        return {}
+    reasons = {}
+    if not needs_critic(job):
+        reasons["critic."] = "the job has no critic"
+    if not needs_reference(job):
+        reasons[f"{REF}."] = f"the job has no reference model without {ACTOR}.use_kl_loss or algorithm.use_kl_in_reward"
+    for section, switch in (("reward.reward_model", "enable"), ("distillation", "enabled")):
+        if not job.get(f"{section}.{switch}"):
+            reasons[f"{section}."] = f"{section}.{switch} is false"
+    return reasons
+
+
 def longest_sample(job: JobConfig) -> int:
     return job.number("data.max_prompt_length") + job.number("data.max_response_length")
 
@@ -241,6 +256,15 @@ def generation(job: JobConfig) -> Found:
         yield about(f"{ROLLOUT}.max_model_len", what, f"set it to {longest}, or remove it", WARNING)
 
 
+def lora(job: JobConfig) -> Found:
+    # images/cpu/verl_cpu/rollout.py: HFServer.update_weights loads whole weights. An engine of verl loads the adapter:
+    # workers/engine_workers.py:update_weights
+    key = "actor_rollout_ref.model.lora.merge"
+    is_lora = job.number("actor_rollout_ref.model.lora_rank") > 0
+    if job.get(f"{ROLLOUT}.name") == "hf_cpu" and is_lora and not job.get(key):
+        yield about(key, "is false, but the rollout hf_cpu loads whole weights, no adapter of LoRA", f"set {key}=True")
+
+
 def prometheus(job: JobConfig) -> Found:
     # workers/rollout/utils.py:update_prometheus_config
     if job.get(f"{PROMETHEUS}.enable"):
@@ -251,5 +275,5 @@ def prometheus(job: JobConfig) -> Found:
 
 RL_RULES = (
     *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
-    *(parallelism, engines, generation, prometheus),
+    *(parallelism, engines, generation, lora, prometheus),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,17 +20,20 @@ from typing import Any
 from ..checks.common import CheckRequest, Configuration, Facts
 from ..checks.paths import check_node
 from ..checks.worker import check_worker
-from ..common.findings import Finding, about
+from ..common.findings import WARNING, Finding, about
+from ..common.shared_root import USER_CODE
 from ..common.text import one_line
 from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
-from ..jobspec.verl_releases import profile_of
+from ..jobspec.verl_releases import profile_of, release_of
 from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
 from .composition import Composition, Overrides, Refusal, compose
-from .config import leaves
+from .config import JobConfig, leaves
+from .config_rl import absent_parts
+from .hints import hint
 from .numbers import config_findings
 
 ANSWER_SECONDS = 60.0
@@ -67,7 +70,8 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensor
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     with ThreadPoolExecutor(1) as beside:
         # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
-        composing = beside.submit(compose, request.code_path, module, overrides, environment, tensorboard)
+        user_code = f"{request.shared_root}/{USER_CODE}"
+        composing = beside.submit(compose, request.code_path, module, overrides, environment, tensorboard, user_code)
         on_node = tuple(check_node(request))
         with contextlib.suppress(ImportError):
             import pyarrow.parquet  # noqa: F401
@@ -110,11 +114,16 @@ def ask_nodes(
     answer: Inspection = values.pop(INSPECTION, None) or Inspection()
     if INSPECTION not in problems:
         composed, plan = answer.composition, job.plan
-        found += [*map(refusal_finding, composed.errors), *answer.findings]
+        size = plan.nnodes, plan.gpus_per_node
+        config = JobConfig(composed.config or {}, request.workload, *size, release_of(version) or ())
+        found += [
+            *(refusal_finding(each, config, version, composed.unread) for each in composed.errors),
+            *answer.findings,
+        ]
         if composed.config:
             found += owned_findings(composed, job, version, request)
-            size = plan.nnodes, plan.gpus_per_node
             found += config_findings(composed.config, request.workload, *size, version, request.environment)
+            found += unread_findings(spec, composed.unread, config, version)
         values[workers[one]] = answer.on_node
     return replace(answer, findings=(*found, *findings_of_nodes(values)))
 
@@ -189,11 +198,21 @@ def shortened(value: Any) -> str:
     return "not set" if value is None else one_line(value, 200)
 
 
-def refusal_finding(refusal: Refusal) -> Finding:
-    todo = "correct it; config/ beside the snapshot's trainer defines all keys"
-    if refusal.nearest:
-        todo = f"did you mean {refusal.nearest}?"
-    what = one_line(refusal.error)
+def unread_findings(spec: JobSpec, added: Sequence[str], job: JobConfig, version: str) -> Iterator[Finding]:
+    """Overrides that change nothing: of keys that nothing reads, and of parts that the job does not have."""
+    for key in dict.fromkeys(map(override_key, spec.trainer_overrides)):
+        reason = next((why for part, why in absent_parts(job).items() if key.startswith(part)), "")
+        if key in added:
+            todo = hint(key, job, profile_of(version), added) or "remove it"
+            yield about_override(key, f"is not read by verl {version}", todo, WARNING)
+        elif reason and not key.endswith((".enable", ".enabled")):
+            yield about_override(key, f"is not read: {reason}", "remove it", WARNING)
+
+
+def refusal_finding(refusal: Refusal, job: JobConfig, version: str, unread: Sequence[str] = ()) -> Finding:
+    what, todo = one_line(refusal.error), "correct it; config/ beside the snapshot's trainer defines all keys"
+    if refusal.is_unknown_key:
+        todo = hint(refusal.key, job, profile_of(version), unread) or todo
     return about_override(refusal.key, what, todo) if refusal.key else about(OVERRIDES, what, todo)
 
 

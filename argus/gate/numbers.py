@@ -17,8 +17,8 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import release_of
-from .config import REF, RULES, SFT_RULES, JobConfig, leaves
-from .config_rl import RL_RULES, needs_critic, needs_reference
+from .config import RULES, SFT_RULES, JobConfig, leaves
+from .config_rl import RL_RULES, absent_parts
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,7 @@ def is_number(text: str) -> bool:
 
 def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
     """The dotted keys and the values of all numbers and texts that the job reads."""
-    unread = []
-    if job.workload != "sft":
-        unread += [] if needs_critic(job) else ["critic."]
-        unread += [] if needs_reference(job) else [f"{REF}."]
+    unread = tuple(absent_parts(job))
     for key, value in leaves(job.values):
         section, _dot, name = key.rpartition(".")
         # Texts without a value are interpolations, or missing.
@@ -190,7 +187,7 @@ def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
         is_value = is_text or (isinstance(value, (int, float)) and not isinstance(value, bool))
         siblings = job.get(section, {})
         is_of_others = isinstance(siblings, Mapping) and is_of_other_batches(siblings, name)
-        if is_value and not key.startswith(tuple(unread)) and not is_of_others:
+        if is_value and not key.startswith(unread) and not is_of_others:
             yield key, value
 
 

@@ -23,7 +23,7 @@ from ..launcher.samples import raw_directory
 from .capacity import Cluster, JobSize, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec
-from .verl_releases import GRPO, PPO, SFT, Profile
+from .verl_releases import GRPO, PER_GPU, PPO, SFT, Profile
 
 # Hydra's directory in the archive.
 HYDRA_DIRECTORY = "config/hydra"
@@ -38,8 +38,6 @@ LOGGER = "trainer.logger"
 LOGGERS, WITH_TENSORBOARD = f"{LOGGER}=[console,file]", f"{LOGGER}=[console,file,tensorboard]"
 # From so many digits on, a size alone is more.
 LEAST_DIGITS = 8
-# The end of the newer names of sizes of batches.
-PER_GPU = "_per_gpu"
 
 
 def default_overrides(

@@ -75,6 +75,9 @@ def setting(*names: str, hint: str = "remove it") -> Setting:
 
 
 ROLLOUT = "actor_rollout_ref.rollout"
+# The end of the newer names of sizes of batches.
+PER_GPU = "_per_gpu"
+PER_GPU_SIZE = "it is the size for one GPU, so divide by the number of the job's GPUs"
 RL_SETTINGS = (
     # reward_loop.py:migrate_legacy_reward_impl copies the old names in 0.7.1 and 0.8. In 0.9 main_ppo.py does not call
     # it any more, but the configuration still contains the old names (legacy_reward_impl.yaml).
@@ -185,7 +188,10 @@ class Profile:
         read = [name for name in found.names if name.is_read_by(self.release)]
         if any(name.rest_of(key) is not None for name in read):
             return None
-        return f"set {read[-1].key}{rest} instead" if read else found.hint
+        if not read:
+            return found.hint
+        is_size = read[-1].key.endswith(PER_GPU) and not key.endswith(PER_GPU)
+        return f"set {read[-1].key}{rest} instead" + (f": {PER_GPU_SIZE}" if is_size else "")
 
     def module(self, workload: str, launcher: str = RAY) -> str | None:
         """The Python module of the trainer; None if this release has none for this launcher."""

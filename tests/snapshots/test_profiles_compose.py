@@ -6,6 +6,7 @@ Downloads about 8 wheels of 1 MB to .cache/wheels, once.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from functools import reduce
@@ -18,6 +19,7 @@ from system import REPO
 from argus.common.findings import errors
 from argus.gate import composition
 from argus.gate.config import ACTOR, JobConfig
+from argus.gate.hints import hint
 from argus.gate.numbers import config_findings, used_values
 from argus.jobspec import spec_checks
 from argus.jobspec.capacity import Cluster
@@ -144,6 +146,43 @@ def has(config: Any, key: str) -> bool:
     except (KeyError, TypeError):
         return False
     return True
+
+
+# A key that a job of grpo of verl 0.9.1 does not have, and what the hint names; "" for no hint.
+HINTS = [
+    ("lr", "actor_rollout_ref.actor.optim.lr"),
+    ("optim.lr", "actor_rollout_ref.actor.optim.lr"),
+    ("trainer.save_frequency", "trainer.save_freq"),
+    ("trainer.remove_previous_ckpt", "trainer.max_actor_ckpt_to_keep=1"),
+    ("actor_rollout_ref.rollout.micro_batch_size", "log_prob_micro_batch_size_per_gpu"),
+    ("trainer.remove_clip", ""),
+    ("retries", "key of the JobSpec"),
+]
+
+
+@pytest.fixture
+def grpo(answers: dict[Any, dict[str, Any]]) -> JobConfig:
+    return JobConfig(answers["0.9.1", "grpo", "cuda"]["config"], "grpo", 2, 8, (0, 9, 1))
+
+
+@pytest.mark.parametrize(("key", "named"), HINTS)
+def test_a_hint_is_a_setting_that_the_job_reads(grpo: JobConfig, key: str, named: str) -> None:
+    shown = hint(key, grpo, profile("0.9.1"))
+    assert (named in shown) if named else not shown
+    assert "critic" not in shown
+
+
+@pytest.mark.parametrize("page", ["bin/argus_command.py", "docs/short_command.md"])
+def test_overrides_in_examples_are_settings_of_the_job(grpo: JobConfig, page: str) -> None:
+    lines = [line for line in (REPO / page).read_text().splitlines() if "argus submit" in line]
+    keys = [key for line in lines for key in re.findall(r" (\w[\w.]+)=", line)]
+    assert keys
+    assert [key for key in keys if not has(grpo.values, key)] == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_what_a_job_adds_by_itself_is_read(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    assert answers[case]["unread"] in ([], ())
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)

@@ -137,11 +137,12 @@ def test_nodes_that_do_not_answer(root: Path) -> None:
 
 def test_all_findings_of_an_inspection(root: Path) -> None:
     """First what Hydra refuses, then what the checks found, then the settings, then the nodes."""
-    config = {**ours(root), "trainer": {**ours(root)["trainer"], "n_gpus_per_node": 3, "logger": ["wandb"]}}
+    config = {
+        **ours(root),
+        "trainer": {**ours(root)["trainer"], "n_gpus_per_node": 3, "logger": ["wandb"], "save_freq": 1},
+    }
     refusals = (
-        Refusal(
-            "Key 'save_frq' is not in struct\n  full_key: trainer.save_frq", "trainer.save_frq", "trainer.save_freq"
-        ),
+        Refusal("Key 'save_frq' is not in struct\n  full_key: trainer.save_frq", "trainer.save_frq"),
         Refusal("Could not find 'actor/x'", "actor"),
         Refusal("LexerNoViableAltException: a b."),
     )
@@ -352,7 +353,7 @@ def test_the_checks_get_the_composed_configuration(
     answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")], "t=1")
     assert answer == Inspection((about("model", "x"),), Composition(config), Facts(steps=1))
     assert asked == [
-        (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment, "t=1"),
+        (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment, "t=1", f"{root}/user/code"),
         replace(request, config=None if config is None else Configuration(config)),
     ]
     # It is also checked for what every worker is checked for.
@@ -365,7 +366,7 @@ def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: 
     """A worker is asked, because only nodes know what their image sets."""
     asked: list[tuple[str, str]] = []
 
-    def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str], _: str) -> Composition:
+    def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str], *_: str) -> Composition:
         asked.append(("compose", environment.get("PYTHONPATH", "none")))
         return Composition()
 

@@ -1,0 +1,62 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to do about an override that Hydra refuses, or that nothing reads. A hint is a setting that exists in this
+release, that the job reads, and that is not refused next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from ..jobspec.owned import owned_todo
+from ..jobspec.spec import JobSpec
+from ..jobspec.verl_releases import PER_GPU_SIZE, ROLLOUT, Profile
+from .config import JobConfig, leaves
+from .config_rl import absent_parts
+
+# Of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
+SIMILAR = 0.75
+MOST_HINTS = 3
+# Names that no supported release has any more, in scripts for older ones.
+FORMER = {
+    "trainer.remove_previous_ckpt": "trainer.max_actor_ckpt_to_keep=1",
+    "trainer.remove_previous_ckpt_in_save": "trainer.max_actor_ckpt_to_keep=1",
+    "trainer.val_generations_to_log_to_wandb": "trainer.log_val_generations",
+    f"{ROLLOUT}.micro_batch_size": f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
+}
+
+
+def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
+    """What to write instead of a key of the trainer; "" if nothing is close enough.
+
+    unread: keys of the configuration that nothing reads.
+    """
+    if key in JobSpec.paths().values():
+        return "it is a key of the JobSpec: write it beside trainer_overrides"
+    known = [name for name, _value in leaves(job.values, used=False) if "[" not in name and name not in unread]
+    former = FORMER.get(key, "")
+    if former.partition("=")[0] in known:
+        return f"set {former} instead" + (f": {PER_GPU_SIZE}" if former.endswith("_per_gpu") else "")
+    found = close_settings(key, [name for name in known if not name.startswith(tuple(absent_parts(job)))])
+    refused = {name: owned_todo(name) for name in found}
+    if owned := next(filter(None, refused.values()), ""):
+        return owned
+    refused = {name: (profile and profile.unread_hint(job.workload, name)) or "" for name in found}
+    accepted = [name for name in found if not refused[name]][:MOST_HINTS]
+    if accepted:
+        return f"did you mean {' or '.join(accepted)}?"
+    return next(iter(refused.values()), "")
+
+
+def close_settings(key: str, known: list[str]) -> list[str]:
+    """The settings that end like a key, or have a similar name in the same section, or the same one in another."""
+    section, _dot, name = key.rpartition(".")
+    if same_end := [each for each in known if each.endswith(f".{key}")]:
+        return same_end
+    siblings = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == section}
+    if similar := difflib.get_close_matches(name, siblings, MOST_HINTS, SIMILAR):
+        return [siblings[each] for each in similar]
+    same_name = [each for each in known if each.endswith(f".{name}")]
+    return same_name if len(same_name) <= MOST_HINTS else []
