@@ -93,18 +93,49 @@ class CheckRequest:
         return WARNING if check in self.accept else ERROR
 
     @property
+    def model_section(self) -> str:
+        """The settings of the model that is trained."""
+        return "model" if self.is_sft else "actor_rollout_ref.model"
+
+    @property
+    def model_path(self) -> str:
+        """The directory of that model, or its name on the hub."""
+        return str(self.setting(f"{self.model_section}.path", self.model))
+
+    @property
+    def tokenizer_path(self) -> str:
+        """The same of its tokenizer and its processor."""
+        return str(self.setting(f"{self.model_section}.tokenizer_path", self.model_path))
+
+    @property
+    def reads_only_text(self) -> bool:
+        """Whether the model is known to have no processor for images: utils/tokenizer/tokenizer.py: hf_processor."""
+        path = Path(self.tokenizer_path)
+        return path.is_absolute() and path.is_dir() and not any(path.glob("*processor_config.json"))
+
+    @property
+    def longest_sample(self) -> int:
+        """In tokens."""
+        rl = self.number("data.max_prompt_length") + self.number("data.max_response_length")
+        return self.number("data.max_length") if self.is_sft else rl
+
+    @property
     def has_reward_model(self) -> bool:
         # The second name is that of verl up to 0.8. verl 0.9 still has it, as null.
         return bool(self.setting("reward.reward_model.enable") or self.setting("reward_model.enable"))
 
     @property
-    def reward_manager(self) -> str | None:
-        """The one of verl's own reward managers that calls the reward function; None for another one and for sft."""
+    def registered_manager(self) -> str | None:
+        """The name of the reward manager among those of the snapshot; None for a file of the job, and for sft."""
         if self.is_sft or self.setting("reward.reward_manager.source", "register") != "register":
             return None
         # The first name is that of verl up to 0.8. verl 0.9 still has it, as null.
-        name = self.setting("reward_model.reward_manager") or self.setting("reward.reward_manager.name", "naive")
-        return str(name) if name in REWARD_MANAGERS else None
+        return str(self.setting("reward_model.reward_manager") or self.setting("reward.reward_manager.name", "naive"))
+
+    @property
+    def reward_manager(self) -> str | None:
+        """The one of verl's own reward managers that calls the reward function; None for another one and for sft."""
+        return self.registered_manager if self.registered_manager in REWARD_MANAGERS else None
 
     @property
     def data_source_key(self) -> str:
@@ -146,6 +177,7 @@ class Facts:
     val_rows: int | None = None
     data_sources: list[str] | None = None
     model_bytes: int | None = None
+    vocab_size: int | None = None
     parameters: int | None = None
     critic_parameters: int | None = None
     versions: dict[str, str | None] | None = None

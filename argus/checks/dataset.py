@@ -114,6 +114,7 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
         if request.setting("data.custom_cls.path"):
             return [], rows
         found, columns = schema_findings(request, path, file.schema_arrow)
+        found += media_findings(request, path, file)
         if errors(found):
             return found, rows
         try:
@@ -121,6 +122,20 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
         except (OSError, ArrowException) as error:
             return [problem(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
         return found + row_findings(request, facts, path, batch.to_pylist() if batch else []), rows
+
+
+def media_findings(request: CheckRequest, path: Path, file: Any) -> Iterator[Finding]:
+    """Images and videos for a model that has no processor for them."""
+    keys = {str(request.setting(f"data.{key}_key", f"{key}s")) for key in ("image", "video")}
+    columns = sorted(keys & set(file.schema_arrow.names))
+    # A row alone may have many megabytes.
+    batch = next(file.iter_batches(1, columns=columns), None) if columns and request.reads_only_text else None
+    used = [name for name, values in (batch.to_pydict() if batch else {}).items() if values[0]]
+    if used:
+        # utils/dataset/multiturn_sft_dataset.py, rl_dataset.py: _build_messages
+        what = f"{path} has {', '.join(used)}, but the model reads only text: it has no preprocessor_config.json"
+        severity = ERROR if request.is_since((0, 9)) else WARNING
+        yield problem(what, "choose a model that reads them, or stage the data without them", severity)
 
 
 def messages_key(request: CheckRequest) -> str:

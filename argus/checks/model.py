@@ -14,6 +14,7 @@ from pathlib import Path
 from ..common.findings import WARNING, Finding
 from ..common.text import size_text
 from .common import ITEM_BYTES, CheckRequest, Facts, error_text, is_lfs_pointer, pointer_problem
+from .model_settings import setting_findings, text_model
 
 # The format's own limit of a header.
 SAFETENSORS_HEADER_LIMIT = 100_000_000
@@ -56,22 +57,20 @@ def overridden(key: str, path: str) -> Source:
 
 
 def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    section = "model" if request.is_sft else "actor_rollout_ref.model"
-    model = str(request.setting(f"{section}.path", request.model))
+    section, model = request.model_section, request.model_path
     # A name on the hub is resolved in HF_HOME, by rules of its own.
     if not model.startswith("/") or (request.is_outside(model) and not Path(model).exists()):
         return []
     source = Source(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
-    found = config_findings(source)
+    found = config_findings(request, facts, source, section)
     if not source.path.is_dir():
         return found
     weights = weights_of(source)
     found += weights.findings
     facts.model_bytes, facts.parameters = weights.size, weights.parameters
-    tokenizer = str(request.setting(f"{section}.tokenizer_path", model))
-    if tokenizer.startswith("/"):
-        template = f"{section}.custom_chat_template"
-        found += tokenizer_findings(source, Path(tokenizer), template, has_template=bool(request.setting(template)))
+    if request.tokenizer_path.startswith("/"):
+        template, path = f"{section}.custom_chat_template", Path(request.tokenizer_path)
+        found += tokenizer_findings(source, path, template, has_template=bool(request.setting(template)))
     return found + (critic_findings(request, facts, model) if request.has_critic else [])
 
 
@@ -84,7 +83,7 @@ def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Fin
     source = overridden("critic.model.path", critic)
     weights = weights_of(source)
     facts.critic_parameters = weights.parameters
-    return [*config_findings(source), *weights.findings]
+    return [*config_findings(request, Facts(), source, "critic.model"), *weights.findings]
 
 
 def hub_snapshots(path: Path) -> list[Path]:
@@ -99,7 +98,7 @@ def hub_snapshots(path: Path) -> list[Path]:
     return sorted(commits, key=lambda commit: commit.name.encode() != name)
 
 
-def config_findings(source: Source) -> list[Finding]:
+def config_findings(request: CheckRequest, facts: Facts, source: Source, section: str) -> list[Finding]:
     path = source.path / "config.json"
     try:
         if is_lfs_pointer(path):
@@ -122,7 +121,8 @@ def config_findings(source: Source) -> list[Finding]:
         # workers/config/model.py: HFModelConfig asserts it.
         what = f"{path} has architectures {json.dumps(architectures)}, but verl requires exactly one"
         return [source.problem(what, TRANSFORMERS)]
-    return []
+    facts.vocab_size = text_model(request, section, config).number("vocab_size") or None
+    return list(setting_findings(request, section, config))
 
 
 def tokenizer_findings(source: Source, path: Path, template: str, *, has_template: bool) -> list[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
+from ..launcher.reading import UnreadableError, read_text
 from .child import run_program
 from .common import CheckRequest, Facts
 from .dataset import data_files, messages_key, opened, problem
@@ -38,16 +39,41 @@ arguments = {**given["arguments"], "add_generation_prompt": given["generation"],
 if given["template"]:
     arguments["chat_template"] = given["template"]
 until = time.monotonic() + given["seconds"]
+
+def tokens(messages):
+    return tokenizer(tokenizer.apply_chat_template(messages, **arguments), add_special_tokens=False)["input_ids"]
+
+def tokens_of(message):
+    # verl/utils/tokenizer/chat_template.py: apply_chat_template
+    try:
+        return tokens([message])
+    except Exception:
+        before = [{"role": "user", "content": [{"type": "text", "text": ""}]}]
+        return tokens([*before, message])[len(tokens(before)):]
+
+def tokens_one_by_one(row):
+    # verl/utils/dataset/multiturn_sft_dataset.py: __init__, __getitem__, sanity_check
+    user = {"role": "user", "content": ""}
+    one, two = tokens([user]), tokens([user, user])
+    system = len(one[:len(one) - len(two)])
+    found = []
+    for index, message in enumerate(row):
+        found += tokens_of(message)[0 if message["role"] == "system" or not index else system:]
+    if found != tokens(row) and given["must_match"]:
+        raise ValueError("verl renders each message alone, which gives other tokens than the whole conversation; "
+                         "data.ignore_input_ids_mismatch=True allows that")
+    return found
+
 for split, rows in given["rows"].items():
     for row in rows:
         if time.monotonic() > until:
             break
         try:
-            text = tokenizer.apply_chat_template(row, **arguments)
+            found = tokens_one_by_one(row) if given["one_by_one"] else tokens(row)
         except Exception as error:
             say(split=split, refused=f"{type(error).__name__}: {error}"[:300])
         else:
-            say(split=split, length=len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+            say(split=split, length=len(found), highest=max(found, default=0))
 """
 
 
@@ -55,13 +81,14 @@ for split, rows in given["rows"].items():
 class Sample:
     """Conversations from several places of a split, which has `total` rows; and what was measured of them.
 
-    lengths: in tokens. refused: why the chat template refused other rows.
+    lengths: in tokens. highest: the largest token. refused: why the chat template refused other rows.
     """
 
     split: str
     rows: tuple[Any, ...]
     total: int
     lengths: tuple[int, ...] = ()
+    highest: int = 0
     refused: tuple[str, ...] = ()
 
     @property
@@ -76,26 +103,19 @@ class Sample:
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     """Prompts that are longer than the job allows. Nothing is measured without a tokenizer.json."""
     key = "data.max_length" if request.is_sft else "data.max_prompt_length"
-    limit, directory = request.setting(key), tokenizer_directory(request)
+    limit, directory = request.setting(key), request.tokenizer_path
     is_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
-    if not is_known or not directory or not (Path(directory) / "tokenizer.json").is_file():
+    if not is_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
         return []
     found: list[Finding] = []
     samples = [sample for split in ("train", "val") if (sample := sample_of(request, split)).rows]
     for sample in measured(request, directory, samples) if samples else ():
         if sample.measured:
-            longest = f"the longest has {sample.longest} tokens of {key} {limit}"
-            facts.notes.append(f"Prompts: {sample.measured} of {sample.total} in {sample.split} measured, {longest}")
+            longest = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
+            facts.notes.append(f"Prompts: {len(sample.lengths)} of {sample.total} in {sample.split} measured{longest}")
             found += length_findings(request, sample, key, limit)
+            found += token_findings(request, sample, facts.vocab_size)
     return found
-
-
-def tokenizer_directory(request: CheckRequest) -> str:
-    """The directory of the job's tokenizer; "" for one on the hub."""
-    section = "model" if request.is_sft else "actor_rollout_ref.model"
-    model = str(request.setting(f"{section}.path", request.model))
-    path = str(request.setting(f"{section}.tokenizer_path", model))
-    return path if path.startswith("/") else ""
 
 
 def sample_of(request: CheckRequest, split: str) -> Sample:
@@ -123,13 +143,20 @@ def sample_of(request: CheckRequest, split: str) -> Sample:
 
 
 def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> Iterator[Sample]:
-    section = "model" if request.is_sft else "actor_rollout_ref.model"
-    arguments = request.setting("data.apply_chat_template_kwargs")
+    arguments, thinks = (
+        request.setting("data.apply_chat_template_kwargs"),
+        request.setting("data.enable_thinking_default"),
+    )
     given = {
         "directory": directory,
-        "template": request.setting(f"{section}.custom_chat_template"),
-        "arguments": arguments if isinstance(arguments, dict) else {},
+        "template": request.setting(f"{request.model_section}.custom_chat_template"),
+        "arguments": {
+            **(arguments if isinstance(arguments, dict) else {}),
+            **({"enable_thinking": bool(thinks)} if request.is_sft and thinks is not None else {}),
+        },
         "generation": not request.is_sft,
+        "one_by_one": request.is_sft and renders_one_by_one(request),
+        "must_match": not request.setting("data.ignore_input_ids_mismatch"),
         "seconds": MEASURING_SECONDS,
         "rows": {sample.split: sample.rows for sample in samples},
     }
@@ -137,8 +164,17 @@ def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> It
     for sample in samples:
         own = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in own if isinstance(line.get("length"), int))
+        highest = max((line["highest"] for line in own if isinstance(line.get("highest"), int)), default=0)
         refused = tuple(str(line["refused"]) for line in own if "refused" in line)
-        yield replace(sample, lengths=lengths, refused=refused)
+        yield replace(sample, lengths=lengths, highest=highest, refused=refused)
+
+
+def renders_one_by_one(request: CheckRequest) -> bool:
+    """Whether the snapshot's dataset for SFT is that of verl 0.9.1."""
+    with contextlib.suppress(OSError, UnreadableError):
+        source = read_text(Path(request.code_path, "verl/utils/dataset/multiturn_sft_dataset.py"))
+        return "messages=[message]" in source and "def sanity_check" in source
+    return False
 
 
 def length_findings(request: CheckRequest, sample: Sample, key: str, limit: int) -> Iterator[Finding]:
@@ -152,10 +188,19 @@ def length_findings(request: CheckRequest, sample: Sample, key: str, limit: int)
         if not request.is_sft:
             todo += ", or data.filter_overlong_prompts=True to leave them out"
         yield about(key, f"{what} (the longest has {sample.longest} tokens): {outcome}", todo, severity)
+
+
+def token_findings(request: CheckRequest, sample: Sample, vocab_size: int | None) -> Iterator[Finding]:
+    """Rows that the chat template refuses, or whose tokens the model does not have."""
     if sample.refused:
         rows = f"{len(sample.refused)} of {sample.measured} rows in {sample.split}"
-        what = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 200)}"
-        yield problem(what, "correct the rows, or the template", WARNING)
+        what = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
+        # A processor may render them in another way.
+        is_certain = not sample.lengths and request.reads_only_text
+        yield problem(what, "correct the rows, or the template", ERROR if is_certain else WARNING)
+    if vocab_size and sample.highest >= vocab_size:
+        what = f"has no token {sample.highest}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"
+        yield about("model", what, "use the model's own tokenizer, or resize the model's embeddings to it")
 
 
 def fate(request: CheckRequest, sample: Sample, longer: int) -> tuple[str, str]:

@@ -8,6 +8,7 @@ With check_reward it is also called for some rows of the dataset, as verl's own 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
 # What the function gets as the answer of the model, for each row.
 ANSWERS = ("the ground truth", "an empty text")
 SHOWN_RESULTS = 4
+REGISTERED = re.compile(r"@register\w*\([\"'](\w+)")
 problem = partial(about, "reward_fn_path")
 CORRECT_NAME = "correct the name in reward_fn_path"
 # Loads the file, or the module, as verl's utils/import_utils.py: load_module does, and calls the function as
@@ -128,10 +130,10 @@ class Call(BaseModel, frozen=True, strict=True):
 
 
 def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
+    found = manager_findings(request)
     if not request.reward_file:
-        return []
+        return found
     path, function = Path(request.reward_file), request.reward_function
-    found: list[Finding] = []
     # Other managers than verl's own call the function differently.
     passed = passed_arguments(request) if request.reward_manager else ()
     is_tried = request.trial_rows > 0 and bool(passed) and not request.has_reward_model
@@ -164,6 +166,18 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         note(facts, calls)
         found += [*call_findings(request, calls), *end_findings(request, answer, calls, 2 * len(rows))]
     return found
+
+
+def manager_findings(request: CheckRequest) -> list[Finding]:
+    """A reward manager that the snapshot does not have: trainer/ppo/reward.py: resolve_reward_manager_cls."""
+    asked, code = request.registered_manager, Path(request.code_path, "verl")
+    files = [*code.glob("experimental/reward_loop/reward_manager/*.py")]
+    files += [] if request.is_since((0, 9)) else code.glob("workers/reward_manager/*.py")
+    known = sorted({name for file in files for name in REGISTERED.findall(file.read_text(encoding="utf-8"))})
+    if asked is None or asked in known or "naive" not in known:
+        return []
+    what = f"is {asked}, which this verl does not have; it has: {', '.join(known)}"
+    return [about("reward.reward_manager.name", what, "set it to one of these")]
 
 
 def import_findings(request: CheckRequest, path: Path, said: Mapping[str, Any], is_checked: bool) -> Iterator[Finding]:
@@ -249,6 +263,10 @@ def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Find
         tried = f"called for row {first.row} with {first.answer} as the answer"
         todo = "correct the function: it has to return a number, or a mapping with a score"
         yield problem(f"{where}: {request.reward_function}, {tried}, {what}{more}", todo)
+    of_truth, of_nothing = ([call.score for call in calls if call.answer == answer] for answer in ANSWERS)
+    if calls and of_truth == of_nothing and set(of_truth) == {0}:
+        what = f"{request.reward_file}: {request.reward_function} gives 0 for each ground truth, as for an empty text"
+        yield problem(what, "compare the form of answers that it expects with reward_model.ground_truth", WARNING)
 
 
 def end_findings(request: CheckRequest, answer: Answer, calls: Sequence[Call], asked: int) -> Iterator[Finding]:

@@ -265,6 +265,15 @@ def lora(job: JobConfig) -> Found:
         yield about(key, "is false, but the rollout hf_cpu loads whole weights, no adapter of LoRA", f"set {key}=True")
 
 
+def allocator(job: JobConfig) -> Found:
+    # vllm/device_allocator/cumem.py: CuMemAllocator.__init__, of an engine that sleeps while the trainer works
+    sleeps = job.get(f"{ROLLOUT}.enable_sleep_mode", job.get(f"{ROLLOUT}.free_cache_engine", True))
+    name = "PYTORCH_CUDA_ALLOC_CONF"
+    if "expandable_segments:True" in job.environment.get(name, "") and sleeps and job.get(f"{ROLLOUT}.name") == "vllm":
+        what = "has expandable_segments:True, which vLLM refuses in its sleep mode (pytorch#147851)"
+        yield about(f"env_vars.{name}", what, "remove it: the trainer switches it on itself, while the engine sleeps")
+
+
 def prometheus(job: JobConfig) -> Found:
     # workers/rollout/utils.py:update_prometheus_config
     if job.get(f"{PROMETHEUS}.enable"):
@@ -275,5 +284,5 @@ def prometheus(job: JobConfig) -> Found:
 
 RL_RULES = (
     *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
-    *(parallelism, engines, generation, lora, prometheus),
+    *(parallelism, engines, generation, lora, allocator, prometheus),
 )

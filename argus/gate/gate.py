@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.common import Configuration, Facts, listed, read_verl_version
-from ..common.findings import Finding, about, errors
+from ..common.findings import WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
@@ -35,6 +35,8 @@ from .nodes import Inspection, ask_nodes
 
 TENSORBOARD = "tensorboard"
 SIMPLE = "SimpleStorage"
+# What verl's trainers load of a checkpoint.
+RESUMED = ("model", "optimizer", "extra")
 # Backends of TransferQueue whose actors have names of their own in each job. Others start services with a fixed port or
 # name: a second job ends those of the first (transfer_queue/storage/bootstrap: `pkill mooncake_master`), or shares its
 # samples.
@@ -92,6 +94,7 @@ def examine(
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
         job = with_loggers(with_queue(job, config), config)
+        found += retry_findings(spec, config)
     if can_run:
         found += (never := storage_findings(spec, cluster, job.plan.storage_units))
         can_run = not never
@@ -129,6 +132,17 @@ def workers_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def no_room(problem: str) -> Finding:
     return about("resources", problem, "wait until other jobs have ended, or set wait_for_resources: 2h")
+
+
+def retry_findings(spec: JobSpec, config: Configuration) -> list[Finding]:
+    """Checkpoints that lack a part of the training, which a further attempt does not continue."""
+    section = "checkpoint" if spec.workload == SFT else "actor_rollout_ref.actor.checkpoint"
+    saved = listed(config.get(f"{section}.save_contents", RESUMED))
+    if not spec.retries or set(RESUMED) <= set(saved):
+        return []
+    lost = ", ".join(part for part in RESUMED if part not in saved)
+    what = f"is {', '.join(map(str, saved))}, and the job has retries: {lost} would begin anew in each of them"
+    return [about(f"{section}.save_contents", what, f"add {lost}, or set retries: 0", WARNING)]
 
 
 def with_queue(job: Job, config: Configuration) -> Job:

@@ -34,8 +34,11 @@ RAY_VARIABLES = {
     "RAY_DEBUG_POST_MORTEM": "set debugger: post_mortem",
     "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",
 }
+RAY_SETS_IT = "Ray sets it for each process; with it, several processes would get the same GPU"
 # ray/_private/accelerators/amd_gpu.py and verl's single_controller/base/worker.py.
-GPUS_OF_AMD = {
+GPUS_OF_RAY = {
+    **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"), RAY_SETS_IT),
+    "NVIDIA_VISIBLE_DEVICES": "it has an effect only when the container of a node starts",
     "ROCR_VISIBLE_DEVICES": "Ray raises without HIP_VISIBLE_DEVICES, and verl raises with it",
     "HIP_VISIBLE_DEVICES": "Ray sets it for each process, to the GPUs that the process has",
 }
@@ -154,8 +157,8 @@ def variable_findings(where: str, variables: Mapping[Any, object], shared_root: 
             yield about(key, "variables of Ray belong to the cluster", todo)
         elif name in OWNED_ENVIRONMENT:
             yield about(key, f"is set for every job: {OWNED_ENVIRONMENT[name]}", "remove it")
-        elif name in GPUS_OF_AMD:
-            yield about(key, f"cannot be set: {GPUS_OF_AMD[name]}", "remove it; set resources.gpus_per_node")
+        elif name in GPUS_OF_RAY:
+            yield about(key, f"cannot be set: {GPUS_OF_RAY[name]}", "remove it; set resources.gpus_per_node")
         elif name.startswith(OURS):
             yield about(key, f"names with {OURS} belong to this collection", "choose another name")
         elif redact.is_secret_name(name):

@@ -311,3 +311,20 @@ def test_what_is_needed_for_validation(root: Path) -> None:
     assert rl[1:] == ["/private/datasets/rl/val.parquet does not exist"]
     sft = [what for key, what, _severity in found(root, workload="sft", config=None) if key == "dataset"]
     assert len(sft) == 1 and sft[0].startswith("/private/datasets/sft/train.parquet")
+
+
+@pytest.mark.parametrize(
+    ("images", "file", "expected"),
+    [
+        ([{"bytes": b"x"}], "", [("dataset", "error")]),
+        ([{"bytes": b"x"}], "preprocessor_config.json", []),
+        ([], "", []),
+        (None, "", []),
+    ],
+)
+def test_images_for_a_model_that_reads_text(root: Path, images: Any, file: str, expected: Any) -> None:
+    version(root, "0.9.1")
+    if file:
+        (root / "common/models/tiny" / file).write_text("{}")
+    write(root, rows_with(lambda row: row.update(images=images)))
+    assert [(key, severity) for key, _what, severity in found(root)] == expected

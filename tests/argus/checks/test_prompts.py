@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import request, version, write
+from checked_job import CODE, request, version, write
 
 from argus.checks import prompts as measured
 from argus.checks.common import CheckRequest, Facts
@@ -35,7 +35,7 @@ class AutoTokenizer:
         return environment.from_string(chat_template or self.template).render(messages=row, **arguments)
     def __call__(self, text, add_special_tokens):
         assert not add_special_tokens
-        return {"input_ids": text.split()}
+        return {"input_ids": [len(word) for word in text.split()]}
 
 def refuse(message):
     raise ValueError(message)
@@ -202,3 +202,55 @@ def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatc
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
     prompts(root, 1)
     assert said(root) == ([], Facts())
+
+
+def test_a_template_that_refuses_all_rows(root: Path) -> None:
+    (root / "common/models/tiny/chat_template.jinja").write_text("{{ raise_exception('no') }}")
+    prompts(root, 1, 5)
+    prompts(root, 5, split="val")
+    findings, facts = said(root)
+    assert [severity for severity, _what in findings] == ["error", "error"]
+    assert not any("longest" in note for note in facts.notes)
+
+
+def one_by_one(root: Path) -> None:
+    """Makes the snapshot render each message of SFT alone, as verl 0.9.1 does."""
+    file = root / CODE / "verl/utils/dataset/multiturn_sft_dataset.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("messages=[message]\ndef sanity_check(self): ...\n")
+
+
+@pytest.mark.parametrize(
+    ("template", "said_of_it"),
+    [
+        (
+            "{% if messages|length > 1 and messages[0].role == messages[1].role %}{{ raise_exception('alternate') }}",
+            "al",
+        ),
+        (
+            "{% if messages[-1].role == 'user' and messages|length == 1 %}{{ raise_exception('an answer') }}",
+            "an answer",
+        ),
+        ("{% if messages|length == 1 %}first{% endif %}{% if false %}", "ignore_input_ids_mismatch"),
+        ("{% if false %}", ""),
+    ],
+)
+def test_messages_that_are_rendered_alone(root: Path, template: str, said_of_it: str) -> None:
+    one_by_one(root)
+    text = f"{template}{{% endif %}}{{% for m in messages %}}{{{{ m.content }}}} {{% endfor %}}"
+    (root / "common/models/tiny/chat_template.jinja").write_text(text)
+    rows = [{"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]}] * 2
+    for split in ("train", "val"):
+        write(root, rows, "sft", split)
+    findings, _facts = said(root, "sft")
+    assert [severity for severity, _what in findings] == (["error", "error"] if said_of_it else [])
+    assert all(said_of_it in what for _severity, what in findings)
+
+
+@pytest.mark.parametrize(("size", "known"), [(6, True), (5, False), (None, True)])
+def test_tokens_that_the_model_does_not_have(root: Path, size: int | None, known: bool) -> None:
+    for split in ("train", "val"):
+        prompts(root, 1, split=split)
+    # The stand-in's token of a word is its length: <end> is 5.
+    findings = prompt_findings(request(root, settings={"data.max_prompt_length": 10}), Facts(vocab_size=size))
+    assert {(finding.key, finding.severity) for finding in findings} == (set() if known else {("model", "error")})

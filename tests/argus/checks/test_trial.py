@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import request, write
+from checked_job import CODE, request, version, write
 
 from argus.checks import reward
 from argus.checks.common import Facts
@@ -154,3 +154,26 @@ def test_text_of_a_hostile_function_is_shown_as_text(root: Path) -> None:
     ((_severity, what),) = tried(root, f"{HEAD}    raise ValueError('\\x1b[2Jx' + 'y' * 999)\n")[0]
     assert "\x1b" not in what
     assert len(what) < 500
+
+
+@pytest.mark.parametrize(("score", "warned"), [("0.0", True), ("1.0", False), ("-float(not solution_str)", False)])
+def test_a_reward_that_is_0_for_each_ground_truth(root: Path, score: str, warned: bool) -> None:
+    findings, _notes = tried(root, f"{HEAD}    return {score}\n")
+    assert [severity for severity, _what in findings] == (["warning"] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "known"),
+    [("prime", "0.9.1", False), ("dapo", "0.9.1", True), ("limited", "0.9.1", True), ("prime", "0.8.0", True)],
+)
+def test_a_reward_manager_that_the_snapshot_does_not_have(root: Path, name: str, release: str, known: bool) -> None:
+    version(root, release)
+    for folder, names in (("experimental/reward_loop", ("naive", "dapo")), ("workers", ("naive", "prime"))):
+        (root / CODE / "verl" / folder / "reward_manager").mkdir(parents=True)
+        for each in names:
+            file = root / CODE / "verl" / folder / f"reward_manager/{each}.py"
+            file.write_text(f'@register("{each}")\nclass Manager: ...\n@register_legacy("limited")\nclass Other: ...\n')
+    findings = reward_findings(request(root, settings={"reward.reward_manager.name": name}), Facts())
+    assert [(finding.key, finding.severity) for finding in findings] == (
+        [] if known else [("reward.reward_manager.name", "error")]
+    )

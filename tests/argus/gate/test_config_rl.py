@@ -388,3 +388,17 @@ def test_batch_without_a_mini_batch_that_fits(size: int, answers: int, example: 
     both = f"set it and data.train_batch_size to the same multiple of {example}"
     hints = [line.rpartition(": ")[2] for line in found("grpo", changes) if "ppo_mini_batch_size" in line]
     assert hints == ([both, both] if example else ["set it to a divisor of data.train_batch_size, 100"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "refused"),
+    [
+        ("vllm", {}, True),
+        ("vllm", {f"{ROLLOUT}.enable_sleep_mode": False}, False),
+        ("hf_cpu", {}, False),
+    ],
+)
+def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], refused: bool) -> None:
+    environment = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}
+    findings = found("grpo", {f"{ROLLOUT}.name": engine, **settings}, environment=environment)
+    assert any("env_vars.PYTORCH_CUDA_ALLOC_CONF" in line for line in findings) == refused

@@ -365,3 +365,19 @@ def test_a_module_with_the_reward_function(root: Path) -> None:
     assert findings == ()
     (finding,) = gate(root, reward_fn_path="a.r:digit_share").findings
     assert (finding.key, finding.what) == ("reward_fn_path", f"{root}/user/code/a/r.py does not exist")
+
+
+@pytest.mark.parametrize(
+    ("saved", "retries", "lost"),
+    [
+        (["hf_model"], 2, "model, optimizer, extra"),
+        (["model"], 1, "optimizer, extra"),
+        (["model"], 0, ""),
+        (["model", "optimizer", "extra", "hf_model"], 2, ""),
+    ],
+)
+def test_retries_need_complete_checkpoints(root: Path, saved: list[str], retries: int, lost: str) -> None:
+    config = {"actor_rollout_ref": {"actor": {"checkpoint": {"save_contents": saved}}}}
+    found = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), retries=retries).findings
+    assert [finding.severity for finding in found] == ([WARNING] if lost else [])
+    assert all(f"add {lost}," in finding.todo for finding in found)

@@ -237,7 +237,6 @@ def test_secrets_are_refused_in_env_vars(name: str) -> None:
     "name",
     [
         "NCCL_DEBUG",
-        "CUDA_VISIBLE_DEVICES",
         "OMP_NUM_THREADS",
         "LD_PRELOAD",
         "LD_LIBRARY_PATH",
@@ -261,6 +260,12 @@ def test_secrets_are_refused_in_env_vars(name: str) -> None:
 def test_env_vars_change_how_the_job_runs(name: str) -> None:
     """They reach only processes that run the job's code."""
     assert findings_of({"env_vars": {name: "x"}}) == []
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"])
+def test_the_gpus_of_a_process_are_chosen_by_ray(name: str) -> None:
+    (finding,) = findings_of({"env_vars": {name: "0"}})
+    assert (finding.key, finding.severity) == (f"env_vars.{name}", "error")
 
 
 FORMS = {
