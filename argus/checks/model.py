@@ -10,6 +10,7 @@ import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..common.findings import WARNING, Finding
 from ..common.text import size_text
@@ -99,30 +100,38 @@ def hub_snapshots(path: Path) -> list[Path]:
 
 
 def config_findings(request: CheckRequest, facts: Facts, source: Source, section: str) -> list[Finding]:
+    config, problems = read_config(source)
+    if problems:
+        return problems
+    facts.vocab_size = text_model(request, section, config).number("vocab_size") or None
+    return list(setting_findings(request, section, config))
+
+
+def read_config(source: Source) -> tuple[dict[str, Any], list[Finding]]:
+    """The model's config.json, and what is wrong with it."""
     path = source.path / "config.json"
     try:
         if is_lfs_pointer(path):
-            return [source.pointer(path)]
+            return {}, [source.pointer(path)]
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (source.path / "adapter_config.json").is_file():
             todo = "give the base model, and set actor_rollout_ref.model.lora_adapter_path to the adapter"
-            return [source.problem(f"{source.path} is a LoRA adapter, not a model", todo)]
+            return {}, [source.problem(f"{source.path} is a LoRA adapter, not a model", todo)]
         todo = "give the directory with config.json and the weights"
         if commits := hub_snapshots(source.path):
             todo = f"it is a cache of the hub: give {' or '.join(map(str, commits))}"
-        return [source.problem(f"{path} does not exist", todo)]
+        return {}, [source.problem(f"{path} does not exist", todo)]
     except (OSError, ValueError) as error:
-        return [source.problem(f"{path} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
+        return {}, [source.problem(f"{path} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
     if not isinstance(config, dict) or not config.get("model_type"):
-        return [source.problem(f"{path} has no model_type", TRANSFORMERS)]
+        return {}, [source.problem(f"{path} has no model_type", TRANSFORMERS)]
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or len(architectures) != 1:
         # workers/config/model.py: HFModelConfig asserts it.
         what = f"{path} has architectures {json.dumps(architectures)}, but verl requires exactly one"
-        return [source.problem(what, TRANSFORMERS)]
-    facts.vocab_size = text_model(request, section, config).number("vocab_size") or None
-    return list(setting_findings(request, section, config))
+        return {}, [source.problem(what, TRANSFORMERS)]
+    return config, []
 
 
 def tokenizer_findings(source: Source, path: Path, template: str, *, has_template: bool) -> list[Finding]:

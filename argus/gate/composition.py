@@ -35,10 +35,8 @@ SOURCE_FILES = 3000
 MARK = "\nCOMPOSED "
 # The attributes of @hydra.main that options of Hydra's command line replace.
 OPTIONS = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
-# OmegaConf appends the Python types of its nodes, and Hydra how to get a traceback.
-NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR")
-# Hydra's hint for a key that is not there. verl would ignore what it adds.
-NOISE += ("To append to your config use +",)
+# OmegaConf appends the Python types of its nodes, Hydra how to get a traceback, or to add a key, which verl ignores.
+NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR", "To append to your config")
 # Names of sections that verl passes on to something else as they are.
 PASSED_ON = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
 

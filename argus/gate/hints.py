@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What to do about an override that Hydra refuses, or that nothing reads. A hint is a setting that exists in this
 release, that the job reads, and that is not refused next.

@@ -221,7 +221,7 @@ def check_complete(target: Path, directory: Path) -> None:
     """Raises an error if a directory lacks something that a job reads from a model; by the checks of the gate."""
     source = model_checks.Source(directory, KIND, KIND)
     found = [
-        *model_checks.config_findings(source),
+        *model_checks.read_config(source)[1],
         *model_checks.tokenizer_findings(source, directory, "", has_template=False),
         *model_checks.weights_of(source).findings,
     ]

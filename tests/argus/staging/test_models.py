@@ -13,7 +13,7 @@ from hub import model, safetensors
 from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
 from staging_tools import problems, stage
 
-from argus.checks.model import Source, config_findings
+from argus.checks.model import Source, read_config
 from argus.snapshot.errors import SourceError
 from argus.staging import models, tiny
 from argus.staging.errors import StagingError
@@ -262,7 +262,7 @@ def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatc
     (place.cache / "snapshots" / ("0" * 40)).mkdir()
     with pytest.raises(StagingError, match=f"2 commits.*: {place.cache}/snapshots/{place.commit}, "):
         source_of(str(place.cache), place.root)
-    (finding,) = config_findings(Source(place.cache, "model", "model"))
+    _config, (finding,) = read_config(Source(place.cache, "model", "model"))
     assert f"give {place.cache}/snapshots/{place.commit} or " in finding.todo
 
 
