@@ -28,6 +28,9 @@ RULES = [*CAUSES, *CONSEQUENCES]
 IN_FUNCTIONS: dict[str, list[str]] = {
     "rule.pattern": [rule.pattern for rule in RULES],
     "rule.below": [rule.below for rule in RULES if rule.below],
+    # Names of settings and classes, of verl's source.
+    r"f'^class {name}(?:\\(([\\w., ]*)\\))?:\\n(.*?)(?=^\\S|\\Z)'": [r"^class X(?:\(([\w., ]*)\))?:\n(.*?)(?=^\S|\Z)"],
+    r"f'^\\s+{re.escape(name)}\\s*:'": [r"^\s+lr\s*:"],
     "b'|'.join(present)": ["hf_AbCdEfGhIjKl|-----BEGIN"],
     # Forms of variables, of nodes and of Slurm.
     "form": [form for form, _todo in script.FORMS.values()],
