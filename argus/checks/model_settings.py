@@ -72,7 +72,7 @@ def is_known_type(request: CheckRequest, kind: str) -> bool:
 
 def head_findings(request: CheckRequest, model: Configuration) -> Iterator[Finding]:
     """Attention heads that the GPUs of an inference engine cannot share."""
-    heads, groups = model.number("num_attention_heads"), model.number("num_key_value_heads", 1)
+    heads, groups = model.number("num_attention_heads"), max(model.number("num_key_value_heads", 1), 1)
     engine, key = request.setting(f"{ROLLOUT}.name"), f"{ROLLOUT}.tensor_model_parallel_size"
     tensor = max(request.number(key, 1), 1)
     if heads % tensor:

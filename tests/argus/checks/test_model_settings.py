@@ -32,6 +32,7 @@ def keys(root: Path, config: dict[str, Any], settings: dict[str, Any], workload:
         (HEADS, 28, "vllm", ""),
         (HEADS, 14, "vllm", "warning"),
         ({**HEADS, "kv_lora_rank": 512}, 14, "vllm", ""),
+        ({**HEADS, "num_key_value_heads": 0}, 28, "vllm", ""),
         ({}, 8, "vllm", ""),
     ],
 )
