@@ -68,9 +68,10 @@ class Curves:
             value = stored if isinstance(stored, float) else math.nan if stored is None else step.value(name)
             if value is not None and (curve := self.curves.get(name) or self.begun(name)):
                 curve.add(step.step, value)
-        whole = step.value(STEP)
+        if (whole := step.value(STEP)) is None:
+            return
         row = [step.value(f"{TIMING}{part}") or 0.0 for part in STEP_PARTS]
-        if whole is not None and all(0 <= value < LARGEST for value in (whole, *row)):
+        if all(0 <= value < LARGEST for value in (whole, *row)):
             self.seconds += whole
             self.clock.add(step.step, self.seconds)
             for part, value in zip(STEP_PARTS, (*row[:-1], max(0.0, whole - sum(row))), strict=True):
