@@ -158,7 +158,9 @@ def composed(
         added = [key for key, override in overrides if re.match(r"\+{1,2}[\w.-]+=", override) and not is_passed_on(key)]
         if composition.config is None or not added:
             return composition
-        given = plain_config(main.get("config_name") or "", [each for _, each in overrides if not each.startswith("+")])
+        given = plain_config(
+            main.get("config_name") or "", [each for _key, each in overrides if not each.startswith("+")]
+        )
         reader = Reader(Path(code_path), module, user_code)
         return replace(composition, unread=tuple(key for key in added if not reader.reads(key, given)))
 

@@ -126,5 +126,5 @@ def serve(archives: Callable[[], Iterable[Archive]]) -> None:
     except (KeyError, ValueError, OverflowError, OSError) as error:
         print(f"Prometheus gets no metrics of jobs: {error!r}", file=sys.stderr, flush=True)
         return
-    for _ in range(THREADS):
+    for _number in range(THREADS):
         threading.Thread(target=server.serve_forever, args=(None,), daemon=True).start()
