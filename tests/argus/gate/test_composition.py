@@ -223,6 +223,47 @@ def test_all_that_hydra_refuses_is_found_and_the_rest_is_composed(code: str) -> 
     assert compose(code, *overrides).config["trainer"]["nnodes"] == 3
 
 
+@pytest.mark.parametrize(
+    ("override", "is_read"),
+    [
+        ("+recipe=dapo", False),
+        ("+recipe.name=dapo", False),
+        # Only another trainer reads it.
+        ("+optim.lr=1", False),
+        ("+known=1", True),
+        ("+trainer.never_read=1", False),
+        ("++trainer.never_read=1", False),
+        ("+trainer.read_with_get=1", True),
+        ("++trainer.nnodes=2", True),
+        # A class has fields, and so has the one that it extends.
+        ("+typed.rate=1", True),
+        ("+typed.inherited=1", True),
+        ("+typed.read_with_get_elsewhere=1", False),
+        # verl passes them on as they are.
+        ("+passed.engine_kwargs.vllm.x=1", True),
+        ("+typed.override_config.deep.x=1", True),
+        ("+rollout.of_a_user=1", True),
+    ],
+)
+def test_keys_that_nothing_reads(code: str, tmp_path: Path, override: str, is_read: bool) -> None:
+    verl = Path(code, "verl")
+    (verl / "parts").mkdir()
+    classes = "class Base:\n    inherited: int = 0\n\n\nclass Typed(Base):\n    rate: float = 0\n\n\nclass Other:\n"
+    (verl / "parts" / "typed.py").write_text(f"{classes}    read_with_get_elsewhere: int = 0\n")
+    (verl / "trainer" / "fit.py").write_text("config.known\nconfig.trainer.get('read_with_get', 0)\n")
+    (verl / "trainer" / "sft_fit.py").write_text("config.optim\n")
+    config = verl / "trainer" / "config" / "trainer.yaml"
+    added = "typed: {_target_: verl.parts.Typed, override_config: {}}\npassed: {engine_kwargs: {vllm: {y: 1}}}\n"
+    config.write_text(f"{config.read_text()}{added}")
+    user_code = tmp_path / "user"
+    user_code.mkdir()
+    (user_code / "loop.py").write_text("config.rollout.of_a_user\n")
+    pairs = [(override_key(override), override)]
+    answer = composition.compose(code, MODULE, pairs, {}, "", str(user_code))
+    assert answer.errors == ()
+    assert answer.unread == (() if is_read else (override_key(override),))
+
+
 def test_a_trainer_that_cannot_be_read(code: str) -> None:
     assert "No such file or directory" in failed(code, module="verl.trainer.absent")
     assert failed(code, module="verl.trainer.none").endswith("none.py has no @hydra.main")
