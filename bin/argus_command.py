@@ -34,8 +34,11 @@ MOST_CHARACTERS = 63
 # What can be shown again and again, and how often.
 WATCHABLE = ("status", "nodes")
 WATCH_SECONDS = 5.0
-# What changes the overrides of a job.
+# What changes the JobSpec of a job.
 CHANGEABLE = ("submit", "resubmit")
+
+
+WAITS = re.compile("wait_for_resources=")
 
 
 class Verb(NamedTuple):
@@ -70,6 +73,12 @@ OPTIONS = {
     "--days": ("job_gc_keep_days", "N", "jobs that ended later stay"),
     "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
+}
+# By their names: the key of the JobSpec that an option sets, what follows it, and its help.
+KEYS = {
+    "--priority": ("priority", "N", "the place in the queue; higher ones come first"),
+    "--retries": ("retries", "N", "so many further attempts"),
+    "--queue": ("wait_for_resources", "2h", "how long the job may wait for resources"),
 }
 SHORT = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
 JOB, JOBS = "submission_id", "submission_id+"
@@ -150,7 +159,11 @@ def parser() -> argparse.ArgumentParser:
         if verb.name in WATCHABLE:
             one.add_argument("--watch", action="store_true", help="show it again and again, until Ctrl-C")
         if verb.name in CHANGEABLE:
-            one.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="overrides of the trainer")
+            help_ = "keys of the JobSpec, or overrides of the trainer"
+            one.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=help_)
+            for name, (key, value, about) in KEYS.items():
+                given = f"{key}={{}}".format
+                one.add_argument(name, type=given, action="append", default=[], dest="keys", metavar=value, help=about)
         if verb.name == "submit":
             one.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag of the job")
             several = "a job for each value, or each pair of values"
@@ -265,9 +278,9 @@ def sweep(asked: argparse.Namespace, changes: list[str]) -> list[dict[str, Any]]
         identifier = re.sub(r"[^a-z0-9._-]", "-", f"{name}-{ending}".lower())
         # With a number in place of what does not fit.
         identifier = identifier if len(identifier) <= MOST_CHARACTERS else f"{identifier[:56]}-{len(jobs)}"
-        jobs.append(
-            {JOB: identifier, "set": own, "tags": {**tags, "sweep": name, **short}, "wait_for_resources": "30d"}
-        )
+        # All of them wait, unless the command says for how long.
+        own = ["wait_for_resources=30d", *own] if not any(map(WAITS.match, own)) else own
+        jobs.append({JOB: identifier, "set": own, "tags": {**tags, "sweep": name, **short}})
     return jobs
 
 
@@ -360,7 +373,7 @@ def main(arguments: list[str]) -> int:
         print(COMPLETIONS[asked.shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID))
         return 0
     verb = next(verb for verb in VERBS if verb.name == asked.verb)
-    changes = [*getattr(asked, "changes", []), *further]
+    changes = [*getattr(asked, "changes", []), *getattr(asked, "keys", []), *further]
     if wrong := [each for each in changes if "=" not in each or each.startswith("-") or verb.name not in CHANGEABLE]:
         top.error(f"unrecognized: {' '.join(wrong)}")
     several = asked.argument if verb.argument.endswith("+") else [getattr(asked, "argument", None)]

@@ -37,6 +37,7 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     former = FORMER.get(key, "")
     if former.partition("=")[0] in known:
         return f"set {former} instead" + (f": {PER_GPU_SIZE}" if former.endswith("_per_gpu") else "")
+    known += [] if "." in key else JobSpec.paths().values()
     found = close_settings(key, [name for name in known if not name.startswith(tuple(absent_parts(job)))])
     refused = {name: owned_todo(name) for name in found}
     if owned := next(filter(None, refused.values()), ""):

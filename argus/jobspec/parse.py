@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..common.findings import Finding, about
 from ..common.text import nearest, printable
-from ..launcher.hydra import merge, override_key, override_list
+from ..launcher.hydra import merge, override_key, override_list, override_text
 from .limits import limit_findings
 from .owned import OVERRIDES
 from .spec import DURATIONS, KEYS, JobSpec, UnfitError
@@ -33,8 +33,10 @@ SEPARABLE = {
     *("submission_id", "launcher", "code_path", "model", "dataset", "env_vars", "secrets", "retries", "on_stall"),
     *("resume_from", "depends_on", "debugger", "tags", "check_reward", "accept", "priority", *DURATIONS),
 }
-# Further overrides for trainer_overrides. Each -e set=… adds to those before it.
+# Keys of a JobSpec, and further overrides for trainer_overrides. Each -e set=… adds to those before it.
 SET = "set"
+# Keys with mappings of any names.
+FREE_MAPPINGS = ("env_vars", "tags")
 # Variables of playbooks that mean the same there; the roles pass them on themselves.
 VARIABLES = ("shared_root", "resume_from")
 # Variables of the collection: those of roles, and the others that playbooks have.
@@ -195,13 +197,41 @@ def with_command_line(given: Any, variables: Iterable[Mapping[str, Any]], withou
     """
     for each in variables:
         chosen = {name: converted(name, value) for name, value in each.items() if name in KEYS}
-        if SET in each:
-            further = [each[SET]] if isinstance(each[SET], str) else each[SET]
-            chosen[OVERRIDES] = merged_overrides(chosen.get(OVERRIDES) or [], further)
         chosen = {name: value for name, value in chosen.items() if name not in {*without, *VARIABLES}}
+        if SET in each:
+            keys, further = split_set(each[SET])
+            chosen = with_defaults(keys, chosen)
+            if further:
+                chosen[OVERRIDES] = merged_overrides(chosen.get(OVERRIDES) or [], further)
         if chosen:
             given = with_defaults(chosen, given) if isinstance(given, Mapping) else given
     return given
+
+
+def split_set(given: Any) -> tuple[dict[str, Any], Any]:
+    """The keys of a JobSpec in a value of `set`, and the overrides of the trainer."""
+    try:
+        overrides = override_list([given] if isinstance(given, str) else given)
+    except ValueError:
+        return {}, given
+    fields = {path: name for name, path in JobSpec.paths().items() if path != OVERRIDES}
+    keys: dict[str, Any] = {}
+    rest = []
+    for override in overrides:
+        path = override.partition("=")[0].strip()
+        value: Any = override_text(override)
+        section, _dot, name = path.partition(".")
+        if path in fields:
+            parts, value = path.split("."), converted(fields[path], value)
+        elif section in FREE_MAPPINGS and name:
+            parts = [section, name]
+        else:
+            rest.append(override)
+            continue
+        for part in reversed(parts):
+            value = {part: value}
+        keys = with_defaults(value, keys)
+    return keys, rest
 
 
 def converted(name: str, value: Any) -> Any:

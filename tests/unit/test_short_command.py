@@ -77,6 +77,15 @@ def test_overrides_and_tags_of_a_job(directory: Path) -> None:
     assert variables == [{"jobspec": "a b.yaml"}, {"set": ["x.y=[1, 2]", "+z='q'"]}, {"tags": {"team": "a"}}]
 
 
+def test_keys_of_a_jobspec_as_options(directory: Path) -> None:
+    """All of them are in `set`: the program tells keys of the JobSpec from overrides of the trainer."""
+    typed = ["submit", "a.yaml", "--retries", "2", "--queue", "2h", "tags.by=me", "--priority", "-5"]
+    _code, [call], _text = run(directory, *typed)
+    assert json.loads(call[-1]) == {"set": ["retries=2", "wait_for_resources=2h", "priority=-5", "tags.by=me"]}
+    _code, calls, _text = run(directory, "submit", "a.yaml", "--queue", "1h", "--sweep", "retries=1,2")
+    assert json.loads(calls[1][4])["set"] == ["wait_for_resources=1h", "retries=2"]
+
+
 def test_several_jobs_one_after_the_other_until_one_fails(directory: Path) -> None:
     assert run(directory, "stop", "a", "b")[:2] == (0, [["stop.yml", "-e", f"submission_id={name}"] for name in "ab"])
     code, calls, _text = run(directory, "stop", "a", "b", code=2)
@@ -98,7 +107,7 @@ def test_a_sweep(directory: Path) -> None:
         for each in call[2::2]:
             job |= json.loads(each) if each.startswith("{") else dict([each.split("=", 1)])
         jobs.append(job)
-    assert [job["set"] for job in jobs][1] == ["optim.lr=1e-5", "data.n=8"]
+    assert [job["set"] for job in jobs][1] == ["wait_for_resources=30d", "optim.lr=1e-5", "data.n=8"]
     assert jobs[1]["tags"] == {"sweep": text.split("sweep=")[1].split()[0], "lr": "1e-5", "n": "8"}
     names = [str(job["submission_id"]) for job in jobs]
     assert names[1].startswith("grpo-") and names[1].endswith("-lr-1e-5-n-8") and len(set(names)) == 4

@@ -44,6 +44,7 @@ def job(**algorithm: Any) -> JobConfig:
         ("data.batch_size", "did you mean data.val_batch_size or data.gen_batch_size or data.train_batch_size?"),
         # It would be refused next.
         ("nnodes", "set resources.nnodes"),
+        ("retrys", "did you mean retries?"),
         ("retries", "it is a key of the JobSpec: write it beside trainer_overrides"),
         ("actor_rollout_ref.actor.micro_rollout_batch_size", ""),
         ("actor_rollout_ref.actor.remove_clip", ""),

@@ -96,6 +96,21 @@ def test_values_of_the_command_line_get_the_types_of_their_keys(key: str, value:
             [{"trainer_overrides": {"c": 1, "d": 2}, "set": ["d=3"]}],
             {"model": "m", "trainer_overrides": ["a=1", "c=1", "d=3"]},
         ),
+        # Keys of a JobSpec are those, also beside overrides of the trainer with the same beginning.
+        (
+            [{"set": ["retries=2", "model=n", "model.lora_rank=8", "resources.nnodes=1", "tags.by=me", "a=2"]}],
+            {
+                "model": "n",
+                "retries": 2,
+                "resources": {"nnodes": 1},
+                "tags": {"by": "me"},
+                "trainer_overrides": ["model.lora_rank=8", "a=2"],
+            },
+        ),
+        (
+            [{"set": ["+retries=2", "resume_from=sft-1"]}],
+            {"model": "m", "trainer_overrides": ["a=1", "+retries=2"], "resume_from": "sft-1"},
+        ),
         ([{"set": [5]}], {"model": "m", "trainer_overrides": [5]}),
         ([{"model": None}], {"model": "m", "trainer_overrides": {"a": 1}}),
         ([{"submission_id": "x"}], {"model": "m", "trainer_overrides": {"a": 1}}),
