@@ -9,7 +9,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,19 @@ class Configuration:
         """An integer. The default for any other value, so that rules do not apply to it."""
         value = self.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def leaves(node: Any, path: str = "", *, used: bool = True) -> Iterator[tuple[str, Any]]:
+    """The dotted keys and the values of a configuration. used: without parts that are disabled."""
+    if isinstance(node, Mapping) and node:
+        is_disabled = node.get("enable") is False or node.get("enabled") is False
+        for name, value in () if used and is_disabled else node.items():
+            yield from leaves(value, f"{path}.{name}".lstrip("."), used=used)
+    elif isinstance(node, list) and node:
+        for index, value in enumerate(node):
+            yield from leaves(value, f"{path}[{index}]", used=used)
+    else:
+        yield path, node
 
 
 @dataclass(frozen=True)

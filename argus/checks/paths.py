@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from ..common.findings import ERROR, WARNING, Finding, about
-from ..common.shared_root import DATASETS, MODELS, USER_CODE, bring, named, outside, under_root
-from .common import CheckRequest, Facts, error_text, listed
+from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, named, outside, under_root
+from .common import CheckRequest, Configuration, Facts, error_text, leaves, listed
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
 # The settings with paths, and the directory of the shared root that is for them.
@@ -28,8 +29,12 @@ HOMES = {
     "model.path": MODELS,
     "model.tokenizer_path": MODELS,
     "reward.reward_model.model_path": MODELS,
-    "trainer.resume_from_path": "jobs",
+    "trainer.resume_from_path": JOBS,
 }
+# Ends of settings with paths that a job writes.
+RESULTS = ("save_path", "dump_path", "output_path")
+# workers/config/model.py:HFModelConfig.__post_init__
+TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "model.custom_chat_template")
 
 
 def check_node(request: CheckRequest) -> list[Finding]:
@@ -88,17 +93,43 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
     return []
 
 
+def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
+    """The settings that name a file or a directory which is no data, no model and no result of a job."""
+    named: dict[str, str] = {}
+    for key, value in leaves(config.values, used=False):
+        is_input = key.endswith("path") and not key.endswith(RESULTS) and HOMES.get(key, USER_CODE) == USER_CODE
+        # Interpolations repeat a path.
+        if is_input and isinstance(value, str) and value.startswith("/") and value not in named.values():
+            named[key] = value
+    return {key: path for key, path in named.items() if not under_root(path, f"{shared_root}/{JOBS}")}
+
+
 def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """Paths outside the shared root: an error if this worker has none, a warning if it has one of its own."""
+    """Files that a setting names and this worker does not have, and paths outside the shared root: an error if this
+    worker has none, a warning if it has one of its own."""
+    if request.config is None:
+        return []
+    root = Path(request.shared_root).resolve()
+    named = named_files(request.config, request.shared_root)
+    paths = [(key, path) for key in HOMES if key not in named for path in listed(request.setting(key))]
     found = []
-    for key, home in HOMES.items():
+    for key, path in [*paths, *named.items()]:
         if key.startswith("critic.") and not request.has_critic:
             continue
-        for path in listed(request.setting(key)):
-            if not isinstance(path, str) or not path.startswith("/") or under_root(path, request.shared_root):
-                continue
-            what, severity = outside(path, request.shared_root), ERROR
-            if Path(path).exists():
-                what, severity = f"{what}: this worker has it, but others may not have the same", WARNING
-            found.append(Finding(key, what, bring(home), severity, key=key))
+        if not isinstance(path, str) or not path.startswith("/"):
+            continue
+        if under_root(path, request.shared_root):
+            is_of_jobspec = path == request.reward_file
+            for finding in file_findings(key, Path(path), None, root) if key in named and not is_of_jobspec else []:
+                is_missing = finding.todo == SAME_FILE_SYSTEM
+                found.append(replace(finding, todo=f"correct it, or {bring(USER_CODE)}") if is_missing else finding)
+            continue
+        what, severity = outside(path, request.shared_root), ERROR
+        if Path(path).exists():
+            what, severity = f"{what}: this worker has it, but others may not have the same", WARNING
+        found.append(Finding(key, what, bring(HOMES.get(key, USER_CODE)), severity, key=key))
+    for key in TEMPLATES:
+        if str(request.setting(key, "")).startswith("/"):
+            what = "is a path, but verl takes it for the text of a template"
+            found.append(about(key, what, "give the text, or put chat_template.jinja beside the tokenizer"))
     return found

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..checks.common import MISSING, Configuration
+from ..checks.common import MISSING, Configuration, leaves
 from ..common.findings import WARNING, Finding, about
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
@@ -98,19 +97,6 @@ def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Found:
     # workers/config/actor.py:FSDPActorConfig.validate, workers/engine/fsdp/transformer_impl.py:FSDPEngine.__init__
     if sequence > 1 and job.get(remove_padding) is False:
         yield about(remove_padding, f"is false, but {key} is {sequence}", f"set {remove_padding}=True")
-
-
-def leaves(node: Any, path: str = "", *, used: bool = True) -> Iterator[tuple[str, Any]]:
-    """The dotted keys and the values of a configuration. used: without parts that are disabled."""
-    if isinstance(node, Mapping) and node:
-        is_disabled = node.get("enable") is False or node.get("enabled") is False
-        for name, value in () if used and is_disabled else node.items():
-            yield from leaves(value, f"{path}.{name}".lstrip("."), used=used)
-    elif isinstance(node, list) and node:
-        for index, value in enumerate(node):
-            yield from leaves(value, f"{path}[{index}]", used=used)
-    else:
-        yield path, node
 
 
 def missing(job: JobConfig) -> Found:

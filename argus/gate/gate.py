@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.common import Configuration, Facts, listed, read_verl_version
+from ..checks.paths import named_files
 from ..common.findings import WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
@@ -53,6 +54,7 @@ class GateResult:
     capacity_problem: why the cluster has no capacity for the job now, or "".
     room: what was free then, for the last check right before the submission.
     resolved: the composed configuration as YAML, or "".
+    files: the paths of users' files, by the settings that name them.
     """
 
     findings: tuple[Finding, ...]
@@ -62,6 +64,7 @@ class GateResult:
     room: Room = field(default_factory=Room)
     resolved: str = ""
     facts: Facts = field(default_factory=Facts)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def examine(
@@ -91,10 +94,12 @@ def examine(
     can_run = not errors(found)
     answers = ask(spec, job, profile.version, workers_of(nodes))
     found += new_findings(answers.findings, found)
+    files: dict[str, str] = {}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
         job = with_loggers(with_queue(job, config), config)
         found += retry_findings(spec, config)
+        files = named_files(config, spec.shared_root)
     if can_run:
         found += (never := storage_findings(spec, cluster, job.plan.storage_units))
         can_run = not never
@@ -112,6 +117,7 @@ def examine(
         room=room,
         resolved=answers.composition.yaml,
         facts=replace(answers.facts, workers=sorted(workers_of(nodes).values())),
+        files=files,
     )
 
 

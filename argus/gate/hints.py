@@ -8,10 +8,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+from ..checks.common import leaves
 from ..jobspec.owned import owned_todo
 from ..jobspec.spec import JobSpec
 from ..jobspec.verl_releases import PER_GPU_SIZE, ROLLOUT, Profile
-from .config import JobConfig, leaves
+from .config import JobConfig
 from .config_rl import absent_parts
 
 # Of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.

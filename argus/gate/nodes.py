@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks.common import CheckRequest, Configuration, Facts
+from ..checks.common import CheckRequest, Configuration, Facts, leaves
 from ..checks.paths import check_node
 from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
@@ -31,7 +31,7 @@ from ..jobspec.verl_releases import profile_of, release_of
 from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
 from .composition import Composition, Overrides, Refusal, compose
-from .config import JobConfig, leaves
+from .config import JobConfig
 from .config_rl import absent_parts
 from .hints import hint
 from .numbers import config_findings

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..checks.common import leaves
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import release_of
-from .config import RULES, SFT_RULES, JobConfig, leaves
+from .config import RULES, SFT_RULES, JobConfig
 from .config_rl import RL_RULES, absent_parts
 
 

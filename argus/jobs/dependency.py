@@ -19,8 +19,8 @@ from ..launcher import attempts, failures, redact
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
 from ..launcher.status import JobState
+from .job_files import job_files
 from .request import Request
-from .reward_files import reward_files
 from .services import OperationError, RefusedError, Services
 from .submit import Gate, admit, submission_of, write_archive
 
@@ -46,8 +46,8 @@ def admit_dependent(submission_id: str, services: Services, gate: Gate = examine
         reason = "; ".join(f"{finding.where}: {finding.what}" for finding in errors(refused.findings))
         return attempts.record_end(archive, JobState.FAILED, failures.failure(FailureKind.CONFIG, reason))
     planned = replace(result.job, plan=replace(result.job.plan, depends_on=None))
-    reward = reward_files(spec, planned.runtime_env["env_vars"]["PYTHONPATH"])
-    submission = submission_of(request, spec, planned, result, reward)
+    files = job_files(spec, result.files, planned.runtime_env["env_vars"]["PYTHONPATH"])
+    submission = submission_of(request, spec, planned, result, files)
     write_archive(archive, submission)
     known = {"code_id": planned.plan.code_id, "lineage": {**archive.read_status().lineage, **submission.lineage}}
     # From now on it waits for room.

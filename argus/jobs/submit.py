@@ -34,9 +34,9 @@ from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.room import Demand, Limit
 from ..launcher.status import JobState
+from .job_files import JobFiles, changes, job_files
 from .registry import Registered, Registry
 from .request import Request
-from .reward_files import RewardFiles, changes, reward_files
 from .services import Answer, OperationError, RefusedError, Services
 from .state import describe
 from .time_limit import time_limit_findings
@@ -71,8 +71,7 @@ class Submission:
     limits: tuple[Limit, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     submitted_by: str = ""
-    # The code of the reward function.
-    reward: RewardFiles | None = None
+    files: JobFiles = field(default_factory=JobFiles)
 
 
 def submit(request: Request, services: Services, gate: Gate = examine) -> Answer:
@@ -97,12 +96,12 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
     result = admit(spec, findings, submission_id, head, services, gate, RESULTS if spec.depends_on else ())
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
-    reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
-    submission = submission_of(request, spec, result.job, result, reward)
+    files = job_files(spec, result.files, result.job.runtime_env["env_vars"]["PYTHONPATH"])
+    submission = submission_of(request, spec, result.job, result, files)
     if beyond := [problem for limit in submission.limits if (problem := limit.problem(Demand.of(result.job.plan), ()))]:
         raise RefusedError([Finding("job_limits", problem, "ask for less, or raise the limit") for problem in beyond])
     origin = request.resubmitted_from
-    changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
+    changed = changes(Archive(archive_path(spec.shared_root, origin)), files) if origin else []
     if not request.check:
         try:
             client = services.client(spec.address)
@@ -124,7 +123,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         "state": str(state),
         "overrides": overrides,
         "facts": result.facts.to_json(),
-        "reward_files": reward.record.files if reward else {},
+        "files": files.record.files,
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
     return Answer(True, created, (*request.warnings, *result.findings, *changed))
@@ -205,9 +204,7 @@ def dependency_findings(spec: JobSpec, registry: Registry) -> list[Finding]:
     return []
 
 
-def submission_of(
-    request: Request, spec: JobSpec, job: Job, result: GateResult, reward: RewardFiles | None
-) -> Submission:
+def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult, files: JobFiles) -> Submission:
     lineage = {
         "resumed_from": spec.resume_from or "",
         "checkpoint": result.checkpoint,
@@ -225,7 +222,7 @@ def submission_of(
         queue_reason=f"waits for {spec.depends_on} to succeed" if spec.depends_on else result.capacity_problem,
         defaults=request.defaults if spec.depends_on else {},
         submitted_by=printable_line(request.submitted_by, colour=False)[:WHO_LENGTH],
-        reward=reward,
+        files=files,
     )
 
 
@@ -301,8 +298,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     archive.write_json("config/plan.json", job.plan)
     archive.write_text("config/resolved.yaml", submission.resolved)
     archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
-    if submission.reward:
-        submission.reward.write(archive)
+    submission.files.write(archive)
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
         writing.make_directory(archive.path / WANDB_DIRECTORY)
     if submission.secrets:

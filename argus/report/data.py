@@ -62,6 +62,7 @@ class Job:
     overrides: Mapping[str, str]
     own: frozenset[str]
     versions: Mapping[str, Any]
+    files: Mapping[str, Any]
     events: tuple[Event, ...]
     curves: Curves
     samples: Mapping[str, Sequence[Sample]]
@@ -83,6 +84,7 @@ def read_job(archive: Archive) -> Job:
     starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
     curves = readable(lambda: read_curves(archive, starts), Curves(), problems)
     events = [*written(archive, problems), *collected(archive, problems), *saved(archive, info)]
+    copied = archive.read_mapping("config/files.json").get("files")
     own: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         own = override_list(jobspec.get("trainer_overrides") or [])
@@ -93,6 +95,7 @@ def read_job(archive: Archive) -> Job:
         overrides={override_key(each): override_text(each) for each in plan.overrides},
         own=frozenset(map(override_key, own)),
         versions=archive.read_mapping("config/versions.json"),
+        files=copied if isinstance(copied, Mapping) else {},
         events=tuple(sorted(events, key=lambda event: event.at)),
         curves=curves,
         samples=readable(lambda: read_samples(archive), {}, problems),

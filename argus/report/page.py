@@ -263,6 +263,7 @@ def settings(job: Job) -> dict[str, str]:
     values: dict[str, Any] = {"workload": job.info.workload, "code": job.info.code_id, "size": size(job)}
     values |= {key: job.jobspec.get(key) for key in ("model", "dataset", "reward_fn_path")}
     values |= {"tags": tags_text(job.info.tags), "lineage": tags_text(job.info.lineage), **job.overrides}
+    values |= {f"file {name}": str(sha256)[:12] for name, sha256 in job.files.items()}
     values |= {f"package {name}": version for name, version in job.versions.items()}
     return {key: cell(value).replace(job.info.submission_id, "<id>") for key, value in values.items() if value}
 

@@ -137,7 +137,7 @@ class ActionModule(NodeAction):
             if findings:
                 return refused(findings)
         answer = self.call(verb, request, SUBMIT_SECONDS, needs_node=True)
-        edited = unstaged(arguments["user_code"], answer.result.get("reward_files") or {})
+        edited = unstaged(arguments["user_code"], answer.result.get("files") or {})
         findings = [*answer.findings, *edited]
         if not answer.done:
             return failed(answer.reasons) if is_of_program(answer) else refused(findings)

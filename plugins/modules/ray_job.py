@@ -167,8 +167,8 @@ facts:
       C(checkpoint_space), C(free_bytes), and the C(versions) of the packages that verl declares.
   type: dict
   returned: when a job was submitted, or would be in check mode
-reward_files:
-  description: The SHA-256 of each file of the reward function, by its path relative to the shared root.
+files:
+  description: The SHA-256 of each of the users' files that the job uses, by its path relative to the shared root.
   type: dict
   returned: when a job was submitted, or would be in check mode
 overrides:

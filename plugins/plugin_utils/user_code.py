@@ -18,10 +18,10 @@ MOST_FILES, FILE_BYTES = 200, 1 << 20
 
 
 def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
-    """A warning if the reward function is older than its source.
+    """A warning if a file that a job uses is older than its source.
 
     sources: files and directories of the controller, as `staging_user_code` names them.
-    used: the SHA-256 of the files of the reward function, by their paths relative to the shared root.
+    used: the SHA-256 of the files of the job, by their paths relative to the shared root.
     """
     if not used:
         return []
@@ -31,23 +31,23 @@ def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
     if not differ:
         return []
     what = f"is not the same as on this machine: {', '.join(sorted(differ))} changed after stage.yml copied it"
-    return [about("reward_fn_path", what, "run stage.yml, or nothing if the copy is what you want", WARNING)]
+    return [about("files", what, "run stage.yml, or nothing if the copy is what you want", WARNING)]
 
 
 def targets(source: str) -> Iterator[tuple[str, Path]]:
     """The files of a source by the paths that they get: of DIR/, those of its contents."""
-    for name, file in itertools.islice(every_file(source, "*.py"), MOST_FILES):
+    for name, file in itertools.islice(every_file(source), MOST_FILES):
         yield f"{USER_CODE}/{name}", file
 
 
-def every_file(source: str, pattern: str = "*") -> Iterator[tuple[str, Path]]:
+def every_file(source: str) -> Iterator[tuple[str, Path]]:
     """The same, relative to the directory of the users' own code."""
     top = Path(source)
     if top.is_file():
         yield top.name, top
         return
     base = top if source.endswith("/") else top.parent
-    for file in sorted(top.rglob(pattern)):
+    for file in sorted(top.rglob("*")):
         if file.is_file() and not is_ignored(str(file.relative_to(base))):
             yield str(file.relative_to(base)), file
 

@@ -261,9 +261,9 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     assert [one for one in spec["trainer_overrides"] if "total_training_steps" in one] == [
         "trainer.total_training_steps=10"
     ]
-    copied = job.archive.read_mapping("config/reward.json")
+    copied = job.archive.read_mapping("config/files.json")
     assert sorted(copied["files"]) == [f"user/code/graders/{name}.py" for name in ("__init__", "digits", "share")]
-    copy = job.archive.path / "config" / "reward" / "user" / "code" / "graders" / "share.py"
+    copy = job.archive.path / "config" / "files" / "user" / "code" / "graders" / "share.py"
     assert copy.read_text() == (package / "share.py").read_text()
     assert list((job.archive.path / "logs" / "tensorboard").glob("events.out.tfevents.*"))
     (run,) = (job.archive.path / "logs" / "wandb" / "wandb").glob("offline-run-*/run-*.wandb")

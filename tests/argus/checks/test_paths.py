@@ -23,7 +23,6 @@ def said(root: Path, key: str, value: Any, workload: str = "grpo") -> list[tuple
         ("data.val_files", "datasets"),
         ("actor_rollout_ref.model.path", "common/models"),
         ("trainer.resume_from_path", "jobs"),
-        ("data.custom_cls.path", "user/code"),
     ],
 )
 def test_paths_outside_the_shared_root(root: Path, tmp_path: Path, key: str, home: str) -> None:
@@ -36,6 +35,25 @@ def test_paths_outside_the_shared_root(root: Path, tmp_path: Path, key: str, hom
     assert said(root, key, f"{root}/x") == []
     assert said(root, key, "org/name") == []
     assert said(root, key, None) == []
+
+
+def test_files_that_settings_name(root: Path, tmp_path: Path) -> None:
+    key, file = "actor_rollout_ref.rollout.multi_turn.tool_config_path", root / "user" / "code" / "tools.yaml"
+    assert [one[0] for one in said(root, key, str(file))] == ["error"]
+    file.write_text("tools: []")
+    assert said(root, key, str(file)) == said(root, key, "relative.yaml") == []
+    file.unlink()
+    file.symlink_to("/etc/hostname")
+    assert "leads out of" in said(root, key, str(file))[0][1]
+    assert [one[0] for one in said(root, key, f"{tmp_path}/none.yaml")] == ["error"]
+    # What a job writes need not be there, and what it has written is no file of a user.
+    assert said(root, "global_profiler.save_path", f"{root}/profile") == []
+    assert said(root, key, f"{root}/jobs/grpo-1/tools.yaml") == []
+
+
+def test_a_chat_template_is_a_text(root: Path) -> None:
+    assert len(said(root, "actor_rollout_ref.model.custom_chat_template", f"{root}/user/code/chat.jinja")) == 1
+    assert said(root, "actor_rollout_ref.model.custom_chat_template", "{{ messages }}") == []
 
 
 def test_each_file_of_a_list(root: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from fake_ray import FakeRay
 
 from argus.jobs import submit
+from argus.jobs.job_files import FilesRecord, JobFiles
 from argus.jobs.registry import Registry
-from argus.jobs.reward_files import RewardFiles, RewardRecord
 from argus.jobs.submit import Submission, same_spec, send
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
@@ -277,15 +277,15 @@ def test_a_submission_that_is_interrupted_is_found_by_the_head(
     assert before == [True, True]
 
 
-def test_the_code_of_the_reward_function_is_archived(root: Path, archive: Archive) -> None:
+def test_the_files_of_the_job_are_archived(root: Path, archive: Archive) -> None:
     sent(
         archive,
         given(root),
         FakeRay(),
-        reward=RewardFiles(RewardRecord("user/code/r.py", "f"), {"user/code/r.py": "x"}),
+        files=JobFiles(FilesRecord({"reward_fn_path": "user/code/r.py"}), {"user/code/r.py": "x"}),
     )
-    assert (archive.path / "config/reward/user/code/r.py").read_text() == "x"
-    assert archive.read_mapping("config/reward.json")["entry"] == "user/code/r.py"
+    assert (archive.path / "config/files/user/code/r.py").read_text() == "x"
+    assert archive.read_mapping("config/files.json")["entries"] == {"reward_fn_path": "user/code/r.py"}
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_a_job_is_submitted(head: Head) -> None:
         "state": "SUBMITTED",
         "overrides": overrides,
         "facts": {"train_rows": 64},
-        "reward_files": {},
+        "files": {},
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
     assert head.ray.changes == [("submit_job", "grpo-1")]
@@ -618,9 +618,9 @@ def test_a_reward_function_that_has_changed_since(head: Head) -> None:
     (code / "r.py").write_text("one")
     asked = head.jobspec(reward_fn_path="r.py")
     head.submit(asked)
-    assert (head.archive.path / "config/reward/user/code/r.py").read_text() == "one"
+    assert (head.archive.path / "config/files/user/code/r.py").read_text() == "one"
     one = {"user/code/r.py": hashlib.sha256(b"one").hexdigest()}
-    assert head.submit({**asked, "submission_id": "grpo-2"}, check=True).result["reward_files"] == one
+    assert head.submit({**asked, "submission_id": "grpo-2"}, check=True).result["files"] == one
     again = {key: value for key, value in asked.items() if key != "submission_id"}
     assert head.submit(again, resubmitted_from="grpo-1").findings == ()
     (code / "r.py").write_text("two")

@@ -203,3 +203,14 @@ def test_the_files_are_in_the_program() -> None:
     assert {"page.html", "page.js", "page.css", "uplot.min.js", "uplot.min.css", "uplot.LICENSE"} <= {
         path.name for path in Path(str(resources.files("argus.report"))).iterdir()
     }
+
+
+def test_files_of_users_are_compared(jobs: Jobs) -> None:
+    archives = [jobs(GRPO), jobs(RETRIED)]
+    for number, archive in enumerate(archives):
+        files = {"user/code/tools.yaml": str(number) * 64, "user/code/loop.py": "a" * 64}
+        archive.write_json("config/files.json", {"files": files if number else {**files, HOSTILE: [HOSTILE]}})
+    text = made(*archives)
+    assert "file user/code/tools.yaml" in text and "file user/code/loop.py" not in text and "<script>alert" not in text
+    archives[0].write_json("config/files.json", {"files": 3})
+    assert "file user/code/loop.py" in made(*archives)

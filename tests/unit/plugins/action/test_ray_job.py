@@ -286,7 +286,7 @@ def test_warnings_are_shown(shown: list[str]) -> None:
 
 def test_a_reward_that_was_edited_and_not_staged(shown: list[str], tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text("edited")
-    head = Head({**SUBMITTED, "reward_files": {"user/code/score.py": "before"}})
+    head = Head({**SUBMITTED, "files": {"user/code/score.py": "before"}})
     result = head.run(jobspec=MINIMAL, user_code=[str(tmp_path / "score.py")])
     assert result["state"] == "SUBMITTED"
     assert "score.py changed after stage.yml copied it" in " ".join(" ".join(shown).split())

@@ -25,7 +25,7 @@ def rewards(tmp_path: Path) -> Path:
 def test_an_edited_file_that_was_not_staged(rewards: Path) -> None:
     used = {"user/code/one.py": hash_of("before"), "user/code/graders/digits.py": hash_of("digits")}
     (finding,) = unstaged([str(rewards / "one.py"), str(rewards / "graders")], used)
-    assert (finding.where, finding.severity) == ("reward_fn_path", "warning")
+    assert (finding.where, finding.severity) == ("files", "warning")
     assert finding.what == (f"is not the same as on this machine: {rewards}/one.py changed after stage.yml copied it")
     assert finding.todo.startswith("run stage.yml")
 
@@ -51,8 +51,8 @@ def test_where_the_files_of_a_source_are_copied(rewards: Path) -> None:
         return sorted(name for name, _file in targets(source))
 
     assert names(f"{rewards}/one.py") == ["user/code/one.py"]
-    assert names(f"{rewards}/") == ["user/code/graders/digits.py", "user/code/one.py"]
-    assert names(str(rewards)) == ["user/code/rewards/graders/digits.py", "user/code/rewards/one.py"]
+    assert names(f"{rewards}/") == ["user/code/graders/digits.py", "user/code/notes.md", "user/code/one.py"]
+    assert names(str(rewards)) == [f"user/code/rewards/{name}" for name in ("graders/digits.py", "notes.md", "one.py")]
     assert names(f"{rewards}/none") == []
 
 

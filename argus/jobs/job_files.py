@@ -1,15 +1,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The code of a job's reward function: copied into the archive, and compared when the job is submitted again.
+"""The users' files that a job uses: its reward function, and what settings name, such as tools and agent loops.
 
-Only imports that the source names are found, and nothing is imported. Other imports are those of the image.
+They are copied into the archive, and compared when the job is submitted again.
+
+Of Python, what a source imports from user/code belongs to it, and of YAML and JSON, the classes that they name there.
+Nothing is imported. Other imports are those of the image.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,56 +24,66 @@ from ..jobspec.spec import JobSpec
 from ..launcher.archive import Archive
 from ..launcher.reading import MIB, UnreadableError, read_text
 
-RECORD = "config/reward.json"
-COPIES = "config/reward"
+RECORD = "config/files.json"
+COPIES = "config/files"
 MAX_FILES, FILE_BYTES, ALL_BYTES = 200, MIB, 4 * MIB
 # More names would not help to find the difference.
 MAX_NAMES = 5
+# A class of users' code in a file of settings, such as package.module.Class. Of more names, only the first are tried.
+DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+SETTINGS, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
 
 
 @dataclass(frozen=True)
-class RewardRecord:
-    """What `config/reward.json` holds. All paths are relative to the shared root.
+class FilesRecord:
+    """What `config/files.json` holds. All paths are relative to the shared root.
 
+    entries: the files that the JobSpec names, by its keys and those of the trainer.
     files: the SHA-256 of each file.
     left_out: the reason for each file that was not copied.
     """
 
-    entry: str = ""
-    function: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RewardFiles:
-    """The files of a reward function, as text, by their paths relative to the shared root."""
+class JobFiles:
+    """The files of a job, as text, by their paths relative to the shared root."""
 
-    record: RewardRecord
-    texts: Mapping[str, str]
+    record: FilesRecord = field(default_factory=FilesRecord)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, archive: Archive) -> None:
         for name, text in self.texts.items():
             archive.write_text(f"{COPIES}/{name}", text)
-        archive.write_json(RECORD, self.record)
+        if self.record.entries:
+            archive.write_json(RECORD, self.record)
 
 
-def reward_files(spec: JobSpec, python_path: str) -> RewardFiles | None:
-    """The file of the reward function, and all of user/code that it imports; None without a reward function.
+def job_files(spec: JobSpec, named: Mapping[str, str], python_path: str) -> JobFiles:
+    """The files that a JobSpec names, and all of user/code that they import.
 
-    python_path: PYTHONPATH of the job.
+    named: the paths that settings of the trainer name. python_path: PYTHONPATH of the job.
     """
-    reward = spec.inputs.reward
-    if reward is None:
-        return None
-    root, home = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE}"
+    root, home, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE}", spec.inputs.reward
     searched = [path for path in python_path.split(":") if path == home or under_root(path, home)]
     search = Search(root, [str(PurePosixPath(path).relative_to(root)) for path in searched])
-    entry = str(PurePosixPath(reward.file).relative_to(root))
+    paths = {**named, **({"reward_fn_path": reward.file} if reward else {})}
+    entries = {
+        key: str(PurePosixPath(path).relative_to(root))
+        for key, path in paths.items()
+        # Of directories, such as a tokenizer, only the path is known.
+        if under_root(path, spec.shared_root)
+        and (key == "reward_fn_path" or not (reward and path == reward.file))
+        and not Path(path).is_dir()
+    }
     # Importing a module runs the packages above it first.
-    search.follow([*search.modules(USER_CODE, reward.module.split(".") if reward.module else []), entry])
+    module = search.modules(USER_CODE, reward.module.split(".")) if reward and reward.module else []
+    search.follow([*module, *entries.values()])
     hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in search.texts.items()}
-    return RewardFiles(RewardRecord(entry, reward.name, hashes, search.left_out), search.texts)
+    return JobFiles(FilesRecord(entries, hashes, search.left_out), search.texts)
 
 
 class Search:
@@ -90,7 +104,7 @@ class Search:
             if name in self.texts or name in self.left_out:
                 continue
             if len(self.texts) + len(self.left_out) >= MAX_FILES:
-                self.left_out["…"] = f"the reward function has more than {MAX_FILES} files"
+                self.left_out["…"] = f"the job has more than {MAX_FILES} files"
                 return
             text = self.read(name)
             if text is not None:
@@ -111,6 +125,11 @@ class Search:
         return text
 
     def imported(self, name: str, text: str) -> Iterator[str]:
+        if name.endswith(SETTINGS):
+            for dotted in list(dict.fromkeys(DOTTED.findall(text)))[:MAX_DOTTED]:
+                yield from self.absolute(dotted.split("."))
+        if not name.endswith(".py"):
+            return
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -153,20 +172,17 @@ class Search:
             return False
 
 
-def changes(archive: Archive, now: RewardFiles | None) -> list[Finding]:
+def changes(archive: Archive, now: JobFiles) -> list[Finding]:
     """Warnings about files that differ from those with which an earlier job was submitted.
 
     Jobs can write to archives: of what the archive names, nothing is opened.
     """
-    if now is None:
-        return []
     try:
-        before = archive.typed(RECORD, RewardRecord)
+        before = archive.typed(RECORD, FilesRecord)
     except UnreadableError as error:
-        what = f"cannot be compared with the reward function of {archive.submission_id}: {error}"
-        return [_changed(what)]
-    if before is None or before.entry != now.record.entry:
-        # It was submitted before there were copies, or another reward function is asked for.
+        return [_changed(f"cannot be compared with those of {archive.submission_id}: {error}")]
+    if before is None or before.entries != now.record.entries:
+        # It was submitted before there were copies, or other files are asked for.
         return []
     hashes = now.record.files
     groups = (
@@ -178,7 +194,7 @@ def changes(archive: Archive, now: RewardFiles | None) -> list[Finding]:
     if not parts:
         return []
     copies = f"the files of {archive.submission_id} are in {archive.path}/{COPIES}"
-    return [_changed(f"is not the same as in {archive.submission_id} ({'; '.join(parts)}); {copies}")]
+    return [_changed(f"are not the same as in {archive.submission_id} ({'; '.join(parts)}); {copies}")]
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -188,4 +204,4 @@ def shortened(names: Sequence[str]) -> str:
 
 def _changed(what: str) -> Finding:
     todo = "nothing, if that is what you want: the present files are used"
-    return about("reward_fn_path", what, todo, WARNING)
+    return about("files", what, todo, WARNING)

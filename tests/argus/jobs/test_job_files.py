@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,8 @@ import pytest
 from gate_job import parsed, shared_root
 
 from argus.common.findings import WARNING
-from argus.jobs import reward_files as module
-from argus.jobs.reward_files import (
-    RewardFiles,
-    changes,
-    reward_files,
-    shortened,
-)
+from argus.jobs import job_files as module
+from argus.jobs.job_files import JobFiles, changes, job_files, shortened
 from argus.launcher.archive import Archive
 
 USER = "user/code"
@@ -36,13 +32,11 @@ def write(root: Path, **files: str) -> None:
         path.write_text(text)
 
 
-def collected(root: Path, entry: str = "r.py:f", path: str = "") -> RewardFiles:
-    found = reward_files(parsed(root, reward_fn_path=entry), f"/code:{root}/{USER}{path}")
-    assert found
-    return found
+def collected(root: Path, entry: str | None = "r.py:f", named: Mapping[str, str] | None = None) -> JobFiles:
+    return job_files(parsed(root, reward_fn_path=entry), named or {}, f"/code:{root}/{USER}")
 
 
-def names(files: RewardFiles) -> list[str]:
+def names(files: JobFiles) -> list[str]:
     assert files.record.left_out == {}
     return sorted(name.removeprefix(f"{USER}/") for name in files.texts)
 
@@ -85,17 +79,37 @@ def test_a_function_of_a_module_brings_the_packages_above_it(root: Path) -> None
     write(root, p__I="import a\n", p__q__r="from ..b import x\n", p__b="", a="")
     files = collected(root, "p.q.r:f")
     assert names(files) == ["a.py", "p/__init__.py", "p/b.py", "p/q/r.py"]
-    assert (files.record.entry, files.record.function) == (f"{USER}/p/q/r.py", "f")
+    assert files.record.entries == {"reward_fn_path": f"{USER}/p/q/r.py"}
+
+
+def test_what_settings_name_and_the_classes_in_it(root: Path) -> None:
+    write(root, r="", my_tools="import helpers\n", helpers="", loop="", data__rows="")
+    (root / USER / "tools.yaml").write_text("tools: [{class_name: my_tools.Calculator}, {x: no.such, y: r.f}]\n")
+    (root / USER / "template.bin").write_bytes(b"\xff")
+    named = {
+        "rollout.multi_turn.tool_config_path": f"{root}/{USER}/tools.yaml",
+        "data.custom_cls.path": f"{root}/{USER}/data/rows.py",
+        "data.binary_path": f"{root}/{USER}/template.bin",
+        "model.tokenizer_path": f"{root}/common/models/tiny",
+        "elsewhere.path": "/etc/passwd",
+        "reward.custom_reward_function.path": f"{root}/{USER}/r.py",
+    }
+    files = collected(root, named=named)
+    assert sorted(files.texts) == [
+        f"{USER}/{name}" for name in ("data/rows.py", "helpers.py", "my_tools.py", "r.py", "tools.yaml")
+    ]
+    assert list(files.record.left_out) == [f"{USER}/template.bin"]
+    assert list(files.record.entries) == [*list(named)[:3], "reward_fn_path"]
 
 
 def test_modules_are_searched_on_the_path_of_the_job(root: Path) -> None:
     write(root, r="import a\n", lib__a="", a="")
-    first = reward_files(parsed(root), f"/code:{root}/{USER}/lib:{root}/{USER}")
-    assert first and names(first) == ["lib/a.py", "r.py"]
+    first = job_files(parsed(root), {}, f"/code:{root}/{USER}/lib:{root}/{USER}")
+    assert names(first) == ["lib/a.py", "r.py"]
     # Nothing else is copied, and user/code is not always on the path.
     (root / "datasets" / "a.py").write_text("")
-    other = reward_files(parsed(root), f"{root}/datasets:/usr:{root}/{USER}/../code")
-    assert other and names(other) == ["r.py"]
+    other = job_files(parsed(root), {}, f"{root}/datasets:/usr:{root}/{USER}/../code")
+    assert names(other) == ["r.py"]
 
 
 def test_a_file_outside_user_code(root: Path) -> None:
@@ -106,8 +120,10 @@ def test_a_file_outside_user_code(root: Path) -> None:
     assert sorted(files.texts) == ["common/r.py", f"{USER}/a.py"]
 
 
-def test_a_job_without_a_reward_function(root: Path) -> None:
-    assert reward_files(parsed(root, reward_fn_path=None), "/code") is None
+def test_a_job_without_files(root: Path) -> None:
+    archive = Archive(root / "jobs" / "grpo-1")
+    collected(root, entry=None).write(archive)
+    assert not archive.path.exists()
 
 
 def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +148,8 @@ def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest
 def test_a_file_that_has_gone(root: Path) -> None:
     spec = parsed(root)
     (root / USER / "r.py").unlink()
-    files = reward_files(spec, "/code")
-    assert files and files.texts == {} and list(files.record.left_out) == [f"{USER}/r.py"]
+    files = job_files(spec, {}, "/code")
+    assert files.texts == {} and list(files.record.left_out) == [f"{USER}/r.py"]
 
 
 def test_the_number_of_files_is_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +159,7 @@ def test_the_number_of_files_is_limited(root: Path, monkeypatch: pytest.MonkeyPa
     write(root, r="import a, b, c\n", c="")
     files = collected(root)
     assert len(files.texts) == 3
-    assert files.record.left_out == {"…": "the reward function has more than 3 files"}
+    assert files.record.left_out == {"…": "the job has more than 3 files"}
 
 
 def test_the_copies_in_the_archive(root: Path) -> None:
@@ -151,11 +167,10 @@ def test_the_copies_in_the_archive(root: Path) -> None:
     files = collected(root, "p.r:f")
     archive = Archive(root / "jobs" / "grpo-1")
     files.write(archive)
-    assert (archive.path / "config/reward/user/code/p/r.py").read_bytes() == "# ä\r\n".encode()
+    assert (archive.path / "config/files/user/code/p/r.py").read_bytes() == "# ä\r\n".encode()
     hashes = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in files.texts}
-    assert json.loads((archive.path / "config/reward.json").read_text()) == {
-        "entry": "user/code/p/r.py",
-        "function": "f",
+    assert json.loads((archive.path / "config/files.json").read_text()) == {
+        "entries": {"reward_fn_path": "user/code/p/r.py"},
         "files": hashes,
         "left_out": {},
     }
@@ -174,20 +189,19 @@ def archive(root: Path) -> Archive:
 
 def warnings(root: Path, archive: Archive, **arguments: Any) -> list[str]:
     found = changes(archive, collected(root, **arguments))
-    assert {(one.key, one.severity) for one in found} <= {("reward_fn_path", WARNING)}
+    assert {(one.key, one.severity) for one in found} <= {("files", WARNING)}
     return [one.what for one in found]
 
 
 def test_the_same_files(root: Path, archive: Archive) -> None:
     assert warnings(root, archive) == []
-    assert changes(archive, None) == []
 
 
 def test_other_files(root: Path, archive: Archive) -> None:
     write(root, a="changed")
     assert warnings(root, archive) == [
-        f"is not the same as in grpo-1 (changed: user/code/a.py); the files of grpo-1 are in {archive.path}"
-        "/config/reward"
+        f"are not the same as in grpo-1 (changed: user/code/a.py); the files of grpo-1 are in {archive.path}"
+        "/config/files"
     ]
     write(root, r="import a, c\n", c="")
     (root / USER / "b.py").unlink()
@@ -208,21 +222,21 @@ def test_an_archive_without_copies(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"files": ["a"]}', '{"files": {"a": 1}}', '{"entry": 3}', '{"entry": "\\ud800"}']
+    "text", ["", "[]", '{"files": ["a"]}', '{"files": {"a": 1}}', '{"entries": 3}', '{"entries": {"a": "\\ud800"}}']
 )
 def test_a_record_that_a_job_has_damaged(root: Path, archive: Archive, text: str) -> None:
-    (archive.path / "config" / "reward.json").write_text(text)
+    (archive.path / "config" / "files.json").write_text(text)
     (what,) = warnings(root, archive)
-    assert what.startswith("cannot be compared with the reward function of grpo-1: ")
+    assert what.startswith("cannot be compared with those of grpo-1: ")
 
 
 def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    record = json.loads((archive.path / "config" / "reward.json").read_text())
+    record = json.loads((archive.path / "config" / "files.json").read_text())
     record["files"][f"../../{'x' * 300}"] = "0"
     record["files"][str(pipe)] = "0"
-    (archive.path / "config" / "reward.json").write_text(json.dumps(record))
+    (archive.path / "config" / "files.json").write_text(json.dumps(record))
     (what,) = warnings(root, archive)
     assert "gone or no longer imported" in what and str(pipe) in what and "x" * 101 not in what
 
