@@ -249,7 +249,10 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
     good = next((checkpoint for checkpoint in found if not checkpoint.problem), None)
     if good is None:
         why = "; ".join(checkpoint.problem for checkpoint in found) or "it saved none"
-        return [about("resume_from", f"{origin} has no complete checkpoint: {why}", "choose another job")], None
+        todo = "choose another job"
+        if any(checkpoint.is_model for checkpoint in found):
+            todo = "export it, and set model to the model that this makes: it begins with its weights"
+        return [about("resume_from", f"{origin} has no complete checkpoint: {why}", todo)], None
     if good.world_size not in (0, world_size):
         what = f"{good.path} was saved by {good.world_size} processes, but this job has {world_size}"
         return [about("resume_from", what, f"set resources to {good.world_size} GPUs in total")], None

@@ -79,6 +79,7 @@ class JobInfo:
     driver_node_ip: str | None = None
     progress: Progress = Progress()
     checkpoints: tuple[int, ...] = ()
+    models: tuple[int, ...] = ()
     resumable: int | None = None
     archive: str = ""
     log: tuple[str, ...] = ()

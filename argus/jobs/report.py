@@ -33,7 +33,7 @@ OWNER, OWNER_LENGTH = "user", 20
 # The columns of the list that are left out if no job has a value there.
 OPTIONAL = {"class", "left", "metric", "trend", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
 # The columns that a narrow terminal may leave out, the least important first.
-FOR_WIDE = ("where", "workload", "tokens/s", "by", "attempt", "gpus", "tags", "age", "trend")
+FOR_WIDE = ("trend", "tokens/s", "gpus", "attempt", "workload", "tags", "age", "where", "by")
 # The end of the year 9999: dates have no later one.
 LATEST = 253_402_300_799
 # A trend, and how many of them one has: of a job, and in the list.
@@ -340,6 +340,9 @@ def origin(job: JobInfo) -> list[tuple[str, str]]:
     if job.checkpoints:
         plural = "s" if len(job.checkpoints) > 1 else ""
         lines.append(("Checkpoints", f"step{plural} {', '.join(map(str, job.checkpoints))}"))
+    if job.models:
+        text = ", ".join(map(str, job.models))
+        lines.append(("Models", f"saved at {text}, without what a job resumes with (save_contents)"))
     for key, name in (("resubmitted_from", "Resubmitted"), ("resumed_from", "Resumed")):
         if job.lineage.get(key):
             # Its path is the one in the nodes.

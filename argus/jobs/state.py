@@ -218,7 +218,7 @@ def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
 
 
 def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
-    """The job with the steps of its complete checkpoints. This opens every shard, so it is not for lists.
+    """The job with the steps of its complete checkpoints and models. This opens every shard, so it is not for lists.
 
     Of a checkpoint that is no longer kept, verl leaves the directory.
     """
@@ -235,6 +235,7 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
     return replace(
         job,
         checkpoints=steps,
+        models=tuple(sorted(checkpoint.step for checkpoint in found if checkpoint.is_model)),
         resumable=steps[-1] if ended_early and is_left else None,
         unreadable=(*job.unreadable, *problems),
     )

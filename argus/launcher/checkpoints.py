@@ -20,6 +20,8 @@ from .reading import UnreadableError, list_directory, open_file, read_text
 
 # verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
 SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
+# Written beside the shards, and without any. What a training goes on with; a new schedule and new seeds are no loss.
+FSDP, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
 NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 STEP = re.compile(rf"global_step_(?P<step>{NUMBER.pattern})")
 # The names of files decide how long this takes, and jobs decide on the names.
@@ -39,12 +41,16 @@ KEPT = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One ``global_step_<N>`` directory; `problem` is empty if a job can resume from it."""
+    """One ``global_step_<N>`` directory; `problem` is empty if a job can resume from it.
+
+    is_model: whether it is complete but for what a job resumes with, as `save_contents` without it has it.
+    """
 
     step: int
     path: Path
     world_size: int
     problem: str
+    is_model: bool = False
 
 
 def inspect(path: Path, workload: str) -> Checkpoint:
@@ -55,18 +61,26 @@ def inspect(path: Path, workload: str) -> Checkpoint:
     match = STEP.fullmatch(path.name)
     problems: list[str] = []
     sizes: set[int] = set()
+    lacks: set[str] = set()
     for part in PARTS.get(workload, ("",)):
         try:
-            problems += part_problems(path / part, sizes)
+            problems += part_problems(path / part, sizes, lacks)
         except UnreadableError as error:
             problems.append(str(error))
     if len(sizes) > 1:
         problems.append(f"{path} has shards of {listed(sorted(sizes), ' and ')} ranks")
-    return Checkpoint(int(match["step"]) if match else 0, path, max(sizes, default=0), "; ".join(problems))
+    is_model = bool(lacks) and not problems
+    if lacks:
+        problems.append(f"{path} has no {' and no '.join(sorted(lacks))} shards: no job resumes from it")
+    step = int(match["step"]) if match else 0
+    return Checkpoint(step, path, max(sizes, default=0), "; ".join(problems), is_model)
 
 
-def part_problems(directory: Path, sizes: set[int]) -> Iterator[str]:
-    """The problems of the shards in one directory; adds the numbers of ranks that they are for to `sizes`."""
+def part_problems(directory: Path, sizes: set[int], lacks: set[str]) -> Iterator[str]:
+    """The problems of the shards in one directory.
+
+    Adds the numbers of ranks that they are for to `sizes`, and the kinds that a job needs to resume to `lacks`.
+    """
     found = list_directory(directory)
     shards = {}
     for file in found:
@@ -76,6 +90,8 @@ def part_problems(directory: Path, sizes: set[int]) -> Iterator[str]:
     # Other backends, such as Megatron, write other files, which cannot be checked: verl's tracker has to suffice.
     if not [file for file in found if not file.startswith(".")]:
         yield f"{directory} is empty"
+    if shards or FSDP in found:
+        lacks |= set(RESUMED_KINDS) - {kind for kind, _size, _rank in shards}
     sizes |= {size for _kind, size, _rank in shards}
     for kind, size in sorted({(kind, size) for kind, size, _rank in shards}):
         missing = [rank for rank in range(size) if (kind, size, rank) not in shards]
@@ -153,7 +169,8 @@ class Retention:
             return
         self.saved = step
         # It may need what it resumed from until it has a whole checkpoint of its own.
-        if inspect(self.directory / f"global_step_{step}", self.workload).problem:
+        saved = inspect(self.directory / f"global_step_{step}", self.workload)
+        if saved.problem and not saved.is_model:
             return
         steps = steps_in(self.directory, step)
         for part, kept in self.limits.items():

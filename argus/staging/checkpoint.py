@@ -16,6 +16,7 @@ from ..common.shared_root import HF_HOME, JOBS, under_root
 from ..common.text import printable
 from ..launcher import checkpoints
 from ..launcher.archive import Archive
+from ..launcher.hydra import override_key, override_text
 from ..launcher.reading import UnreadableError, list_directory
 from .errors import StagingError
 from .files import files_below
@@ -30,6 +31,8 @@ SOURCE = re.compile(rf"job:(?P<job>{NAME.pattern})(?:@(?P<step>0|[1-9][0-9]{{0,1
 PREFIX = "job:"
 STATUS = "status.yml shows the checkpoints of a job"
 SHOWN_LINES = 12
+# What the job began with: verl saves the rank and alpha of an adapter, and nothing else of its configuration.
+ADAPTER_PATH = "model.lora_adapter_path"
 Merge = Callable[[MergeRequest, Progress], tuple[int, str]]
 
 
@@ -86,6 +89,8 @@ class CheckpointSource:
                 raise StagingError(where, f"there is no job {self.job}.", "status.yml lists the latest jobs.")
             good = self._complete(archive.path / "checkpoints", plan.workload)
             directory = good.path / checkpoints.PARTS[plan.workload][0]
+            paths = [override_text(each) for each in plan.overrides if override_key(each).endswith(ADAPTER_PATH)]
+            adapter = paths[-1] if paths and paths[-1] != "null" else ""
             return MergeRequest(
                 label=f"{where}@{good.step}",
                 step=good.step,
@@ -94,6 +99,7 @@ class CheckpointSource:
                 checkpoint=str(directory),
                 hf_home=str(self.shared_root / HF_HOME),
                 size=shard_bytes(directory),
+                adapter=adapter,
             )
         except UnreadableError as error:
             raise StagingError(where, f"cannot be read: {error}.", "Choose another job.") from error
@@ -102,7 +108,7 @@ class CheckpointSource:
         where, problems = f"{PREFIX}{self.job}", []
         for each in checkpoints.finished(directory, workload):
             if self.step in (None, each.step):
-                if not each.problem:
+                if not each.problem or each.is_model:
                     return each
                 problems.append(each.problem)
         if self.step is not None and not problems:
@@ -128,7 +134,11 @@ def shard_bytes(directory: Path) -> int:
         missing = " and ".join(sorted({"fsdp_config.json", "huggingface"} - there))
         what = f"has no {missing}: it was not saved by FSDP of verl 0.5 or newer, and only that can be merged."
         raise StagingError(directory, what, "Convert it with the tools of its backend, and stage the directory.")
-    return sum((directory / file).lstat().st_size for file in there if file.startswith("model_world_size_"))
+    size = sum((directory / file).lstat().st_size for file in there if file.startswith("model_world_size_"))
+    if not size:
+        what = "has no shards of the model, as save_contents without model saves it."
+        raise StagingError(directory, what, f"With hf_model, {directory}/huggingface is a model: stage that directory.")
+    return size
 
 
 def settle(directory: Path) -> None:

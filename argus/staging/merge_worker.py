@@ -27,7 +27,10 @@ ROOM_SECONDS, MERGE_SECONDS = 60.0, 6 * 3600.0
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """A complete checkpoint, and where it is merged. size: of the shards with the weights, in bytes."""
+    """A complete checkpoint, and where it is merged.
+
+    size: of the shards with the weights, in bytes. adapter: that of LoRA with which the training began, if any.
+    """
 
     label: str
     step: int
@@ -37,6 +40,7 @@ class MergeRequest:
     hf_home: str
     size: int
     target: Path = Path()
+    adapter: str = ""
 
     @property
     def needs(self) -> dict[str, float]:
@@ -100,7 +104,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
             scheduling_strategy=PlacementGroupSchedulingStrategy(room),
         )
         where = request.code_path, request.checkpoint, str(request.target), request.hf_home
-        code, output = ray.get(task.remote(*where, MERGE_SECONDS))
+        code, output = ray.get(task.remote(*where, MERGE_SECONDS, request.adapter))
         return int(code), str(output)
     except StagingError:
         raise

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 # verl writes a line for each shard; the end of a traceback is enough.
 SHOWN_BYTES = 8192
@@ -19,10 +21,17 @@ import ctypes, runpy, signal
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 runpy.run_module("verl.model_merger", run_name="__main__", alter_sys=True)
 """
+# Beside the base model, where verl's merger writes an adapter of LoRA.
+ADAPTER = "lora_adapter"
 
 
-def merge(code_path: str, checkpoint: str, target: str, hf_home: str, seconds: float) -> tuple[int, str]:
-    """Run verl's model_merger on the shards of a checkpoint; its exit code, and the end of its output."""
+def merge(
+    code_path: str, checkpoint: str, target: str, hf_home: str, seconds: float, adapter: str = ""
+) -> tuple[int, str]:
+    """Run verl's model_merger on the shards of a checkpoint; its exit code, and the end of its output.
+
+    adapter: the adapter of LoRA with which the training began, if the job named one.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": ":".join(filter(None, (code_path, os.environ.get("PYTHONPATH", "")))),
@@ -51,4 +60,31 @@ def merge(code_path: str, checkpoint: str, target: str, hf_home: str, seconds: f
         while part := os.read(process.stdout.fileno(), 1 << 16) if process.stdout else b"":
             tail = (tail + part)[-SHOWN_BYTES:]
     timer.cancel()
+    if not process.returncode and Path(target, ADAPTER).is_dir():
+        merge_adapter(target, adapter)
     return process.returncode, tail.decode(errors="replace")
+
+
+def merge_adapter(model: str, began_with: str) -> None:
+    """Add an adapter to the weights of its base model, as peft does. Raises ValueError if that is not exact.
+
+    model: the directory that verl's merger has written.
+    began_with: what configures the adapter instead of the rank and alpha that verl saves.
+    """
+    import peft
+    import transformers
+
+    adapter = str(Path(model, ADAPTER))
+    config = peft.PeftConfig.from_pretrained(began_with or adapter)
+    if not config.lora_alpha:
+        raise ValueError("the checkpoint does not say the lora_alpha of its adapter")
+    (architecture,) = transformers.AutoConfig.from_pretrained(model).architectures
+    base, loaded = getattr(transformers, architecture).from_pretrained(model, dtype="auto", output_loading_info=True)
+    if loaded["missing_keys"]:
+        raise ValueError("the checkpoint has an adapter without its base model, as save_lora_only=True saves it")
+    merged = peft.get_peft_model(base, config)
+    result = peft.set_peft_model_state_dict(merged, peft.load_peft_weights(adapter, device="cpu"))
+    if result.unexpected_keys:
+        raise ValueError(f"peft has no place for {result.unexpected_keys[0]} of the adapter")
+    merged.merge_and_unload().save_pretrained(model)
+    shutil.rmtree(adapter)

@@ -225,6 +225,10 @@ job:
           ended.
       type: list
       elements: int
+    models:
+      description: The steps of what V(save_contents) without the optimizer saved, from which no job resumes.
+      type: list
+      elements: int
     resumable:
       description:
         - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one.

@@ -60,7 +60,7 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         job = JobInfo.from_json(result["job"])
         names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
         # A job that is running may remove its checkpoints while they are read.
-        names += ["Export"] if job.state in ENDED and job.checkpoints else []
+        names += ["Export"] if job.state in ENDED and (job.checkpoints or job.models) else []
         if result.get("registered") is False:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]

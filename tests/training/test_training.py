@@ -19,7 +19,7 @@ import pytest
 import yaml
 from acceptance import seen, typed
 from archive_files import lines_of, metrics_of
-from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, in_ray, module, playbook, processes_of, said
+from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, in_ray, module, on_node, playbook, processes_of, said
 
 # A node in the table of `ray list nodes`: its id, its address, whether it is the head, and that it lives.
 NODE = re.compile(r"^ *\d+  (\w+) +(\S+) +(True|False) +(ALIVE)", re.MULTILINE)
@@ -301,8 +301,31 @@ def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 
 
-def test_sft_stopped_and_resumed(submit: Submit) -> None:
-    endless = {"trainer.total_epochs": 1000, "trainer.save_freq": 2, "trainer.test_freq": -1}
+# LoRA, with another scale than 1.
+LORA = {"model.lora_rank": 8, "model.lora_alpha": 32}
+# Prints how many tensors of a merged model have an adapter, and those that are not base + scale * B @ A.
+COMPARE = """
+import sys, torch
+from safetensors.torch import load_file
+model, shard, scale = load_file(sys.argv[1]), torch.load(sys.argv[2], weights_only=False), float(sys.argv[3])
+shard = {name: getattr(value, "_local_tensor", value).bfloat16() for name, value in shard.items()}
+adapted, different = 0, []
+for name, value in model.items():
+    module = "base_model.model." + name.removesuffix(".weight")
+    if f"{module}.base_layer.weight" in shard:
+        a, b = (shard[f"{module}.lora_{part}.default.weight"].float() for part in "AB")
+        wanted = (shard[f"{module}.base_layer.weight"].float() + scale * (b @ a)).bfloat16()
+        adapted += int(b.any())
+    else:
+        wanted = shard[f"{module}.weight"]
+    if not torch.equal(value, wanted):
+        different.append(name)
+print(adapted, different)
+"""
+
+
+def test_sft_with_lora_stopped_resumed_and_exported(submit: Submit) -> None:
+    endless = {"trainer.total_epochs": 1000, "trainer.save_freq": 2, "trainer.test_freq": -1, **LORA}
     job = submit("sft", **ONE_NODE, trainer_overrides=endless)
     deadline = time.monotonic() + 600
     tracker = job.archive.path / "checkpoints" / "latest_checkpointed_iteration.txt"
@@ -326,6 +349,7 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
         trainer_overrides={
             "trainer.total_training_steps": saved + 2,
             "trainer.total_epochs": 1000,
+            **LORA,
         },
         resume_from=job.submission_id,
     )
@@ -336,6 +360,13 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
     ]
     # It continued from what it had learnt, not from the beginning.
     assert resumed.values("train/loss")[0] < job.values("train/loss")[0]
+    # Its model is the base model and the adapter, to the last bit.
+    playbook("export", submission_id=resumed.submission_id)
+    merged = f"{SHARED}/common/models/{resumed.submission_id}-step-{saved + 2}/model.safetensors"
+    shard = f"{SHARED}/jobs/{resumed.submission_id}/checkpoints/global_step_{saved + 2}/model_world_size_1_rank_0.pt"
+    compared = on_node(NODES[1], "python3", "-c", COMPARE, merged, shard, "4")
+    # Seven layers of both blocks.
+    assert compared.split("\n")[-2] == "14 []"
 
 
 def stage_source_trees(directory: Path) -> list[str]:

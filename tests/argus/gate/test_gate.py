@@ -298,7 +298,8 @@ def checkpoint(root: Path, size: int = 8) -> Path:
     path = archive.path / "checkpoints/global_step_10"
     path.mkdir()
     for rank in range(size):
-        zipfile.ZipFile(path / f"model_world_size_{size}_rank_{rank}.pt", "w").close()
+        for kind in ("model", "optim"):
+            zipfile.ZipFile(path / f"{kind}_world_size_{size}_rank_{rank}.pt", "w").close()
     (path.parent / "latest_checkpointed_iteration.txt").write_text("10")
     return path
 

@@ -252,7 +252,8 @@ def checkpoint(root: Path, step: int, size: int = 4, workload: str = "sft") -> P
     path = archive.path / "checkpoints" / f"global_step_{step}"
     path.mkdir()
     for rank in range(size):
-        zipfile.ZipFile(path / f"model_world_size_{size}_rank_{rank}.pt", "w").close()
+        for kind in ("model", "optim"):
+            zipfile.ZipFile(path / f"{kind}_world_size_{size}_rank_{rank}.pt", "w").close()
     (path.parent / "latest_checkpointed_iteration.txt").write_text(str(step))
     return path
 

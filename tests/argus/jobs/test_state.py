@@ -103,6 +103,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "phases": {},
         "progress": json.loads(json.dumps(asdict(progress(archive, Status(workload="sft"), Heartbeat())))),
         "checkpoints": [],
+        "models": [],
         "resumable": None,
         "archive": str(archive.path),
         "log": ["b"],

@@ -54,6 +54,25 @@ def test_the_places_of_each_workload(tmp_path: Path, workload: str, part: str) -
     assert inspect(path, workload).problem == f"{path / part} has no model shard of rank 0 of 2"
 
 
+@pytest.mark.parametrize(("workload", "kinds"), [("sft", ("model",)), ("grpo", ("model", "extra_state")), ("ppo", ())])
+def test_what_was_saved_without_the_optimizer_is_a_model(tmp_path: Path, workload: str, kinds: tuple[str, ...]) -> None:
+    """verl's save_contents: [model], [model, extra] and [hf_model]; with them, it loads no more than it has saved."""
+    path = tmp_path / "global_step_10"
+    for part in {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}[workload]:
+        shards(path / part)
+        (path / part / "fsdp_config.json").write_text("{}")
+        for file in (path / part).glob("*.pt"):
+            if not file.name.startswith(kinds or "nothing"):
+                file.unlink()
+    tracker(tmp_path, 10)
+    found = inspect(path, workload)
+    assert found.is_model and found.problem and last_complete(tmp_path, workload) is None
+    # A truncated one is not even that.
+    for file in [*path.rglob("model_*.pt")][:1]:
+        file.write_bytes(b"")
+        assert not inspect(path, workload).is_model
+
+
 def test_ranks_that_are_missing(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     shards(path, 4)

@@ -121,6 +121,19 @@ def test_check_mode_merges_nothing(root: Path) -> None:
     assert merger.asked == [] and not (root / "common/models").exists()
 
 
+def test_a_model_without_its_optimizer_is_exported_with_the_adapter_that_it_began_with(root: Path) -> None:
+    actor = root / "jobs" / JOB / "checkpoints/global_step_12/actor"
+    for file in actor.glob("optim_*.pt"):
+        file.unlink()
+    change(root, overrides=["actor_rollout_ref.model.lora_adapter_path=/private/common/models/adapter"])
+    merger = Merger()
+    assert export(root, merger).path.endswith("-step-12")
+    assert merger.asked[0].adapter == "/private/common/models/adapter"
+    for file in actor.glob("model_*.pt"):
+        file.unlink()
+    assert "huggingface is a model" in refused_step(root, 12)
+
+
 @pytest.mark.parametrize("workload", ["sft", "ppo"])
 def test_the_part_that_is_merged(root: Path, workload: str) -> None:
     change(root, workload=workload)
