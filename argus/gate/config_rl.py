@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from ..common.findings import WARNING, about
+from ..launcher.plan import VAL_ONLY
 from .config import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 TOKENS = "ppo_max_token_len_per_gpu"
@@ -240,6 +241,13 @@ def engines(job: JobConfig) -> Found:
         yield about(expert_key, what, f"set it to {tensor_data}, or to 1")
 
 
+def validation(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_base.py:fit
+    if job.get(VAL_ONLY) and not job.get("trainer.val_before_train"):
+        what = "is true, but verl reads it only with trainer.val_before_train=True: the job would train"
+        yield about(VAL_ONLY, what, "remove trainer.val_before_train")
+
+
 def generation(job: JobConfig) -> Found:
     # workers/config/rollout.py:RolloutConfig.__post_init__
     if job.release >= (0, 7) and job.get(f"{ROLLOUT}.mode") == "sync":
@@ -284,5 +292,5 @@ def prometheus(job: JobConfig) -> Found:
 
 RL_RULES = (
     *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
-    *(parallelism, engines, generation, lora, allocator, prometheus),
+    *(parallelism, engines, validation, generation, lora, allocator, prometheus),
 )

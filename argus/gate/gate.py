@@ -97,7 +97,7 @@ def examine(
     files: dict[str, str] = {}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
-        job = with_loggers(with_queue(job, config), config)
+        job = with_steps(with_loggers(with_queue(job, config), config), config, answers.facts.steps)
         found += retry_findings(spec, config)
         files = named_files(config, spec.shared_root)
     if can_run:
@@ -165,6 +165,15 @@ def with_queue(job: Job, config: Configuration) -> Job:
         exclusive_backend="" if backend in SEPARATE_BACKENDS else backend,
     )
     return replace(job, plan=plan)
+
+
+def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
+    """The job with the steps of its rows, batches and epochs. A dataset of its own code may have other rows."""
+    if config.get("trainer.val_only"):
+        steps = 0
+    elif config.get("data.custom_cls.path"):
+        steps = None
+    return replace(job, plan=replace(job.plan, steps=steps))
 
 
 def with_loggers(job: Job, config: Configuration) -> Job:

@@ -18,6 +18,8 @@ from .info import JobInfo, Progress
 
 # The metric that people check first, by workload.
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
+# trainer/ppo/metric_utils.py:process_validation_metrics: the first is that of the first data source.
+VALIDATION = "val-core/"
 # verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
 THROUGHPUT = "perf/throughput"
 # trainer/ppo/v1/trainer_base.py: what verl measures of a step of PPO and GRPO, in this order, and the whole of it.
@@ -42,7 +44,7 @@ FRESH_SECONDS = 10
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
-    return log.total_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
+    return log.expected_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
 
 
 def first_value(files: Sequence[Path], metric: str) -> float | None:
@@ -79,6 +81,10 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         if known:
             last = known[-1]
             break
+    if not known and (name := next((one for step in found for one in step.metrics if one.startswith(VALIDATION)), "")):
+        # Before the first step, and of a job that only validates.
+        metric, known = name, values(found, name)
+        last = next(iter(known[-1:]), None)
     return Progress(
         # A job that resumes begins with the step of its checkpoint.
         step=done or status.resumed_from_step or 0,

@@ -18,7 +18,7 @@ from ..launcher.failures import Failure
 from ..launcher.ray_api import ANSWERS_SLOWLY
 from ..launcher.status import ENDED, Attempt, JobState
 from .info import UNREADABLE, JobInfo, JobList, Progress
-from .progress import count_of
+from .progress import VALIDATION, count_of
 
 # How many archives the list explains that cannot be read.
 UNREADABLE_SHOWN = 5
@@ -226,7 +226,7 @@ def owner(job: JobInfo) -> str:
 def metric_text(done: Progress) -> str | None:
     if done.last is None:
         return None
-    name = METRIC_NAMES.get(done.metric, done.metric)
+    name = METRIC_NAMES.get(done.metric, done.metric.removeprefix(VALIDATION))
     return f"{name} {number(done.last)}"
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ..common.findings import NOTE, WARNING, Finding
 from ..common.shared_root import archive_path
 from ..launcher.checkpoints import Checkpoint
-from ..launcher.hydra import hydra_value, override_key, override_text
-from ..launcher.plan import TORCHRUN
+from ..launcher.hydra import hydra_value, is_true, override_key, override_text
+from ..launcher.plan import TORCHRUN, VAL_ONLY
 from ..launcher.room import UNITS_KEY
 from ..launcher.samples import raw_directory
 from .capacity import Cluster, JobSize, size_of
@@ -59,7 +59,7 @@ def default_overrides(
             device = "cpu" if cluster.accelerator == "cpu" else "cuda"
         overrides += sft_overrides(inputs, device, validates)
     else:
-        overrides += rl_overrides(workload, inputs, profile) + sample_overrides(spec.trainer_overrides, archive)
+        overrides += rl_overrides(spec, profile) + sample_overrides(spec.trainer_overrides, archive)
     overrides += batch_overrides(spec) + accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node)
     if checkpoint:
         path = hydra_value(str(checkpoint.path))
@@ -102,11 +102,13 @@ def data_overrides(inputs: Inputs, validates: bool = True) -> list[str]:
     return [f"data.train_files={hydra_value(f'{inputs.dataset}/train.parquet')}", f"data.val_files={val}"]
 
 
-def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
+def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
+    inputs = spec.inputs
     overrides = [
         *data_overrides(inputs),
         f"actor_rollout_ref.model.path={hydra_value(inputs.model)}",
-        "trainer.val_before_train=False",
+        # verl reads val_only after a validation before the training.
+        *([] if is_true(spec.trainer_overrides, VAL_ONLY) else ["trainer.val_before_train=False"]),
         "trainer.max_actor_ckpt_to_keep=3",
         "trainer.max_critic_ckpt_to_keep=3",
     ]
@@ -118,7 +120,7 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
             f"{profile.reward_function}.path={hydra_value(inputs.reward.path)}",
             f"{profile.reward_function}.name={hydra_value(inputs.reward.name)}",
         ]
-    if workload == GRPO:
+    if spec.workload == GRPO:
         overrides += [
             "algorithm.adv_estimator=grpo",
             # An advantage is relative to the other answers in its group, so a group needs several answers.

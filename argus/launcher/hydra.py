@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Text that needs no quotes in Hydra's grammar.
@@ -43,6 +43,12 @@ def override_key(override: str) -> str:
 def override_text(override: str) -> str:
     """The value of an override as text, without quotes."""
     return override.partition("=")[2].strip("'\" ")
+
+
+def is_true(overrides: Iterable[str], key: str) -> bool:
+    """Whether the last override of a key sets it to true."""
+    values = [override_text(each).lower() for each in overrides if override_key(each) == key]
+    return values[-1:] == ["true"]
 
 
 def override_list(given: Any) -> list[str]:

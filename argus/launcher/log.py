@@ -128,3 +128,13 @@ def total_steps(archive: Archive) -> int | None:
                 found = TOTAL_STEPS.search(log.read(HEAD_BYTES))
                 return int(found[1]) if found else None
     return None
+
+
+def expected_steps(archive: Archive) -> int | None:
+    """The trainer's number of steps, or that for which the data is enough, as the gate has found, if that is less."""
+    total = total_steps(archive)
+    with contextlib.suppress(UnreadableError):
+        plan = archive.plan()
+        if total is not None and plan and plan.steps is not None:
+            return min(total, plan.steps)
+    return total

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from . import diagnosis, failures
 from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
 from .failures import AMBIGUOUS, Failure, FailureKind
-from .hydra import override_key, override_text
+from .hydra import is_true, override_key, override_text
 from .log_scan import ENGINE
 from .output import last_lines, process_and_text
+from .plan import VAL_ONLY
 from .status import JobState
 from .watch import ENDED_BY_WATCH
 
@@ -154,7 +155,9 @@ def advice(found: Failure) -> str:
 
 
 def outcome_without_error(end: End) -> Outcome:
-    """verl reports no error; a run that trained nothing has failed all the same."""
+    """verl reports no error; a run that trained nothing has failed all the same, unless it was to validate only."""
+    if is_true(end.overrides, VAL_ONLY):
+        return Outcome(JobState.SUCCEEDED)
     complete = end.total_steps is not None and end.steps >= end.total_steps
     if not end.attempt_steps and not complete:
         # sft_trainer.py: resumed exactly at an epoch's end, the data loader has nothing left.

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 # What starts the processes of a trainer: verl itself with Ray, or torchrun on each node.
 RAY, TORCHRUN = "ray", "torchrun"
+# The setting of a job that validates, and trains nothing.
+VAL_ONLY = "trainer.val_only"
 
 
 @dataclass(frozen=True)
@@ -59,5 +61,7 @@ class Plan:
     exclusive_backend: str = ""
     # The job that has to succeed before; None once the job was admitted.
     depends_on: str | None = None
+    # For which the data is enough; None if that is not known, 0 for a validation alone.
+    steps: int | None = None
     resumed_from: str | None = None
     resumed_from_step: int | None = None

@@ -13,7 +13,7 @@ from .archive import Archive, StewardHeartbeat
 from .evidence import Moment
 from .failures import Failure, FailureKind
 from .health import Health
-from .log import total_steps
+from .log import expected_steps
 from .plan import Plan
 from .program import Runner
 
@@ -52,7 +52,7 @@ class Watch:
         self.began = now if self.began is None else self.began
         self.read_metrics(now)
         self.health.look(now)
-        self.total = self.total or total_steps(self.archive)
+        self.total = expected_steps(self.archive) if self.total is None else self.total
         # A full shared root must not switch deadline and stall off.
         with contextlib.suppress(OSError):
             self.archive.write_heartbeat(

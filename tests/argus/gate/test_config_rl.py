@@ -27,6 +27,14 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "grpo",
+        {"trainer.val_only": True, "trainer.val_before_train": False},
+        (
+            "error trainer.val_only is true, but verl reads it only with trainer.val_before_train=True: the job would "
+            "train: remove trainer.val_before_train"
+        ),
+    ),
+    (
+        "grpo",
         {"data.gen_batch_size": 100},
         (
             "error data.gen_batch_size is 100, which does not divide data.train_batch_size, 256: set it"

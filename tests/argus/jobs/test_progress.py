@@ -41,6 +41,21 @@ def test_the_number_of_steps(archive: Archive) -> None:
     assert total_steps(archive, Heartbeat()) == 8
 
 
+@pytest.mark.parametrize(("of_data", "shown"), [(22, 22), (200, 120), (None, 120), (0, 0)])
+def test_no_more_steps_than_the_data_is_enough_for(archive: Archive, of_data: int | None, shown: int) -> None:
+    archive.write_json("config/plan.json", {"steps": of_data})
+    assert total_steps(archive, Heartbeat()) is None
+    archive.driver_log.write_text("Total training steps: 120\n")
+    assert total_steps(archive, Heartbeat()) == shown
+
+
+def test_a_job_that_only_validates_has_the_metric_of_its_validation(archive: Archive) -> None:
+    name = "val-core/gsm8k/reward/mean@1"
+    metrics(archive, (0, {"val-aux/num_turns/mean": 2.0, name: 0.25}))
+    found = progress(archive, Status(workload="grpo"), Heartbeat())
+    assert (found.metric, found.first, found.last, found.step) == (name, 0.25, 0.25, 0)
+
+
 def test_the_number_of_steps_stands_at_the_beginning_of_the_log(archive: Archive) -> None:
     archive.driver_log.write_bytes(b"x" * log.HEAD_BYTES + b"\nTotal training steps: 9\n")
     assert total_steps(archive, Heartbeat()) is None

@@ -175,6 +175,9 @@ def test_rl_without_micro_batch_sizes_and_without_a_first_validation() -> None:
     found = settings(planned(CUDA))
     assert found["actor_rollout_ref.actor.use_dynamic_bsz"] == "True"
     assert found["trainer.val_before_train"] == "False"
+    # verl reads val_only after a first validation alone.
+    only = settings(planned(CUDA, trainer_overrides=["trainer.val_only=True"]))
+    assert only["trainer.val_only"] == "True" and "trainer.val_before_train" not in only
 
 
 def test_hydra_writes_into_the_archive() -> None:

@@ -297,6 +297,7 @@ def test_the_plan_as_it_is_stored() -> None:
         "wait_for_resources": None,
         "priority": 0,
         "tags": [],
+        "steps": None,
         "queue_patience": 3600.0,
         "start_timeout": 3600.0,
         "stall_timeout": 1800.0,
