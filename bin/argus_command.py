@@ -36,9 +36,9 @@ WATCHABLE = ("status", "nodes")
 WATCH_SECONDS = 5.0
 # What changes the JobSpec of a job.
 CHANGEABLE = ("submit", "resubmit")
-
-
 WAITS = re.compile("wait_for_resources=")
+# The tag of the jobs of a sweep.
+SWEEP = "tags.sweep="
 
 
 class Verb(NamedTuple):
@@ -262,25 +262,26 @@ def as_typed(value: Any) -> Any:
 
 def sweep(asked: argparse.Namespace, changes: list[str]) -> list[dict[str, Any]]:
     """The variables of each job of a sweep; of one job without an id of its own if there is none."""
-    tags = dict(pair.partition("=")[::2] for pair in asked.tag)
+    tags = [f"tags.{pair}" for pair in asked.tag]
     axes = [
         [(key, value) for value in values.split(",")]
         for key, _equals, values in (one.partition("=") for one in asked.sweep)
     ]
     if not axes:
-        return [{"set": changes, "tags": tags}]
+        return [{"set": [*tags, *changes]}]
     name = f"{Path(asked.argument).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs = []
     for point in itertools.product(*axes):
         short = {key.rpartition(".")[2]: value for key, value in point}
         ending = "-".join(f"{key}-{value}" for key, value in short.items())
-        own = [*changes, *(f"{key}={value}" for key, value in point)]
+        own = [*tags, *changes, *(f"{key}={value}" for key, value in point)]
         identifier = re.sub(r"[^a-z0-9._-]", "-", f"{name}-{ending}".lower())
         # With a number in place of what does not fit.
         identifier = identifier if len(identifier) <= MOST_CHARACTERS else f"{identifier[:56]}-{len(jobs)}"
         # All of them wait, unless the command says for how long.
         own = ["wait_for_resources=30d", *own] if not any(map(WAITS.match, own)) else own
-        jobs.append({JOB: identifier, "set": own, "tags": {**tags, "sweep": name, **short}})
+        own += [f"{SWEEP}{name}", *(f"tags.{key}={value}" for key, value in short.items())]
+        jobs.append({JOB: identifier, "set": own})
     return jobs
 
 
@@ -401,7 +402,8 @@ def main(arguments: list[str]) -> int:
         report(several, asked.output)
     else:
         names = " ".join(job[JOB] for job in jobs)
-        print(f"\nThe jobs of this sweep: argus status --tag sweep={jobs[0]['tags']['sweep']}")
+        tag = next(pair for pair in jobs[0]["set"] if pair.startswith(SWEEP)).removeprefix("tags.")
+        print(f"\nThe jobs of this sweep: argus status --tag {tag}")
         print(f"Compare them:           argus report {names}\nStop them:              argus stop {names}")
     return 0
 

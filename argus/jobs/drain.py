@@ -8,7 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..launcher import draining, evidence
@@ -29,28 +30,32 @@ def is_alive(head: RayHead, node_id: str) -> bool:
     return any(node["node_id"] == node_id and node["state"] == ALIVE for node in head.nodes())
 
 
-def attempts_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
-    """The attempts with a driver, an actor or reserved resources on a node, by Ray's ids of jobs."""
+def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
+    """The attempts with a driver, an actor or reserved resources on each node, by the ids of nodes."""
     jobs = active(head.jobs())
     submitted = {str(job["job_id"]): str(job["submission_id"]) for job in jobs if job.get("job_id")}
-    found = [str(job["submission_id"]) for job in jobs if job.get("driver_node_id") == node_id]
+    uses = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
     used = [
-        str(actor["job_id"])
+        (actor.get("node_id"), str(actor["job_id"]))
         for actor in evidence.actors(head, evidence.NOT_DEAD, detail=True)
-        if actor.get("node_id") == node_id
         # What checks a job there is soon over.
-        and actor.get("class_name") != NodeRunner.__name__
-        and not str(actor.get("name") or "").startswith(INTERNAL)
+        if actor.get("class_name") != NodeRunner.__name__ and not str(actor.get("name") or "").startswith(INTERNAL)
     ]
-    used += [str(group.get("creator_job_id")) for group in placement_groups(head) if is_on(group, node_id)]
-    found += [submitted.get(job_id, f"Ray's job {job_id}") for job_id in used]
-    return tuple(dict.fromkeys(found))
+    used += [
+        (bundle.get("node_id"), str(group.get("creator_job_id")))
+        for group in placement_groups(head)
+        if group.get("state") != "REMOVED"
+        for bundle in group.get("bundles") or ()
+    ]
+    uses += [(node_id, submitted.get(job_id, f"Ray's job {job_id}")) for node_id, job_id in used]
+    attempts: dict[str, dict[str, None]] = defaultdict(dict)
+    for node_id, attempt in uses:
+        attempts[str(node_id)][attempt] = None
+    return {node_id: tuple(names) for node_id, names in attempts.items()}
 
 
-def is_on(group: Mapping[str, Any], node_id: str) -> bool:
-    return group.get("state") != "REMOVED" and any(
-        bundle.get("node_id") == node_id for bundle in group.get("bundles") or ()
-    )
+def attempts_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
+    return attempts_by_node(head).get(node_id, ())
 
 
 def stop_new_work(node_id: str, registry: str) -> None:

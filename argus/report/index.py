@@ -162,18 +162,21 @@ def node_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Map
 
 
 def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """GPU-hours of the last days, by owner and by how jobs ended; and the rest, of the GPUs that there are now."""
+    """GPU-hours of the last days, by owner and by how jobs ended; and the rest, since the GPUs' nodes began."""
     begin = now - DAYS * 86400
     spent: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
         outcome = row.info.failure.kind if row.info.failure else str(row.info.state)
         spent[owner(row.info) or "-", outcome] += row.hours(begin, now)
-    total = sum(
-        float((node.get("resources_total") or {}).get("GPU", 0)) for node in nodes if node.get("state") == ALIVE
-    )
+    gpus = [
+        (max(begin, node.get("start_time_ms", 0) / 1000), float((node.get("resources_total") or {}).get("GPU", 0)))
+        for node in nodes
+        if node.get("state") == ALIVE
+    ]
+    first = min((start for start, _count in gpus), default=now)
     lines = [(name, outcome, round(hours, 1)) for (name, outcome), hours in sorted(spent.items()) if hours >= 0.05]
-    idle = total * DAYS * 24 - sum(spent.values())
-    lines += [("-", "idle", round(idle, 1))] if total and idle > 0 else []
+    idle = sum(count * (now - start) / 3600 for start, count in gpus) - sum(row.hours(first, now) for row in rows)
+    lines += [("-", "idle", round(idle, 1))] if idle >= 0.05 else []
     return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
 
 

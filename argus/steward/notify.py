@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from ..common.text import duration, printable
+from ..jobs.progress import count_of
 from ..launcher.archive import Archive, Heartbeat
 from ..launcher.identity import cluster_name
 from ..launcher.status import JobState
@@ -58,7 +59,9 @@ def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float
         return Event(key, name, submission_id, cluster, str(status.state), status.attempt, kind, line)
 
     if status.state and status.state.ended:
-        yield event("ended", "ended", f"{status.state}{why}{f': {status.reason}' if status.reason else ''}")
+        warned = f", with {count_of(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
+        text = f"{status.state}{why}{f': {status.reason}' if status.reason else ''}{warned}"
+        yield event("ended", "ended", text)
     if status.state is JobState.RETRYING:
         text = f"attempt {status.attempt} failed{why}: {status.reason}; another one follows"
         yield event("retried", f"retried-{status.attempt}", text)

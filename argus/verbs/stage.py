@@ -21,10 +21,12 @@ import click
 from pydantic import BaseModel, Field, ValidationError
 
 from ..common.findings import Finding
-from ..common.shared_root import DATASETS, MODELS, USER_CODE
+from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE
 from ..common.text import nearest
+from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.services import RefusedError
 from ..staging import models
+from ..staging.checkpoint import PREFIX, SOURCE
 from ..staging.dataset import stage as datasets
 from ..staging.dataset.upload import FilesNeededError, Upload, inbox, receive
 from ..staging.errors import StagingError
@@ -139,8 +141,17 @@ def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | 
         if item.name is None:
             raise StagingError("name", "is not set.", "Set it to the name of the model.")
         return root / MODELS / item.name, partial(models.remove_model, root, item.name, check=how.check)
-    request = models.request(root, item.name, models.source_of(item, root, how))
+    request = models.request(root, item.name, models.source_of(with_whole_id(root, item), root, how))
     return request.target, partial(stage, request, how)
+
+
+def with_whole_id(root: Path, item: Model) -> Model:
+    """A model whose source may be the end of the id of a job. Its archive may be gone, which staging looks at."""
+    if match := SOURCE.fullmatch(str(item.source)):
+        with contextlib.suppress(UnknownJobError):
+            job = find_job(root / JOBS, match["job"]).submission_id
+            return item.model_copy(update={"source": f"{PREFIX}{job}{match.string[match.end('job') :]}"})
+    return item
 
 
 def snapshot(request: StageRequest, item: Snapshot) -> Staged:

@@ -144,7 +144,8 @@ slow:
 nodes:
   description:
     - All nodes that the head knows, dead ones included, as Ray's state API returns them. C(draining) is true for those
-      that get no new work.
+      that get no new work. Without O(wait_timeout), C(jobs) has the ids of the jobs on a node, and C(free) what Ray
+      counted as free on a worker.
   type: list
   elements: dict
   returned: always

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..argus.cluster.membership import NodeRow, NodeState, strangers
 from ..argus.launcher.bad_nodes import sentences
-from ..argus.launcher.ray_api import slowness
+from ..argus.launcher.ray_api import ALIVE, slowness
 from .actions import ActionKind, PlannedNode
 from .attendance import needed
 from .departure import ODD_NAME, drain_command, is_plain
@@ -70,13 +70,18 @@ def cluster_report(
     """
     whole = cluster.complete
     rows = []
+    # Of a cluster that was only looked at.
+    use = {str(node["node_name"]): node for node in cluster.nodes if node.get("state") == ALIVE and "jobs" in node}
     for row in cluster.rows:
         plan = plans.get(row.name)
         # In a ready cluster, the resources as expected and as seen are the same.
         resources = [row.seen] if whole else [row.expected or None, row.seen]
         decided = [plan.accelerator, plan.action.value] if plan else [None, None]
+        if use:
+            node = use.get(row.name, {})
+            resources += [node.get("free") or None, ", ".join(node.get("jobs", ())) or None]
         rows.append([row.name, row.state.value, *resources, *decided])
-    columns = ["resources"] if whole else ["expected", "seen"]
+    columns = [*(["resources"] if whole else ["expected", "seen"]), *(["free", "jobs"] if use else [])]
     ready = whole or is_enough(cluster, scope)
     outside = f", {len(scope.outside)} not in this run" if scope.outside else ""
     return {

@@ -54,6 +54,11 @@ def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
     assert "gpu-2 draining CPU 0, GPU 8 - lost under sft-7, grpo-9" in shown and "gpu-3" not in shown
     assert "model qwen 16.0 GiB 2026-11-27T15:24:54Z - unknown &lt;b&gt; - - it has no manifest" in shown, shown
     assert re.search(r"GPU-hours of the last 7 days .* - idle 2\d\d\d", shown)
+    young = [{**node, "start_time_ms": (NOW - 1800) * 1000} for node in NODES]
+    page = index(read_rows(archive.jobs), young, {}, [], archive.jobs, NOW)
+    # Of two nodes with 8 GPUs for half an hour.
+    [idle] = re.findall(r" - idle (\S+)", " ".join(re.sub(r"<[^>]+>", " ", page).split()))
+    assert 0 < float(idle) <= 8
 
 
 def test_it_goes_on_without_a_head_and_without_jobs(tmp_path: Path) -> None:

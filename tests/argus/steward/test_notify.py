@@ -116,16 +116,23 @@ def test_what_fails_is_an_event_and_delays_nothing(
     assert len(not_told(scene)) == 1 and reason in not_told(scene)[0] and "secret" not in not_told(scene)[0]
 
 
-def kinds(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[str]:
+def told(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[Event]:
     status = parse(Status, {"state": state, "attempt": 1, **(details or {})})
     heartbeat = Heartbeat(stalled=more.pop("stalled", ""))
     away_for = more.pop("away_for", None)
     view = View(NOW, status, Plan(queue_patience=60.0), HeadAnswer(capacity_problem="no GPU is free"), **more)
-    return [event.event for event in events("one", view, heartbeat, away_for)]
+    return list(events("one", view, heartbeat, away_for))
+
+
+def kinds(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[str]:
+    return [event.event for event in told(state, details, **more)]
 
 
 def test_the_events() -> None:
     assert [kinds(state) for state in ("SUCCEEDED", "FAILED", "STOPPED")] == [["ended"]] * 3
+    warned = {"warnings": [{"kind": "reward_zero", "text": "all rewards are 0"}]}
+    [event] = told("SUCCEEDED", warned)
+    assert "1 warning" in event.text and "all rewards are 0" in event.text
     assert kinds("RETRYING", {"reason": "node w1 was lost"}) == ["retried"]
     assert (kinds("RUNNING"), kinds("RUNNING", stalled="no step for 1800 s")) == ([], ["stalled"])
     assert kinds("QUEUED", {"queued_at": NOW - 60}) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -187,7 +188,12 @@ def test_numbers_that_are_none_remove_nothing(
 
 def test_directories_that_are_nested_too_deeply_stop_nothing(run: Callable[..., Any], jobs: Path) -> None:
     step = make(jobs, "grpo-deep", "SUCCEEDED", 60).path / "checkpoints" / "global_step_10"
-    subprocess.run(["bash", "-c", "for n in $(seq 1500); do mkdir d; cd d; done"], cwd=step, check=True)
+    directory = os.open(step, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=directory)
+        above, directory = directory, os.open("d", os.O_RDONLY, dir_fd=directory)
+        os.close(above)
+    os.close(directory)
     try:
         verdicts = run(keep_days=35, remove=True)["verdicts"]
         assert verdicts["grpo-old"] == "removed" and verdicts["grpo-deep"] != "to be removed"

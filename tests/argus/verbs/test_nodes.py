@@ -22,11 +22,39 @@ from argus.launcher.ray_api import RayHead
 from argus.verbs import nodes as verb_nodes
 from argus.verbs import request as verb_request
 
-NODE = {"node_name": "ray-head", "state": "ALIVE", "is_head_node": True, "resources_total": {"memory": 1.0}}
+NODE = {
+    "node_name": "ray-head",
+    "node_id": "h",
+    "state": "ALIVE",
+    "is_head_node": True,
+    "resources_total": {"memory": 1.0},
+}
+# For 4 of its 8 GPUs, running-1 has a placement group.
+WORKER = {
+    "node_name": "worker-0",
+    "node_id": "w",
+    "state": "ALIVE",
+    "is_head_node": False,
+    "resources_total": {"CPU": 16.0, "GPU": 8.0, "worker_node": 100.0},
+}
 ANSWERS: dict[str, Any] = {
     "/api/v0/nodes": {"data": {"result": {"result": [NODE]}}},
+    "/api/v0/actors": {"data": {"result": {"result": []}}},
+    "/api/v0/placement_groups": {
+        "data": {
+            "result": {"result": [{"state": "CREATED", "creator_job_id": "02000000", "bundles": [{"node_id": "w"}]}]}
+        }
+    },
+    "/api/cluster_status": {
+        "data": {
+            "clusterStatus": {
+                "time": 9.0,
+                "loadMetricsReport": {"usageByNode": {"w": {"CPU": [1.0, 16.0], "GPU": [4.0, 8.0]}}},
+            }
+        }
+    },
     "/api/jobs/": [
-        {"submission_id": "running-1", "status": "RUNNING", "entrypoint": "x"},
+        {"submission_id": "running-1", "status": "RUNNING", "entrypoint": "x", "job_id": "02000000"},
         {"submission_id": "pending-1", "status": "PENDING"},
         *({"submission_id": "ended", "status": status} for status in ("SUCCEEDED", "FAILED", "STOPPED")),
     ],
@@ -121,7 +149,7 @@ def test_ready_cluster_and_its_active_jobs(address: str, run: Run) -> None:
     answer = run(address, HEAD)
     assert (answer["complete"], answer["missing"], answer["awaited"], answer["problem"]) == (True, [], [], "")
     assert answer["rows"] == [["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"]]
-    assert answer["nodes"] == [NODE]
+    assert answer["nodes"] == [{**NODE, "free": "", "jobs": []}]
     assert answer["jobs"] == [
         {"submission_id": "running-1", "status": "RUNNING"},
         {"submission_id": "pending-1", "status": "PENDING"},
@@ -160,12 +188,22 @@ def test_head_that_does_not_answer_is_not_ready(run: Run) -> None:
 def test_people_see_a_table(address: str, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["nodes", "--address", address]) == 0
     assert [line.split() for line in capfd.readouterr().out.splitlines()] == [
-        ["NODE", "STATE", "RESOURCES", "ADDRESS"],
-        ["ray-head", "alive", "CPU", "0,", "GPU", "0", "-"],
+        ["NODE", "STATE", "RESOURCES", "FREE", "JOBS", "ADDRESS"],
+        ["ray-head", "alive", "CPU", "0,", "GPU", "0", "-", "-", "-"],
     ]
     assert cli.main(["nodes", "--address", "http://127.0.0.1:1"]) == 1
     # Of a worker, which has no address of the head.
     assert cli.main(["nodes"]) == 1
+
+
+def test_what_is_free_and_the_jobs_of_each_node(address: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ANSWERS, "/api/v0/nodes", {"data": {"result": {"result": [NODE, WORKER]}}})
+    assert [(node["free"], node["jobs"]) for node in run(address)["nodes"]] == [
+        ("", []),
+        ("CPU 15, GPU 4", ["running-1"]),
+    ]
+    # While nodes are awaited, nobody asks.
+    assert run(address, HEAD, wait_timeout=1)["nodes"] == [NODE, WORKER]
 
 
 def test_a_head_without_a_steward_is_not_ready(address: str, run: Run, steward: contextlib.ExitStack) -> None:

@@ -16,9 +16,12 @@ from hub import Hub, model
 from staging_tools import manifest_json
 
 from argus import cli
+from argus.launcher.archive import Archive
 from argus.launcher.identity import NODE
 from argus.staging import hub as staging_hub
+from argus.staging.items import Model
 from argus.verbs import export
+from argus.verbs.stage import with_whole_id
 
 NAME = "org/name"
 
@@ -344,4 +347,8 @@ def test_what_people_see_of_an_export(
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))
     assert cli.main(["export", "sft-1", "--step", "4"]) == 0
     assert capfd.readouterr().out.splitlines() == ["Model job:sft-1@4: staged, /srv/mvp/m"]
+    Archive(root / "jobs/sft-20260101-1a2b").reserve()
+    source = Model(name="m", source="job:1a2b@4")
+    assert with_whole_id(root, source).source == "job:sft-20260101-1a2b@4"
+    assert with_whole_id(root, Model(name="m", source="job:3c4d")).source == "job:3c4d"
     assert cli.main(["export"]) != 0

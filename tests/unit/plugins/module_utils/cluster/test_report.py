@@ -48,6 +48,13 @@ def test_report_of_a_ready_cluster() -> None:
     }
 
 
+def test_what_is_free_and_the_jobs_on_it() -> None:
+    worker = {"node_name": "worker-0", "state": "ALIVE", "resources_total": {}, "free": "GPU 1", "jobs": ["a", "b"]}
+    found = report(replace(info("alive", "alive", "alive"), nodes=[{**worker, "state": "DEAD", "jobs": []}, worker]))
+    free, jobs = found["header"].index("free"), found["header"].index("jobs")
+    assert [(row[free], row[jobs]) for row in found["rows"]] == [(None, None), ("GPU 1", "a, b"), (None, None)]
+
+
 def test_slow_head_is_reported() -> None:
     cluster = replace(info("alive", "alive", "alive"), slow=6.6)
     assert report(cluster)["text"][0] == "The head answers slowly: 7 s. Is its machine overloaded?"
