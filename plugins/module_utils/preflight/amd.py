@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..argus.common.findings import ERROR, WARNING
 from .checks import Compared, Context, Expectation, Problem, Topic, listed_counts
-from .gpu import FOREIGN_MIB, GpuState, health, speed
+from .gpu import FOREIGN_MIB, GpuState, health
 from .machine import kind_problems
 from .reading import Process, Reader
 
@@ -57,10 +57,7 @@ def _gpu(reader: Reader, device: Path) -> GpuState:
     return GpuState(
         bus=device.resolve().name,
         model=reader.text(device / "product_name") or reader.text(device / "device"),
-        vbios=reader.text(device / "vbios_version"),
         uncorrected=sum(errors) if errors else None,
-        pcie_width=number("current_link_width"),
-        pcie_width_max=number("max_link_width"),
         memory_used_mib=None if used is None else used // MIB,
         memory_mib=(total or 0) // MIB,
     )
@@ -72,7 +69,7 @@ def judge(answer: AmdGpus, context: Context) -> Iterator[Problem]:
     if not answer.kfd:
         yield Problem("amd.devices", f"{len(answer.gpus)} AMD GPUs, but no /dev/kfd")
     for index, gpu in enumerate(answer.gpus):
-        for problem in (*health(gpu), *speed(gpu)):
+        for problem in health(gpu):
             yield problem._replace(
                 key=problem.key.replace("gpu.", "amd."), what=f"GPU {index} ({gpu.bus}): {problem.what}"
             )
@@ -94,7 +91,6 @@ def compared(answer: AmdGpus, context: Context) -> Iterable[Compared]:
     return (
         Compared("amd.driver", "the driver", answer.driver),
         Compared("amd.same", "the GPUs", listed_counts(gpu.model for gpu in answer.gpus)),
-        Compared("amd.vbios", "the VBIOS", ", ".join(sorted({gpu.vbios for gpu in answer.gpus}))),
     )
 
 

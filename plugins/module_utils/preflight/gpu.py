@@ -34,8 +34,6 @@ PENDING = (
     "ecc_errors/channel_repair_pending",
 )
 UNREPAIRABLE = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
-# Reasons for clocks below what a program asks for. The others are idleness, power and settings, which are no faults.
-SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 XID_LINE = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, )?(?P<text>[^\n]*)")
 
 
@@ -45,26 +43,14 @@ class GpuState:
 
     bus: str
     model: str = ""
-    vbios: str = ""
-    persistence: str = ""
     mig: str = ""
     uncorrected: int | None = None
     uncorrected_ever: int | None = None
     remap_pending: bool = False
     remap_failed: bool = False
-    slowdowns: tuple[str, ...] = ()
-    clock_mhz: int | None = None
-    default_clock_mhz: int | None = None
-    performance_state: str = ""
-    pcie_gen: int | None = None
-    pcie_gen_max: int | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
     memory_mib: int = 0
     memory_used_mib: int | None = None
     recovery: str = ""
-    fabric: str = ""
-    links_up: int = 0
     processes: tuple[Process, ...] = ()
 
 
@@ -87,8 +73,6 @@ class Gpus:
     error: str = ""
     xids: tuple[Xid, ...] = ()
     log_error: str = ""
-    nvswitches: int = 0
-    fabric_manager: bool = False
     installed: bool = True
 
 
@@ -103,32 +87,19 @@ def parse_smi(text: str) -> Gpus:
 
 
 def _gpu(gpu: ElementTree.Element) -> GpuState:
-    pci = "pci/pci_gpu_link_info"
-    state, status = _text(gpu, "fabric/state"), _text(gpu, "fabric/status")
     reset = "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
     return GpuState(
         # As sysfs and the kernel log write it: 0000:3b:00.0, not 00000000:3B:00.0.
         bus=gpu.get("id", "").lower()[-12:],
         model=_text(gpu, "product_name"),
-        vbios=_text(gpu, "vbios_version"),
-        persistence=_text(gpu, "persistence_mode"),
         mig=_text(gpu, "mig_mode/current_mig"),
         uncorrected=_uncorrected(gpu, "volatile"),
         uncorrected_ever=_uncorrected(gpu, "aggregate"),
         remap_pending=any(_text(gpu, path) == "Yes" for path in PENDING),
         remap_failed=any(_text(gpu, path) == "Yes" for path in UNREPAIRABLE),
-        slowdowns=tuple(name for name in SLOWDOWNS if _is_active(gpu, name)),
-        clock_mhz=_number(gpu, "applications_clocks/graphics_clock"),
-        default_clock_mhz=_number(gpu, "default_applications_clocks/graphics_clock"),
-        performance_state=_text(gpu, "performance_state"),
-        pcie_gen=_number(gpu, f"{pci}/pcie_gen/current_link_gen"),
-        pcie_gen_max=_number(gpu, f"{pci}/pcie_gen/max_link_gen"),
-        pcie_width=_number(gpu, f"{pci}/link_widths/current_link_width"),
-        pcie_width_max=_number(gpu, f"{pci}/link_widths/max_link_width"),
         memory_used_mib=_number(gpu, "fb_memory_usage/used"),
         # Newer drivers have one element for what they ask for.
         recovery=_text(gpu, "gpu_recovery_action") or reset,
-        fabric=f"{state} ({status})" if state and status not in ("", "Success") else state,
         processes=tuple(_process(each) for each in gpu.findall("processes/process_info")),
     )
 
@@ -139,7 +110,7 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 
 def _number(element: ElementTree.Element, path: str) -> int | None:
-    """The leading number of a text such as "1593 MHz" or "16x"."""
+    """The leading number of a text such as "81920 MiB"."""
     match = re.match(r"\d+", _text(element, path))
     return int(match[0]) if match else None
 
@@ -155,21 +126,9 @@ def _uncorrected(gpu: ElementTree.Element, period: str) -> int | None:
     return sum(known) if known else None
 
 
-def _is_active(gpu: ElementTree.Element, name: str) -> bool:
-    paths = (f"clocks_{word}_reasons/clocks_{word}_reason_{name}" for word in ("event", "throttle"))
-    return any(_text(gpu, path) == "Active" for path in paths)
-
-
 def _process(info: ElementTree.Element) -> Process:
     memory = _number(info, "used_memory") or 0
     return Process(_number(info, "pid") or 0, _text(info, "process_name")[-100:], memory_mib=memory)
-
-
-def links_up(text: str) -> dict[int, int]:
-    """By GPU, how many "nvidia-smi nvlink --status" lists as "Link 0: 26.562 GB/s", and not as "Link 3: <inactive>"."""
-    blocks = re.split(r"^GPU (\d+):", text, flags=re.M)[1:]
-    links = {int(index): block for index, block in zip(blocks[::2], blocks[1::2])}  # noqa: B905 - Python 3.10
-    return {index: len(re.findall(r"Link \d+: [\d.]+ GB/s", block)) for index, block in links.items()}
 
 
 def parse_xids(log: str) -> tuple[Xid, ...]:
@@ -185,24 +144,12 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> Gpus:  # noq
     if smi.code == NOT_INSTALLED:
         return Gpus(installed=False)
     answer = parse_smi(smi.out) if smi.out.strip() else Gpus(error=smi.error)
-    links = links_up(reader.run("nvidia-smi", "nvlink", "--status").out if len(answer.gpus) > 1 else "")
     log, log_error = _kernel_log(reader)
-    switches = reader.paths("/proc/driver/nvidia-nvswitch/devices/*")
     return replace(
         answer,
-        gpus=tuple(
-            replace(
-                gpu,
-                links_up=links.get(index, 0),
-                processes=tuple(map(reader.placed, gpu.processes)),
-            )
-            for index, gpu in enumerate(answer.gpus)
-        ),
+        gpus=tuple(replace(gpu, processes=tuple(map(reader.placed, gpu.processes))) for gpu in answer.gpus),
         xids=parse_xids(log),
         log_error=log_error,
-        nvswitches=len(switches),
-        # The kernel keeps 15 characters of a name.
-        fabric_manager=bool(switches) and any(each.name == "nv-fabricmanage" for each in reader.processes()),
     )
 
 
@@ -224,10 +171,8 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
     if gpus.error:
         yield Problem("gpu.answers", f"nvidia-smi -q -x fails: {gpus.error}", "reload the driver or reboot")
     for index, gpu in enumerate(gpus.gpus):
-        for problem in (*health(gpu), *speed(gpu), *_use(gpu, context)):
+        for problem in (*health(gpu), *_use(gpu, context)):
             yield problem._replace(what=f"GPU {index} ({gpu.bus}): {problem.what}")
-    yield from _settings(gpus)
-    yield from _links(gpus)
     yield from map(_xid, (xid for xid in gpus.xids if xid.number not in XIDS_OF_JOBS))
     if gpus.log_error:
         yield Problem(
@@ -248,18 +193,6 @@ def health(gpu: GpuState) -> Iterator[Problem]:
         yield Problem("gpu.remap", "a bad row of its memory is replaced at the next reset", "reset the GPU or reboot")
     if gpu.recovery:
         yield Problem("gpu.recovery", f'the driver asks for "{gpu.recovery}"')
-
-
-def speed(gpu: GpuState) -> Iterator[Problem]:
-    if gpu.slowdowns:
-        yield Problem("gpu.throttle", f"slowed down: {', '.join(gpu.slowdowns)}")
-    if gpu.clock_mhz and gpu.clock_mhz < (gpu.default_clock_mhz or 0):
-        yield Problem("gpu.clock", f"application clock {gpu.clock_mhz} MHz, the default is {gpu.default_clock_mhz} MHz")
-    if gpu.pcie_width and gpu.pcie_width < (gpu.pcie_width_max or 0):
-        yield Problem("gpu.pcie", f"PCIe width x{gpu.pcie_width}, it can x{gpu.pcie_width_max}")
-    # In other states, an idle GPU lowers the generation by itself.
-    if gpu.performance_state == "P0" and gpu.pcie_gen and gpu.pcie_gen < (gpu.pcie_gen_max or 0):
-        yield Problem("gpu.pcie", f"PCIe generation {gpu.pcie_gen}, it can {gpu.pcie_gen_max}")
 
 
 def _use(gpu: GpuState, context: Context) -> Iterator[Problem]:
@@ -284,31 +217,6 @@ def _use(gpu: GpuState, context: Context) -> Iterator[Problem]:
         yield Problem("gpu.memory", f"{gpu.memory_used_mib} MiB in use, but nvidia-smi shows no process")
 
 
-def _settings(gpus: Gpus) -> Iterator[Problem]:
-    off = [str(index) for index, gpu in enumerate(gpus.gpus) if gpu.persistence == "Disabled"]
-    if off:
-        yield Problem("gpu.persistence", f"persistence mode is off for GPU {', '.join(off)}")
-    for model in dict.fromkeys(gpu.model for gpu in gpus.gpus):
-        versions = [gpu.vbios for gpu in gpus.gpus if gpu.model == model and gpu.vbios]
-        if len(set(versions)) > 1:
-            yield Problem("gpu.vbios", f"{model} with different VBIOS: {listed_counts(versions)}")
-
-
-def _links(gpus: Gpus) -> Iterator[Problem]:
-    # Some cards have fewer links than the driver lists. What counts is that all of a machine are alike.
-    most = max((gpu.links_up for gpu in gpus.gpus), default=0)
-    for index, gpu in enumerate(gpus.gpus):
-        if gpu.links_up < most:
-            yield Problem("gpu.nvlink", f"GPU {index} ({gpu.bus}): {gpu.links_up} NVLinks up, others have {most}")
-    if gpus.nvswitches and not gpus.fabric_manager:
-        yield Problem("gpu.fabric", f"{gpus.nvswitches} NVSwitches, but nv-fabricmanager does not run")
-    broken = [
-        f"GPU {index}: {gpu.fabric}" for index, gpu in enumerate(gpus.gpus) if gpu.fabric not in ("", "Completed")
-    ]
-    if broken:
-        yield Problem("gpu.fabric", f"the NVSwitch fabric is not complete: {', '.join(broken)}")
-
-
 def _xid(xid: Xid) -> Problem:
     times = f"{xid.count} times " if xid.count > 1 else ""
     text = f": {xid.text}" if xid.text else ""
@@ -322,23 +230,15 @@ def _xid(xid: Xid) -> Problem:
 def compared(gpus: Gpus, context: Context) -> Iterable[Compared]:
     if not gpus.gpus or context.expected.gpus == 0:
         return ()
-    # Several are a problem of the machine alone.
-    vbios = {f"{gpu.vbios} ({gpu.model})" for gpu in gpus.gpus if gpu.vbios}
     return (
         Compared("gpu.driver", "the driver", gpus.driver),
         Compared("gpu.same", "the GPUs", listed_counts(gpu.model for gpu in gpus.gpus)),
-        Compared("gpu.vbios", "the VBIOS", vbios.pop() if len(vbios) == 1 else ""),
-        Compared("gpu.nvlink", "the number of NVLinks", str(max(gpu.links_up for gpu in gpus.gpus))),
     )
 
 
 def columns(gpus: Gpus) -> Mapping[str, str]:
-    if not gpus.gpus:
-        return {}
-    links = max(gpu.links_up for gpu in gpus.gpus)
-    vbios = ", ".join(sorted({gpu.vbios for gpu in gpus.gpus if gpu.vbios}))
     models = listed_counts(gpu.model for gpu in gpus.gpus)
-    return {"GPUs": models, "driver": gpus.driver, "VBIOS": vbios, "NVLinks": str(links or "")}
+    return {"GPUs": models, "driver": gpus.driver} if gpus.gpus else {}
 
 
 TOPIC: Topic[Gpus] = Topic("gpu", read, judge, compared, columns)

@@ -20,13 +20,8 @@ gpu.answers  error  nvidia-smi answers in time, without an error
     look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 gpu.driver  error  all machines have one driver version
     install one driver version on all machines
-gpu.vbios  warning  all GPUs of a model have one VBIOS
-    ask the vendor for the same firmware on all GPUs
 gpu.same  warning  all machines have the same GPUs
     use machines with the same GPUs for one job
-gpu.persistence  warning  persistence mode is on
-    systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1; without it each start of a program takes
-    seconds
 gpu.ecc  error  no uncorrected memory errors since the driver was loaded
     reset the GPU (nvidia-smi --gpu-reset -i INDEX) or reboot; if it comes back, ask the vendor for another GPU
 gpu.remap  error  no memory rows wait for their replacement, or could not be replaced
@@ -35,16 +30,6 @@ gpu.recovery  error  the driver does not ask for a reset
     do what the driver asks for
 gpu.xid  warning  no errors of the driver (Xid) in the kernel log
     look it up in NVIDIA's list of Xid errors; reboot, which also empties the kernel log
-gpu.throttle  error  no GPU is slowed down by its temperature or power supply
-    check cooling, fans and power supplies of the machine
-gpu.clock  warning  no GPU has lowered application clocks
-    nvidia-smi --reset-applications-clocks -i INDEX
-gpu.pcie  error  all PCIe links have their full width and generation
-    reseat the GPU or its riser, and check the slot's settings in the BIOS
-gpu.nvlink  error  all GPUs of a machine have the same number of NVLinks up
-    reset the GPUs or reboot; then check bridges and baseboard (nvidia-smi nvlink --status)
-gpu.fabric  error  the fabric manager runs on machines with NVSwitches, and the fabric is complete
-    systemctl enable --now nvidia-fabricmanager; its version has to be that of the driver
 gpu.mig  warning  MIG is off
     nvidia-smi -mig 0, and reset the GPU: a job would get slices instead of GPUs
 gpu.processes  error  no program besides the cluster's own nodes uses a GPU
@@ -61,12 +46,8 @@ amd.model  error  all GPUs are of the model of preflight_gpu_model
     use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory
 amd.memory_size  error  each GPU has the memory of preflight_gpu_memory_gib
     use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory
-amd.vbios  warning  all GPUs have one VBIOS
-    ask the vendor for the same firmware on all GPUs
 amd.ecc  error  no uncorrected memory errors
     reboot; if it comes back (amd-smi metric --ecc), ask the vendor for another GPU
-amd.pcie  error  all PCIe links have their full width
-    reseat the GPU or its riser, and check the slot's settings in the BIOS
 amd.processes  error  no program besides the cluster's own nodes uses a GPU
     end it, or ask its owner to: jobs need all of the memory
 amd.devices  error  /dev/kfd exists

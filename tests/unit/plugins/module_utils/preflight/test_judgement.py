@@ -57,7 +57,7 @@ def test_problems_are_of_checks_in_the_table() -> None:
 
 def test_a_check_has_what_to_do_about_it_on_one_line_or_more() -> None:
     assert CHECKS["machine.reachable"] == (ERROR, "Ansible reaches the machine", "", FAST)
-    assert CHECKS["gpu.persistence"].todo.endswith("without it each start of a program takes seconds")
+    assert CHECKS["host.stuck"].todo.endswith("only a reboot ends such a process")
     assert {check.severity for check in CHECKS.values()} == {ERROR, WARNING}
 
 
