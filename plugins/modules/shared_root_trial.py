@@ -8,14 +8,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: shared_root_trial
-short_description: "Internal: write, read, lock and measure on the shared root"
+short_description: "Internal: write, read and lock on the shared root"
 version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)
 description:
   - All machines meet in one directory on the shared root, C(.argus-verl-trial-TOKEN) in C(user) or directly in it.
-  - With O(state=written), writes a file, and measures small writes. The first of O(hosts) holds locks from then on.
-  - With O(state=measured), looks for the files of the others, tries to get the locks, and writes and reads O(mib).
+  - With O(state=written), writes a file. The first of O(hosts) holds locks from then on.
+  - With O(state=compared), looks for the files of the others, and tries to get the locks.
   - With O(state=removed), removes the directory, and those of interrupted runs. This ends the holder of the locks.
   - Works as the user of the nodes, never as root.
 requirements:
@@ -32,7 +32,7 @@ options:
   state:
     description: What to do.
     type: str
-    choices: [written, measured, removed]
+    choices: [written, compared, removed]
     required: true
   shared_root:
     description: The path of the shared root on the machine.
@@ -51,10 +51,6 @@ options:
     type: list
     elements: str
     required: true
-  mib:
-    description: How much data to write, and to read.
-    type: int
-    default: 64
 """
 
 EXAMPLES = r"""
@@ -69,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 trial:
-  description: What this machine has seen and measured.
+  description: What this machine has written and seen.
   returned: success
   type: dict
   sample: {seen: {gpu-1: {seconds: 0.01, uid: 61000, right: true}}, locks: {flock: held, fcntl: held}}
@@ -86,20 +82,18 @@ from ansible_collections.argus.verl.plugins.module_utils.privileges import failu
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["written", "measured", "removed"], "required": True},
+            "state": {"type": "str", "choices": ["written", "compared", "removed"], "required": True},
             "shared_root": {"type": "str", "required": True},
             "token": {"type": "str", "required": True, "no_log": False},
             "host": {"type": "str", "required": True},
             "hosts": {"type": "list", "elements": "str", "required": True},
-            "mib": {"type": "int", "default": 64},
         }
     )
-    state, shared_root, token, host, hosts, mib = (module.params[name] for name in module.argument_spec)
+    state, shared_root, token, host, hosts = (module.params[name] for name in module.argument_spec)
 
     def work() -> dict[str, Any]:
         try:
-            trial = Trial(Path(), token, host, hosts)
-            return {"trial": trial.measured(mib) if state == "measured" else getattr(trial, state)()}
+            return {"trial": getattr(Trial(Path(), token, host, hosts), state)()}
         except TrialError as error:
             return failure(f"{shared_root}: {error}")
         except OSError as error:

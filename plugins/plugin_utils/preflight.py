@@ -23,16 +23,12 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import
 from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
-from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
-    trial_findings,
-    trial_of,
-    trial_rows,
-)
+from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import trial_findings, trial_of
 from ansible_collections.argus.verl.plugins.plugin_utils.images import has_image, needed_images
 
 # What the role preflight registers.
 RESULT = "__preflight"
-TRIAL = ("__preflight_written", "__preflight_measured")
+TRIAL = ("__preflight_written", "__preflight_compared")
 ALL_REDUCE = "__preflight_all_reduce"
 
 
@@ -137,7 +133,7 @@ def reported(
     results = {name: [_made(own.get(fact)) for fact in TRIAL] for name, own in machines.items()}
     trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
     collective = next(filter(None, (_made(own.get(ALL_REDUCE)) for own in machines.values())), {})
-    tables = {"Shared root": trial_rows(trials) if trials else ([], []), "All-reduce": all_reduce_rows(collective)}
+    header, rows = all_reduce_rows(collective)
     result = judged(
         list(machines),
         probed(machines),
@@ -149,7 +145,7 @@ def reported(
             *all_reduce_findings(collective),
             *findings,
         ],
-        [Section(title, header, rows) for title, (header, rows) in tables.items() if rows],
+        [Section("All-reduce", header, rows)] if rows else [],
         [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
     )
     return replace(result, findings=attendance.tolerated(result.findings, present, absent_machines))

@@ -39,7 +39,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class Section:
-    """A table, such as the rates of the shared root."""
+    """A table, such as what the all-reduce has measured."""
 
     title: str
     header: Sequence[str]

@@ -161,10 +161,6 @@ storage.locks  error  locks of one machine keep out the others
     mount the shared root without nolock and local_lock, on Lustre with flock
 storage.rename  error  a file is replaced by renaming another one
     use a file system with POSIX semantics; object stores behind FUSE have none
-storage.sync  warning  small writes are not far slower than on other machines
-    compare the network and the mount options of this machine with those of the others
-storage.rate  warning  no machine reads or writes far slower than the others
-    compare the network and the mount options of this machine with those of the others
 collective.works  error  an all-reduce over all workers of a running cluster succeeds
     look at its interfaces, HCAs and firewall; NCCL_DEBUG=INFO in ray_node_env shows what NCCL tries
 collective.bandwidth  warning  no worker slows down an all-reduce

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A trial of the shared root: what each machine writes, and what it sees, locks and measures of the others.
+"""A trial of the shared root: what each machine writes, and what it sees and locks of the others.
 
 All machines meet in a directory with a random name. Everything here runs as the user of the nodes. For the module
 shared_root_trial.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
-import mmap
 import os
 import re
 import shutil
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 from typing import Any
 from urllib.parse import quote
 
@@ -30,15 +28,11 @@ PLACES = ("user", ".")
 PREFIX = ".argus-verl-trial-"
 TOKEN = re.compile("[0-9a-f]{16,64}")
 CONTENT_BYTES = 256
-SYNC_BYTES, SYNCS, SYNC_SECONDS = 4096, 100, 5.0
 # NFS may remember for a minute that there is no such file.
 LOOK_SECONDS = 70.0
 # Both are in use: flock by staging and jobs, fcntl by SQLite and by what datasets and Hugging Face download.
 LOCKS: dict[str, Callable[[int, int], Any]] = {"flock": fcntl.flock, "fcntl": fcntl.lockf}
 LOCK_SECONDS = 10
-MIB = 1 << 20
-# A very slow file system must not take an hour.
-LIMIT_SECONDS = 60.0
 # A trial that was interrupted is removed by a later one.
 OLD_SECONDS = 3600.0
 # More than a module has open.
@@ -69,7 +63,7 @@ class Trial:
         return f"{self._token} {host}"[:CONTENT_BYTES].encode()
 
     def written(self) -> dict[str, Any]:
-        """Write the file that the other machines look for, measure small writes, and hold the locks."""
+        """Write the file that the other machines look for, and hold the locks."""
         self._directory.mkdir(exist_ok=True)
         file, new = self._file(self._host, "host"), self._file(self._host, "new")
         for path, content in ((file, b"not this"), (new, self._content(self._host))):
@@ -81,21 +75,13 @@ class Trial:
             "uid": os.geteuid(),
             "seen_uid": file.stat().st_uid,
             "renamed": _content(file) == self._content(self._host),
-            "sync_ms": _sync_times(self._file(self._host, "sync")),
             **holds,
         }
 
-    def measured(self, mib: int) -> dict[str, Any]:
-        """Look for the files of all others, try to get the locks, and measure writing and reading."""
-        index = self._hosts.index(self._host)
+    def compared(self) -> dict[str, Any]:
+        """Look for the files of all others, and try to get the locks."""
         seen = self._look(LOOK_SECONDS)
-        locks = self._contend() if index else {}
-        rates: dict[str, dict[str, Any] | None] = {"write": _write_rate(self._file(self._host, "data"), mib)}
-        # A file that this machine has not in its cache. With fewer forks than machines, the next ones have not begun.
-        other = self._hosts[index - 1 if index else min(1, len(self._hosts) - 1)]
-        if other == self._host or seen[other]["right"]:
-            rates["read"] = _read_rate(self._file(other, "data"), mib)
-        return {"seen": seen, "locks": locks, "rates": {kind: rate for kind, rate in rates.items() if rate}}
+        return {"seen": seen, "locks": {} if self._host == self._hosts[0] else self._contend()}
 
     def removed(self) -> dict[str, Any]:
         """Remove the trial, and those that were interrupted long ago. The holder of the locks ends without its file."""
@@ -171,27 +157,10 @@ class Trial:
         return states
 
 
-def _opened(file: Path) -> io.FileIO:
-    # A pipe of this name must not hold up a reader.
-    return io.FileIO(os.open(file, os.O_RDONLY | os.O_NONBLOCK))
-
-
 def _content(file: Path) -> bytes:
-    with _opened(file) as opened:
+    # A pipe of this name must not hold up a reader.
+    with io.FileIO(os.open(file, os.O_RDONLY | os.O_NONBLOCK)) as opened:
         return opened.read(CONTENT_BYTES) or b""
-
-
-def _sync_times(file: Path) -> list[float]:
-    """The median and the 99th percentile of writing 4 KiB through to the server, in milliseconds."""
-    taken: list[float] = []
-    end = time.monotonic() + SYNC_SECONDS
-    with file.open("xb", buffering=0) as opened:
-        while len(taken) < SYNCS and time.monotonic() < end:
-            begin = time.monotonic()
-            opened.write(os.urandom(SYNC_BYTES))
-            os.fsync(opened.fileno())
-            taken.append(1000 * (time.monotonic() - begin))
-    return [round(median(taken), 3), round(sorted(taken)[(len(taken) * 99 - 1) // 100], 3)]
 
 
 def _try_lock(call: Callable[[int, int], Any], file: int) -> str:
@@ -219,51 +188,3 @@ def _leave(keep: set[int]) -> None:
         if descriptor not in keep:
             with suppress(OSError):
                 os.close(descriptor)
-
-
-def _write_rate(path: Path, mib: int) -> dict[str, Any]:
-    with path.open("xb", buffering=0) as file:
-        direct = _past_the_cache(file.fileno())
-        # Zeros would be compressed or left out by some file systems; the buffer is aligned for O_DIRECT.
-        block = mmap.mmap(-1, MIB)
-        block.write(os.urandom(MIB))
-        begin, size = time.time(), 0
-        while size < mib * MIB and time.time() - begin < LIMIT_SECONDS:
-            size += os.pwrite(file.fileno(), block, size)
-        os.fsync(file.fileno())
-    return {"size": size, "begin": begin, "end": time.time(), "direct": direct}
-
-
-def _read_rate(path: Path, mib: int) -> dict[str, Any] | None:
-    """Read the file of another machine as soon as it is whole; None if that machine wrote nothing."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not _is_whole(path, mib * MIB) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    with suppress(FileNotFoundError), _opened(path) as file:
-        direct = _past_the_cache(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        block = mmap.mmap(-1, MIB)
-        begin, size = time.time(), 0
-        while size < mib * MIB and time.time() - begin < LIMIT_SECONDS:
-            count = os.preadv(file.fileno(), [block], size)
-            if not count:
-                break
-            size += count
-        return {"size": size, "begin": begin, "end": time.time(), "direct": direct} if size else None
-    return None
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    """The file is opened: NFS then asks the server for the size."""
-    with suppress(OSError), _opened(path) as file:
-        return os.fstat(file.fileno()).st_size >= size
-    return False
-
-
-def _past_the_cache(file: int) -> bool:
-    """Leave out the cache of this machine, where the file system can; tmpfs cannot before Linux 6.5."""
-    try:
-        fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_DIRECT)
-    except OSError:
-        return False
-    return True

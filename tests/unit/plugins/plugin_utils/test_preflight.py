@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.suspects import Measured, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     derived,
@@ -107,22 +108,33 @@ def test_images_that_are_missing_and_accepted_findings() -> None:
     assert report(hostvars, "a", accept=["gpu.ecc@c"]).findings != []
 
 
-@pytest.mark.parametrize("collective", [{}, {"skipped": "it needs two workers"}])
-def test_results_become_findings_and_tables(collective: dict[str, Any]) -> None:
+REDUCED = {**to_json(Verdict(Measured(10.0))), "backend": "nccl", "processes": 16}
+
+
+@pytest.mark.parametrize(
+    ("collective", "notes", "tables"),
+    [
+        ({}, [], []),
+        ({"skipped": "it needs two workers"}, [("collective.skipped", "all workers")], []),
+        (REDUCED, [], ["All-reduce"]),
+    ],
+)
+def test_results_become_findings_and_tables(
+    collective: dict[str, Any], notes: list[tuple[str, str]], tables: list[str]
+) -> None:
     def host(other: str, seconds: float | None) -> dict[str, Any]:
-        written = {"uid": 1, "seen_uid": 1, "renamed": True, "sync_ms": [1.0, 2.0]}
+        written = {"uid": 1, "seen_uid": 1, "renamed": True}
         seen = {other: {"seconds": seconds, "uid": 1, "right": seconds is not None}}
         return {
             "__preflight": RESULT,
             "__preflight_written": {"trial": written},
-            "__preflight_measured": {"trial": {"seen": seen, "locks": {}, "rates": {}}},
+            "__preflight_compared": {"trial": {"seen": seen, "locks": {}}},
             "__preflight_all_reduce": collective,
         }
 
     result = report({"a": host("b", 0.1), "b": host("a", None)}, "a", "b")
-    note = [("collective.skipped", "all workers")] if collective else []
-    assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *note]
-    assert [section.title for section in result.sections] == ["Shared root"]
+    assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *notes]
+    assert [section.title for section in result.sections] == tables
     assert all(len(row) == len(section.header) for section in result.sections for row in section.rows)
 
 
@@ -133,7 +145,7 @@ def test_tasks_that_crashed_or_were_skipped() -> None:
         ("storage.trial", "Permission denied")
     ]
     skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
-    facts = ("__preflight_written", "__preflight_measured", "__preflight_all_reduce")
+    facts = ("__preflight_written", "__preflight_compared", "__preflight_all_reduce")
     result = report({"a": {**own, **dict.fromkeys(facts, skipped)}}, "a")
     assert (result.findings, result.sections) == ([], [])
 

@@ -4,20 +4,13 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
-    MIB,
-    Rate,
     TrialResult,
     trial_findings,
     trial_of,
-    trial_rows,
 )
 
 NAMES = ("a", "b", "c")
-WRITTEN = {"uid": 61000, "seen_uid": 61000, "renamed": True, "sync_ms": (1.0, 4.0)}
-
-
-def rate(mib_per_second: float, begin: float = 100) -> Rate:
-    return Rate(64 * MIB, begin, begin + 64 / mib_per_second, True)
+WRITTEN = {"uid": 61000, "seen_uid": 61000, "renamed": True}
 
 
 def trials(**changed: TrialResult) -> dict[str, TrialResult]:
@@ -28,7 +21,7 @@ def trials(**changed: TrialResult) -> dict[str, TrialResult]:
         first = name == "a"
         locks = {} if first else {"flock": "held", "fcntl": "held"}
         written = {**WRITTEN, "locks": ["flock", "fcntl"]} if first else WRITTEN
-        found[name] = TrialResult("", written, seen, locks, {"write": rate(64), "read": rate(128)})
+        found[name] = TrialResult("", written, seen, locks)
     return {**found, **changed}
 
 
@@ -93,46 +86,9 @@ def test_rename() -> None:
     assert only(b=replace(B, written={**WRITTEN, "renamed": False}))[0] == "storage.rename"
 
 
-@pytest.mark.parametrize(("median", "found"), [(20.0, False), (20.1, True)])
-def test_slow_small_writes(median: float, found: bool) -> None:
-    slow = replace(B, written={**WRITTEN, "sync_ms": (median, 90.0)})
-    assert [each[0] for each in findings(b=slow)] == (["storage.sync"] if found else [])
-
-
-def test_small_writes_are_compared_with_the_others() -> None:
-    usual = {name: replace(trials()[name], written={**WRITTEN, "sync_ms": (30.0, 90.0)}) for name in NAMES}
-    assert findings(**usual) == []
-    slow = replace(usual["b"], written={**WRITTEN, "sync_ms": (90.1, 99.0)})
-    assert only(**{**usual, "b": slow})[0] == "storage.sync"
-
-
-def test_slow_machine_among_three() -> None:
-    slow = replace(B, rates={"write": rate(64), "read": rate(42)})
-    assert only(b=slow) == ("storage.rate", "b", "42 MiB/s to read while all do, 128 on most machines")
-    assert findings(b=replace(B, rates={"write": rate(64), "read": rate(43)})) == []
-    two = {name: trial for name, trial in trials(b=slow).items() if name != "c"}
-    assert [found.key for found in trial_findings(two)] == []
-
-
-def test_table() -> None:
-    cached = replace(B, rates={"write": rate(64), "read": replace(rate(200), direct=False)})
-    header, rows = trial_rows(trials(b=cached, c=TrialResult(error="x")))
-    assert header == ["machine", "4 KiB + fsync", "p99", "sees others", "write", "read"]
-    assert rows[1] == ["b", "1.00 ms", "4.00 ms", "0.1 s", "64 MiB/s", "200 MiB/s (cached)"]
-    assert rows[2] == ["c", *["-"] * 5]
-    assert rows[3][-2:] == ["128 MiB/s", "256 MiB/s"]
-    # One after the other is no faster than one.
-    later = replace(B, rates={"write": rate(64, begin=101)})
-    assert trial_rows({"a": trials()["a"], "b": later})[1][2][-2] == "64 MiB/s"
-    assert trial_rows({})[1] == []
-
-
 def test_answers_of_tasks() -> None:
     seen = {"b": {"seconds": 0.5, "uid": 1, "right": True}}
-    write = {"size": 64 * MIB, "begin": 10.0, "end": 12.0, "direct": True}
-    measured = {"seen": seen, "locks": {"flock": "held"}, "rates": {"write": write}}
-    result = trial_of({"trial": WRITTEN}, {"trial": measured})
-    assert result == TrialResult("", WRITTEN, seen, {"flock": "held"}, {"write": Rate(64 * MIB, 10.0, 12.0, True)})
-    assert result.rates["write"].mib_per_second == 32
+    result = trial_of({"trial": WRITTEN}, {"trial": {"seen": seen, "locks": {"flock": "held"}}})
+    assert result == TrialResult("", WRITTEN, seen, {"flock": "held"})
     assert trial_of({"msg": "no"}, {"msg": "not either"}).error == "no"
     assert trial_of({}, {}) == TrialResult()
