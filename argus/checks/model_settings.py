@@ -18,6 +18,8 @@ ROLLOUT = "actor_rollout_ref.rollout"
 ENGINES = ("vllm", "sglang")
 # The part of a multimodal model that reads and writes text.
 TEXT_PARTS = ("thinker_config", "text_config", "llm_config", "language_config")
+# Parts of the names of architectures that predict tokens.
+PREDICTING = ("ForCausalLM", "ForConditionalGeneration", "ForVision2Seq", "Text2Text")
 
 
 def text_model(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Configuration:
@@ -33,6 +35,7 @@ def text_model(request: CheckRequest, section: str, values: Mapping[str, Any]) -
 def setting_findings(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Iterator[Finding]:
     yield from code_findings(request, section, values)
     if section == request.model_section:
+        yield from architecture_findings(request, section, values)
         model = text_model(request, section, values)
         yield from length_findings(request, model)
         if not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES:
@@ -58,6 +61,18 @@ def code_findings(request: CheckRequest, section: str, values: Mapping[str, Any]
         if not request.setting(key):
             what = f"is false, but the classes of model_type {kind} are code beside the model (auto_map)"
             yield about(key, what, f"read that code, then set {key}=True")
+
+
+def architecture_findings(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """A model of which FSDP would train another class: its architecture decides on that, and otherwise its type."""
+    # utils/model.py: get_hf_auto_model_class, which reads the type only of a multimodal model
+    (name,) = values["architectures"]
+    strategy = request.setting("engine.strategy" if request.is_sft else "actor_rollout_ref.actor.strategy")
+    is_other = any(map(values.get, ("auto_map", *TEXT_PARTS))) or request.setting(f"{section}.external_lib")
+    is_loaded = strategy in ("fsdp", "fsdp2") and request.is_since((0, 9)) and not is_other
+    if is_loaded and not any(part in str(name) for part in PREDICTING):
+        what = f"has architecture {name}, which verl loads without the head that predicts tokens"
+        yield about("model", what, "use a model with an architecture such as Qwen2ForCausalLM")
 
 
 def is_known_type(request: CheckRequest, kind: str) -> bool:

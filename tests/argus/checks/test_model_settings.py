@@ -41,6 +41,24 @@ def test_heads(root: Path, config: dict[str, Any], tensor: int, engine: str, sev
     assert keys(root, config, settings) == ([(TENSOR, severity)] if severity else [])
 
 
+@pytest.mark.parametrize(
+    ("config", "settings", "is_refused"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, {}, True),
+        ({"architectures": ["Qwen2Model"]}, {}, True),
+        # The class is that of the type; nothing looks for this name.
+        ({"architectures": ["NewForCausalLM"]}, {}, False),
+        ({"architectures": ["Qwen2VLModel"], "text_config": HEADS}, {}, False),
+        ({"architectures": ["GPT2LMHeadModel"]}, {"actor_rollout_ref.actor.strategy": "torchtitan"}, False),
+    ],
+)
+def test_the_class_that_fsdp_trains(
+    root: Path, config: dict[str, Any], settings: dict[str, Any], is_refused: bool
+) -> None:
+    found = keys(root, config, {"actor_rollout_ref.actor.strategy": "fsdp", **settings})
+    assert found == ([("model", "error")] if is_refused else [])
+
+
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 
 
