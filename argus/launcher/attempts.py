@@ -26,8 +26,8 @@ from .status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
 LOG_BYTES = 1 << 20
 # Begins the first line of each attempt but the first in the log.
 MARKER = "ARGUS_VERL_ATTEMPT="
-# verl's console logger (utils/logger/aggregate_logger.py).
-STEP = re.compile(r"\bstep:(\d{1,15}) - ")
+# verl's console logger (utils/logger/aggregate_logger.py). A step that trains never begins with its validation.
+STEP = re.compile(r"\bstep:(\d{1,15}) - (?!val)")
 # As what an attempt on a node that is removed may end.
 OF_A_REMOVED_NODE = (
     FailureKind.NODE_LOST,
@@ -49,7 +49,9 @@ def steps_done(archive: Archive, attempt: int) -> int:
     """How many steps an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
-            return len({step.step for step in metrics.steps(file, metrics.FILE_BYTES)})
+            found = metrics.steps(file, metrics.FILE_BYTES)
+            # A validation before the first step is a line of its own.
+            return len({step.step for step in found if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
         # Without the output of earlier attempts.
         return len(set(STEP.findall(archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2])))

@@ -65,14 +65,15 @@ def test_a_job_begins_with_its_first_attempt(archive: Archive) -> None:
 def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
     assert attempts.steps_done(archive, 1) == 0
     lines = "".join(json.dumps({"step": step, "data": {}}) + "\n" for step in (4, 5, 5, 6))
-    archive.metrics_file(2).write_text(lines + '{"step": 7')
+    # Before the first step, the trainer validates what it resumes from.
+    archive.metrics_file(2).write_text('{"step": 3, "data": {"val-core/x": 1}}\n' + lines + '{"step": 7')
     assert attempts.steps_done(archive, 1) == 0
     assert attempts.steps_done(archive, 2) == 3
 
 
 def test_without_metrics_the_steps_are_those_in_the_attempts_log(archive: Archive) -> None:
     log = "step:1 - loss:5\nstep:2 - loss:4\nARGUS_VERL_ATTEMPT=2\n(x) step:2 - loss:4\nstep:3 - a:1\nstep:3 - b:2\n"
-    archive.driver_log.write_text(log)
+    archive.driver_log.write_text(f"step:0 - val-core/x:1\n{log}")
     assert attempts.steps_done(archive, 2) == 2
     # The first attempt has no line of its own.
     assert attempts.steps_done(archive, 1) == 3
