@@ -271,7 +271,8 @@ class Reader:
             fields = class_body("\n".join(sources(self.code_path.joinpath(*package))), target)
             if not fields or re.search(rf"^\s+{re.escape(name)}\s*:", fields, re.MULTILINE):
                 return True
-            places = [(self.code_path / "verl", rf"(get|pop){quoted}")]
+            # Code reads it before, from what has the name of the section, or that of a configuration.
+            places = [(self.code_path / "verl", rf"(?:config|cfg|\b{re.escape(above)})\.(?:get|pop){quoted}")]
         elif not above:
             # Trainers of another kind have sections of their own.
             files = [file for file in (self.code_path / "verl/trainer").rglob("*.py") if ("sft" in file.name) == is_sft]

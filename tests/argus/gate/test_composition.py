@@ -239,6 +239,8 @@ def test_all_that_hydra_refuses_is_found_and_the_rest_is_composed(code: str) -> 
         ("+typed.rate=1", True),
         ("+typed.inherited=1", True),
         ("+typed.read_with_get_elsewhere=1", False),
+        ("+typed.metric=1", False),
+        ("+typed.popped=1", True),
         # verl passes them on as they are.
         ("+passed.engine_kwargs.vllm.x=1", True),
         ("+typed.override_config.deep.x=1", True),
@@ -250,7 +252,9 @@ def test_keys_that_nothing_reads(code: str, tmp_path: Path, override: str, is_re
     (verl / "parts").mkdir()
     classes = "class Base:\n    inherited: int = 0\n\n\nclass Typed(Base):\n    rate: float = 0\n\n\nclass Other:\n"
     (verl / "parts" / "typed.py").write_text(f"{classes}    read_with_get_elsewhere: int = 0\n")
-    (verl / "trainer" / "fit.py").write_text("config.known\nconfig.trainer.get('read_with_get', 0)\n")
+    (verl / "trainer" / "fit.py").write_text(
+        "config.known\nconfig.trainer.get('read_with_get', 0)\nmetrics.pop('metric')\nconfig.typed.pop('popped')\n"
+    )
     (verl / "trainer" / "sft_fit.py").write_text("config.optim\n")
     config = verl / "trainer" / "config" / "trainer.yaml"
     added = "typed: {_target_: verl.parts.Typed, override_config: {}}\npassed: {engine_kwargs: {vllm: {y: 1}}}\n"
