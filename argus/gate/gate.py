@@ -25,7 +25,7 @@ from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
-from ..jobspec.verl_releases import SFT, profile_of, refusal
+from ..jobspec.verl_releases import PPO, SFT, profile_of, refusal
 from ..launcher import checkpoints, reading
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
@@ -142,13 +142,16 @@ def no_room(problem: str) -> Finding:
 
 def retry_findings(spec: JobSpec, config: Configuration) -> list[Finding]:
     """Checkpoints that lack a part of the training, which a further attempt does not continue."""
-    section = "checkpoint" if spec.workload == SFT else "actor_rollout_ref.actor.checkpoint"
-    saved = listed(config.get(f"{section}.save_contents", RESUMED))
-    if not spec.retries or set(RESUMED) <= set(saved):
-        return []
-    lost = ", ".join(part for part in RESUMED if part not in saved)
-    what = f"is {', '.join(map(str, saved))}, and the job has retries: {lost} would begin anew in each of them"
-    return [about(f"{section}.save_contents", what, f"add {lost}, or set retries: 0", WARNING)]
+    sections = ["checkpoint"] if spec.workload == SFT else ["actor_rollout_ref.actor.checkpoint"]
+    sections += ["critic.checkpoint"] if config.get("critic.enable", spec.workload == PPO) else []
+    found = []
+    for key in [f"{section}.save_contents" for section in sections if spec.retries]:
+        saved = listed(config.get(key, RESUMED))
+        lost = ", ".join(part for part in RESUMED if part not in saved)
+        if lost:
+            what = f"is {', '.join(map(str, saved))}, and the job has retries: {lost} would begin anew in each of them"
+            found.append(about(key, what, f"add {lost}, or set retries: 0", WARNING))
+    return found
 
 
 def with_queue(job: Job, config: Configuration) -> Job:
