@@ -14,6 +14,7 @@ from pathlib import Path
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, named, outside, under_root
 from .common import CheckRequest, Configuration, Facts, error_text, leaves, listed
+from .network import network_findings
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
 # The settings with paths, and the directory of the shared root that is for them.
@@ -38,13 +39,13 @@ TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "model.custom_chat_
 
 
 def check_node(request: CheckRequest) -> list[Finding]:
-    """All problems with the shared root on this node."""
+    """All problems with the shared root and the network of this node."""
     root = Path(request.shared_root)
     jobs = root / "jobs"
     if not jobs.is_dir():
         todo = "mount the shared root at this path on every node, then run cluster_up.yml"
         return [about("shared_root", f"{jobs} does not exist", todo)]
-    found = write_findings(jobs)
+    found = [*write_findings(jobs), *network_findings(request.environment)]
     for name, size in request.files.items():
         found += file_findings(key_of(request, Path(name)), Path(name), size, root.resolve())
     return found

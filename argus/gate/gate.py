@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.common import Configuration, Facts, listed, read_verl_version
+from ..checks.network import proxy_findings
 from ..checks.paths import named_files
 from ..common.findings import WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
+from ..jobspec.environment import asked_variables
 from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
@@ -29,7 +31,7 @@ from ..jobspec.verl_releases import PPO, SFT, profile_of, refusal
 from ..launcher import checkpoints, reading
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
-from ..launcher.ray_api import RayHead, free_workers
+from ..launcher.ray_api import ALIVE, RayHead, free_workers
 from ..launcher.reading import UnreadableError
 from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
 from .nodes import Inspection, ask_nodes
@@ -94,6 +96,8 @@ def examine(
     can_run = not errors(found)
     answers = ask(spec, job, profile.version, workers_of(nodes))
     found += new_findings(answers.findings, found)
+    addresses = {node["node_ip"] for node in nodes if node["state"] == ALIVE}
+    found += proxy_findings(asked_variables(spec), answers.direct_hosts, addresses)
     files: dict[str, str] = {}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)

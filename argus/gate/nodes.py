@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.common import CheckRequest, Configuration, Facts, leaves
+from ..checks.network import direct_hosts
 from ..checks.paths import check_node
 from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
@@ -51,6 +52,7 @@ class Inspection:
 
     python_path: PYTHONPATH as the image of the nodes sets it.
     on_node: what every worker is checked for.
+    direct_hosts: those that the job reaches without its proxy; None without a proxy.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -58,6 +60,7 @@ class Inspection:
     facts: Facts = field(default_factory=Facts)
     python_path: str = ""
     on_node: tuple[Finding, ...] = ()
+    direct_hosts: str | None = None
 
 
 def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensorboard: str = "") -> Inspection:
@@ -78,7 +81,8 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensor
         composition = composing.result()
     config = None if composition.config is None else Configuration(composition.config)
     found, facts = check_worker(replace(request, config=config, environment=environment))
-    return Inspection(tuple(found), composition, facts, image, on_node)
+    direct = direct_hosts({**os.environ, **request.environment})
+    return Inspection(tuple(found), composition, facts, image, on_node, direct)
 
 
 def ask_nodes(

@@ -7,6 +7,7 @@ from typing import Any
 import checked_job
 import pytest
 
+from argus.checks import network
 from argus.checks.paths import check_node
 
 
@@ -115,3 +116,38 @@ def test_a_shared_root_that_is_a_link(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root)
     assert seen(root, link / "datasets/rl/train.parquet", shared_root=str(link)) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "severity"),
+    [
+        ("GLOO_SOCKET_IFNAME=lo", ""),
+        ("GLOO_SOCKET_IFNAME=lo,eth99", "error"),
+        # gloo compares whole names.
+        ("GLOO_SOCKET_IFNAME=^docker", "error"),
+        ("GLOO_SOCKET_IFNAME==lo", "error"),
+        ("NCCL_SOCKET_IFNAME==lo:1,eth99", ""),
+        ("NCCL_SOCKET_IFNAME=^docker", ""),
+        ("NCCL_SOCKET_IFNAME=eth99,enp99", "warning"),
+        ("NCCL_IB_HCA==mlx5_0:1", ""),
+        ("NCCL_IB_HCA=mlx5_1,mlx5_2", "warning"),
+        ("NCCL_IB_HCA=^mlx5", "warning"),
+    ],
+)
+def test_interfaces_of_a_node(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, severity: str
+) -> None:
+    (tmp_path / "adapters" / "mlx5_0").mkdir(parents=True)
+    monkeypatch.setattr(network, "ADAPTERS", tmp_path / "adapters")
+    monkeypatch.setattr(network, "GPU_DEVICES", ())
+    name, _equals, value = variable.partition("=")
+    found = check_node(checked_job.request(root, environment={name: value}))
+    assert [(finding.key, finding.severity) for finding in found] == (
+        [(f"env_vars.{name}", severity)] if severity else []
+    )
+
+
+def test_nccl_of_a_node_with_gpus(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "GPU_DEVICES", ("/dev/null",))
+    (finding,) = check_node(checked_job.request(root, environment={"NCCL_SOCKET_IFNAME": "eth99"}))
+    assert (finding.severity, " lo" in finding.what) == ("error", True)

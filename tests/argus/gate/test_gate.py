@@ -12,6 +12,7 @@ import pytest
 from gate_job import CODE, parsed, snapshot
 
 from argus.checks.common import Facts
+from argus.checks.network import direct_hosts
 from argus.common.findings import WARNING, Finding
 from argus.gate.composition import Composition
 from argus.gate.gate import GateResult, examine, new_findings
@@ -28,7 +29,8 @@ NOW = 1000.0
 def ray_node(name: str, state: str = "ALIVE", gpus: int = 4, labels: dict[str, str] | None = None) -> dict[str, Any]:
     total = {"GPU": gpus, "CPU": 48, "worker_node": 1} if name != "head" else {"CPU": 8}
     labels = {"argus.verl/accelerator": "cpu"} if labels is None else labels
-    return {"node_name": name, "node_id": f"id-{name}", "state": state, "resources_total": total, "labels": labels}
+    place = {"node_name": name, "node_id": f"id-{name}", "node_ip": f"10.0.0.{len(name)}"}
+    return {**place, "state": state, "resources_total": total, "labels": labels}
 
 
 def free_node(name: str, gpus: float = 4) -> WorkerCapacity:
@@ -369,16 +371,43 @@ def test_a_module_with_the_reward_function(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "retries", "lost"),
+    ("saved", "changes", "lost"),
     [
-        (["hf_model"], 2, "model, optimizer, extra"),
-        (["model"], 1, "optimizer, extra"),
-        (["model"], 0, ""),
-        (["model", "optimizer", "extra", "hf_model"], 2, ""),
+        (["hf_model"], {"retries": 2}, {"actor_rollout_ref.actor": "model, optimizer, extra"}),
+        (["model"], {"retries": 0}, {}),
+        (["model", "optimizer", "extra", "hf_model"], {"retries": 2}, {}),
+        (
+            ["model"],
+            {"retries": 1, "workload": "ppo"},
+            {"actor_rollout_ref.actor": "optimizer, extra", "critic": "optimizer, extra"},
+        ),
     ],
 )
-def test_retries_need_complete_checkpoints(root: Path, saved: list[str], retries: int, lost: str) -> None:
-    config = {"actor_rollout_ref": {"actor": {"checkpoint": {"save_contents": saved}}}}
-    found = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), retries=retries).findings
-    assert [finding.severity for finding in found] == ([WARNING] if lost else [])
-    assert all(f"add {lost}," in finding.todo for finding in found)
+def test_retries_need_complete_checkpoints(
+    root: Path, saved: list[str], changes: dict[str, Any], lost: dict[str, str]
+) -> None:
+    part = {"checkpoint": {"save_contents": saved}}
+    config = {"actor_rollout_ref": {"actor": part}, "critic": {"enable": None, **part}}
+    found = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), **changes).findings
+    assert [finding.key for finding in found] == [f"{section}.checkpoint.save_contents" for section in lost]
+    assert all(f"add {parts}," in finding.todo for finding, parts in zip(found, lost.values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("on_worker", "env_vars", "missing"),
+    [
+        ({}, {"http_proxy": "http://proxy:3128"}, "localhost,127.0.0.1,10.0.0.4,10.0.0.8"),
+        ({"no_proxy": "10.0.0.0/24"}, {"ALL_PROXY": "x", "NO_PROXY": "*"}, "10.0.0.0/24,localhost,127.0.0.1"),
+        ({}, {"http_proxy": "x", "no_proxy": "localhost, 127.0.0.1,10.0.0.4,10.0.0.8"}, ""),
+        ({}, {"http_proxy": "x", "NO_PROXY": "*"}, ""),
+        # Nodes speak HTTP without TLS, and a proxy of the nodes is a matter of preflight.
+        ({}, {"https_proxy": "x"}, ""),
+        ({"http_proxy": "x"}, {"A": "x"}, ""),
+    ],
+)
+def test_a_proxy_that_gets_what_is_for_the_nodes(
+    root: Path, on_worker: dict[str, str], env_vars: dict[str, str], missing: str
+) -> None:
+    nodes = FakeNodes(Inspection(direct_hosts=direct_hosts({**on_worker, **env_vars})))
+    found = gate(root, nodes=nodes, env_vars=env_vars).findings
+    assert [finding.todo for finding in found] == ([f"set env_vars.no_proxy to {missing}"] if missing else [])
