@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the command finds jobs: the shared root and the Jobs API of the node that it runs on."""
 

@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A client of a Ray head's HTTP API for nodes and jobs, with the standard library only, and who may receive the token.
 

@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Dataclasses as JSON, and from JSON that a job can write: each value has the type of its field, or it is an error.
 

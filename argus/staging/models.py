@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Models under the shared root: from a repository of the hub, a directory, a job's checkpoint, or a tiny random one.
 

@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The steward has the pages of jobs written by a process of its own, which needs more time and memory than it."""
 
