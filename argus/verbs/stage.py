@@ -144,7 +144,7 @@ def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | 
 
 
 def with_whole_id(root: Path, item: Model) -> Model:
-    """A model whose source may be the end of the id of a job. Its archive may be gone, which staging looks at."""
+    """A model whose source may be the end of the id of a job. Staging goes on without its archive."""
     if match := SOURCE.fullmatch(str(item.source)):
         with contextlib.suppress(UnknownJobError):
             job = find_job(root / JOBS, match["job"]).submission_id

@@ -104,7 +104,7 @@ def test_what_is_typed_is_no_template(tmp_path: Path) -> None:
         subprocess.run([*command, *verb], cwd=tmp_path, check=True)
     arguments = (tmp_path / "calls").read_text().split("\0")
     variables = [value for option, value in itertools.pairwise(arguments) if option == "-e"]
-    shown = {"rank": "job_log_rank", "attempt": "job_log_attempt", "file": "jobspec", "set": "set", "tags": "tags"}
+    shown = {"rank": "job_log_rank", "attempt": "job_log_attempt", "file": "jobspec", "set": "set"}
     message = ", ".join(f"'{name}': {variable}" for name, variable in shown.items())
     task = {"copy": {"content": f"{{{{ {{{message}}} | to_json }}}}", "dest": str(tmp_path / "seen")}}
     (tmp_path / "play.json").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
@@ -113,7 +113,7 @@ def test_what_is_typed_is_no_template(tmp_path: Path) -> None:
     playbook = str(Path(sys.executable).with_name("ansible-playbook"))
     subprocess.run([playbook, "-i", "localhost,", "-c", "local", "play.json", *options], cwd=tmp_path, check=True)
     seen = json.loads((tmp_path / "seen").read_text())
-    assert seen == {"rank": evil, "attempt": headed, "file": evil, "set": [f"a.b={evil}"], "tags": {evil: evil}}
+    assert seen == {"rank": evil, "attempt": headed, "file": evil, "set": [f"tags.{evil}={evil}", f"a.b={evil}"]}
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", ""])

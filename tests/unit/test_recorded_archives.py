@@ -51,7 +51,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path) -> None:
     assert ("step" in shown["progress"].pop("seconds")) == is_measured(expected)
     assert shown.pop("unattended") == bool(shown.pop("notice")) == (not shown["ended"])
     # Their directories are recorded, and nothing in them.
-    assert shown == {**expected, "checkpoints": []}
+    assert shown == {**expected, "checkpoints": [], "models": []}
     assert jobspec["workload"] == expected["workload"]
 
 
@@ -70,7 +70,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path) -> None:
     assert all(("step" in job["progress"].pop("seconds")) == is_measured(job) for job in shown["jobs"])
     assert all(job.pop("written_at") > 0 and job.pop("root_problem") == "" for job in shown["jobs"])
     assert all(job.pop("unattended") == bool(job.pop("notice")) == (not job["ended"]) for job in shown["jobs"])
-    assert shown["jobs"] == [{**job, "checkpoints": []} for job in expected]
+    assert shown["jobs"] == [{**job, "checkpoints": [], "models": []} for job in expected]
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)

@@ -70,7 +70,7 @@ def cluster_report(
     """
     whole = cluster.complete
     rows = []
-    # Of a cluster that was only looked at.
+    # While nodes are awaited, the head does not tell it.
     use = {str(node["node_name"]): node for node in cluster.nodes if node.get("state") == ALIVE and "jobs" in node}
     for row in cluster.rows:
         plan = plans.get(row.name)

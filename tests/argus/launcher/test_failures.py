@@ -444,7 +444,7 @@ def test_a_large_log_takes_no_time() -> None:
         log = text * ((1 << 18) // len(text))
         started = time.process_time()
         classify(log, 1)
-        assert time.process_time() - started < 1
+        assert time.process_time() - started < 2
 
 
 def test_the_module_needs_the_standard_library_only() -> None:
