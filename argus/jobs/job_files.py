@@ -28,7 +28,7 @@ MAX_FILES, FILE_BYTES, ALL_BYTES = 200, MIB, 4 * MIB
 # More names would not help to find the difference.
 MAX_NAMES = 5
 # A class of users' code in a file of settings, such as package.module.Class. Of more names, only the first are tried.
-DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 SETTINGS, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
 
 

@@ -136,11 +136,15 @@ def test_no_pattern_has_many_ways_to_read_a_text(place: str) -> None:
             pytest.fail(f"{pattern.pattern!r} takes for ever for {text[:80]!r}")
 
 
-@pytest.mark.parametrize("place", [place for place, one in ALL.items() if one.searches and "launcher" in place])
+# What these search is a log, or a file of a user.
+SEARCHING = [place for place, one in ALL.items() if one.searches and re.search("launcher|job_files", place)]
+
+
+@pytest.mark.parametrize("place", SEARCHING)
 def test_what_searches_in_logs_is_linear(place: str) -> None:
     pattern = ALL[place].pattern
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-    shapes = ["step:1", "a://", "a:", "\x1b[0", "\x1b]", "%25", "\\u", "\\", "MARKER = '", "(a pid=1 ", *words(source)]
+    shapes = ["a", "step:1", "a://", "a:", "\x1b[0", "\x1b]", "%25", "\\u", "\\", "MARKER = '", "(a pid=1 ", *words(source)]
     for shape in shapes:
         with limit(2):
             ask(pattern, (shape * (LONG // len(shape)))[:LONG])
