@@ -144,8 +144,8 @@ SEARCHING = [place for place, one in ALL.items() if one.searches and re.search("
 def test_what_searches_in_logs_is_linear(place: str) -> None:
     pattern = ALL[place].pattern
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-    shapes = ["a", "step:1", "a://", "a:", "\x1b[0", "\x1b]", "%25", "\\u", "\\", "MARKER = '", "(a pid=1 ", *words(source)]
-    for shape in shapes:
+    shapes = ["a", "step:1", "a://", "a:", "\x1b[0", "\x1b]", "%25", "\\u", "\\", "MARKER = '", "(a pid=1 "]
+    for shape in [*shapes, *words(source)]:
         with limit(2):
             ask(pattern, (shape * (LONG // len(shape)))[:LONG])
 
