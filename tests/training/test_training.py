@@ -311,13 +311,15 @@ model, shard, scale = load_file(sys.argv[1]), torch.load(sys.argv[2], weights_on
 shard = {name: getattr(value, "_local_tensor", value).bfloat16() for name, value in shard.items()}
 adapted, different = 0, []
 for name, value in model.items():
-    module = "base_model.model." + name.removesuffix(".weight")
-    if f"{module}.base_layer.weight" in shard:
-        a, b = (shard[f"{module}.lora_{part}.default.weight"].float() for part in "AB")
+    module, _, part = f"base_model.model.{name}".rpartition(".")
+    if f"{module}.base_layer.{part}" not in shard:
+        wanted = shard[f"{module}.{part}"]
+    elif part == "weight":
+        a, b = (shard[f"{module}.lora_{side}.default.weight"].float() for side in "AB")
         wanted = (shard[f"{module}.base_layer.weight"].float() + scale * (b @ a)).bfloat16()
         adapted += int(b.any())
     else:
-        wanted = shard[f"{module}.weight"]
+        wanted = shard[f"{module}.base_layer.{part}"]
     if not torch.equal(value, wanted):
         different.append(name)
 print(adapted, different)
@@ -366,7 +368,7 @@ def test_sft_with_lora_stopped_resumed_and_exported(submit: Submit) -> None:
     shard = f"{SHARED}/jobs/{resumed.submission_id}/checkpoints/global_step_{saved + 2}/model_world_size_1_rank_0.pt"
     compared = on_node(NODES[1], "python3", "-c", COMPARE, merged, shard, "4")
     # Seven layers of both blocks.
-    assert compared.split("\n")[-2] == "14 []"
+    assert compared.splitlines()[-1] == "14 []"
 
 
 def stage_source_trees(directory: Path) -> list[str]:
