@@ -18,7 +18,7 @@ GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 # Servers of a job speak HTTP without TLS.
 PROXIES = ("http_proxy", "all_proxy")
 GLOO = "GLOO_SOCKET_IFNAME"
-TODO = "remove it: preflight names what each node has, for ray_node_env; or set it to what all nodes have"
+REMEDY = "remove it: preflight names what each node has, for ray_node_env; or set it to what all nodes have"
 
 
 def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         # Both take a single character for none.
         if len(value) > 1 and not is_known:
             what = f"is {value}, but the node has {one_line(', '.join(sorted(present)), 200) or 'none'}: {effect}"
-            yield about(f"env_vars.{name}", what, TODO, severe)
+            yield about(f"env_vars.{name}", what, REMEDY, severe)
 
 
 def selects(value: str, present: Iterable[str]) -> bool:

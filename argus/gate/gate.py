@@ -29,6 +29,7 @@ from ..jobspec.verl_releases import PPO, SFT, profile_of, refusal
 from ..launcher import checkpoints, reading
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
+from ..launcher.plan import VAL_ONLY
 from ..launcher.ray_api import ALIVE, RayHead, free_workers
 from ..launcher.reading import UnreadableError
 from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
@@ -174,7 +175,7 @@ def with_queue(job: Job, config: Configuration) -> Job:
 
 def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
     """The job with the steps of its rows, batches and epochs. A dataset of its own code may have other rows."""
-    if config.get("trainer.val_only"):
+    if config.get(VAL_ONLY):
         steps = 0
     elif config.get("data.custom_cls.path"):
         steps = None
