@@ -33,10 +33,15 @@ CRASH = re.compile(
     r"terminate called|thread '[^']{,99}' panicked|.{,200}?\b(?:Unhandled exception|what\(\)): |Fatal |libgomp: "
     r"|OpenBLAS |Job supervisor actor died|[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b|\S{1,99}: ERROR "
 )
+# What Python writes of a process that has called abort(), after the reason.
+DUMP = re.compile(r"Fatal Python error: Aborted|Extension modules: ")
 # The exception of a task or actor of Ray, with the process that raised it. Its own traceback follows.
 REMOTE = re.compile(r"\bray::.{1,300}?\((?P<process>pid=\d+(?:, ip=[^,)\s]{1,64})?)")
-# Begins what is no part of an exception's message any more.
-NO_MESSAGE = re.compile(r"Traceback |The above exception|During handling|Set the environment variable HYDRA|step:\d")
+# Begins what is no part of an exception's message any more. The last are frames of native code.
+NO_MESSAGE = re.compile(
+    r"Traceback |The above exception|During handling|Set the environment variable HYDRA|step:\d"
+    r"|\S+\([^()]*\+0x[0-9a-f]+\) \[0x"
+)
 MESSAGE_LINES = 16
 MOST_ERRORS = 1000
 # The characters with which Python underlines the part of a line that raised an exception.
@@ -82,8 +87,8 @@ def printed_errors(log: str) -> list[PrintedError]:
             current.pop(process, None)
         elif text and (stack or CRASH.match(text)):
             before = errors[current[process]].stack if process in current else ()
-            if process in ignored:
-                ignored.remove(process)
+            if process in ignored or DUMP.match(text):
+                ignored.discard(process)
                 stacks[process] = []
                 continue
             error = PrintedError(process, origins.get(process, process), tuple(stack) or before, text)

@@ -45,6 +45,8 @@ display = Display()
 # How many seconds a verb may take beyond those that it was asked to wait.
 SECONDS = 60
 USED_WRONGLY = 2
+# How Python, Ray and shells say that they could not start a process or a thread.
+NO_MORE_PROCESSES = "Resource temporarily unavailable"
 # The place of findings that are about the program, and not about a job.
 PROGRAM_ITSELF = "argus"
 # The key of a finding about wrong usage.
@@ -179,6 +181,8 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
         changed = given["changed"] is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         said = one_line(error) or f"exit code {code}"
+        if NO_MORE_PROCESSES in error:
+            said = "the node reached its limit of processes and threads: raise ray_node_pids_limit"
         # Whatever ends a node ends the program in it, before it has printed anything.
         raise ProgramError(f"argus {verb} on {node.name} gave no answer ({said})", node_is_gone=not out) from None
     for finding in findings:

@@ -162,6 +162,7 @@ NAMED = {
     "remote_code": "trust_remote_code",
     "row_group": "row groups",
     "sglang_static": "Raise actor_rollout_ref.rollout.gpu_memory_utilization",
+    "ray_thread": "ray_node_pids_limit",
     "thread_boost": "ray_node_pids_limit",
     "too_many_files": "nofile",
     "wandb_timeout": "WANDB_MODE=offline",

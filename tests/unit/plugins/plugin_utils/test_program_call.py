@@ -76,6 +76,11 @@ def test_only_an_answer_is_read(out: str) -> None:
         program_call.answer(Node("head"), "status", 0, out, "")
 
 
+def test_a_node_at_its_limit_of_processes_names_the_variable() -> None:
+    with pytest.raises(ProgramError, match="ray_node_pids_limit"):
+        program_call.answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
+
+
 def test_an_answer_has_nothing_that_ansible_acts_on() -> None:
     result = {"jobs": [], "ansible_facts": {"a": 1}, "warnings": ["x"], "_ansible_no_log": True}
     text = json.dumps({"changed": 1, "findings": [], "result": result, "ansible_facts": {}})
