@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image demo down test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball clean
+.PHONY: help setup setup-dev engine browser image demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -57,6 +57,9 @@ demo: setup  ## Run everything once: cluster, staging, a GRPO job, fetch
 down: $(VENV)/requirements  ## Remove containers, network and token of the development cluster; data stays
 	ansible-playbook -i $(INVENTORY) playbooks/cluster_down.yml $(if $(FORCE),-e allow_disruption=true)
 
+budget: $(VENV)/requirements  ## Print the size of the collection and the slowest tests, and compare it with its limits
+	@$(VENV)/bin/python tools/budget.py
+
 test: setup-dev  ## Run every test
 	@tools/test.sh
 
@@ -77,10 +80,12 @@ lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog, lic
 	antsibull-changelog lint
 	$(VENV)/bin/python images/cpu/sbom.py argus.verl | $(VENV)/bin/python tools/licences.py
 
+# make budget reads the times.
+PYTEST = pytest --junitxml=.cache/durations/$@.xml
 # In memory where there is room: staging writes everything to the disk. Some tests wait, hence more processes than cores.
 MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 2 ] 2>/dev/null && echo /dev/shm)
 IN_MEMORY = temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
-	  PYTEST_DEBUG_TEMPROOT=$$temporary pytest --numprocesses 3 --dist worksteal
+	  PYTEST_DEBUG_TEMPROOT=$$temporary $(PYTEST) --numprocesses 3 --dist worksteal
 unit: $(VENV)/requirements-dev  ## Run the unit tests
 	@$(IN_MEMORY) tests/argus tests/unit
 
@@ -99,16 +104,16 @@ image-test: setup-dev  ## Run the unit tests of the CPU backend in its image, ch
 	$(SBOM) | $(VENV)/bin/python tools/licences.py
 
 snapshots: setup-dev  ## Compose jobs with every supported release of verl
-	pytest tests/snapshots
+	$(PYTEST) tests/snapshots
 
 sanity: $(VENV)/requirements-dev  ## Run ansible-test sanity on the built and installed collection
 	tools/sanity.sh
 
 refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
-	pytest tests/playbooks
+	$(PYTEST) tests/playbooks
 
 rigs: setup-dev  ## Test plugins in Ansible, the tarball, connections, a real NFS, images on two machines, and benchmarks
-	pytest tests/commands tests/connection tests/rigs
+	$(PYTEST) tests/commands tests/connection tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	@failed=; for scenario in $(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml))); do \
@@ -119,7 +124,7 @@ molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	else tools/podman.sh $(IMAGE) && ARGUS_VERL_TEST_ENGINE=podman molecule test --scenario-name first_cluster; fi
 
 training: setup-dev  ## Run real training jobs
-	pytest tests/training
+	$(PYTEST) tests/training
 
 chaos: setup-dev  ## Make each fault of tests/faults.py CHAOS_COUNT times (1) under a real job, and write docs/faults.md
 	CHAOS_PAGE=1 pytest tests/chaos
