@@ -21,11 +21,11 @@ from typing import NoReturn
 import click
 
 from .common.findings import Finding, findings_table
+from .io.reading import UnreadableError
 from .jobs.defaults import enter_node
 from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
 from .jobs.services import OperationError, RefusedError
-from .launcher.reading import UnreadableError
 from .snapshot.errors import SourceError
 from .verbs.request import terminal_width, write_answer
 

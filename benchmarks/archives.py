@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from argus.archive.archive import Archive
 from argus.jobs.listing import latest_jobs
 from argus.jobs.removal import close_jobs
-from argus.launcher.archive import Archive
 
 
 def make(archive: Archive) -> None:

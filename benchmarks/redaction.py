@@ -10,7 +10,7 @@ import argparse
 import random
 import time
 
-from argus.launcher.redact import Redactor
+from argus.hooks.redact import Redactor
 
 MIB = 1 << 20
 CHUNK = 1 << 16

@@ -30,11 +30,11 @@ from fake_ray import answered
 from program import write_program
 from steward_scene import HEAD, worker
 
+from argus.archive.archive import Archive
+from argus.common.identity import JOBS_API
 from argus.jobs.registry import Registered, Registry
-from argus.launcher.admission import REGISTRY_VARIABLE
-from argus.launcher.archive import Archive
-from argus.launcher.identity import JOBS_API
-from argus.launcher.room import Demand
+from argus.queue.room import Demand
+from argus.ray.admission import REGISTRY_VARIABLE
 
 # Ray's monitor counts what is in use this often.
 COUNT_SECONDS = 5

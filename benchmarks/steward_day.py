@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import steward_scene
 
-from argus.launcher import evidence
-from argus.launcher.archive import Archive
-from argus.launcher.evidence import Moment
-from argus.launcher.identity import JOBS_API
+from argus.archive.archive import Archive
+from argus.common.identity import JOBS_API
+from argus.evidence import evidence
+from argus.evidence.evidence import Moment
 from argus.steward import job
 
 

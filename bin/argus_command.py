@@ -330,7 +330,7 @@ def watch(line: list[str]) -> None:
 def report(names: list[str], output: str) -> None:
     """The page of fetched jobs."""
     sys.path.insert(0, str(COLLECTION))
-    from argus.launcher.archive import Archive
+    from argus.archive.archive import Archive
     from argus.report.data import read_job
     from argus.report.page import page
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from argus.launcher import metrics
-from argus.launcher.archive import Archive
+from argus.archive import metrics
+from argus.archive.archive import Archive
 
 
 def metrics_of(archive: Archive) -> Iterator[dict[str, Any]]:

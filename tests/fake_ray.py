@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from argus.launcher.ray_api import RayApiError
+from argus.ray.api import RayApiError
 
 
 def answered(path: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class FakeRay:
     on_submit: Callable[[], None] = lambda: None
     on_stop: Callable[[str], None] = lambda _identifier: None
 
-    # As ray_api.RayHead.
+    # As api.RayHead.
 
     def job(self, identifier: str) -> dict[str, Any] | None:
         self.calls.append(("job", identifier))

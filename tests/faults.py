@@ -34,7 +34,7 @@ from system import (
     until,
 )
 
-from argus.launcher import checkpoints
+from argus.archive import checkpoints
 
 PAGE = REPO / "docs" / "faults.md"
 # A line for each fault that was made; the page is written from all of them.

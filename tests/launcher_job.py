@@ -11,7 +11,7 @@ from typing import Any
 
 from program import write_program
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 
 CODE_ID = "verl-0.9.1"
 # Stands in for a verl trainer; what it does is its first override.

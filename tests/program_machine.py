@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, NodeAction
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 
 # "exec" runs the program, or refuses; "run" shows its arguments and runs what follows the image.
 ENGINE = """#!/bin/sh

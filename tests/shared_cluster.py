@@ -11,7 +11,7 @@ import pytest
 import yaml
 from system import REPO, SHARED_ROOT, Job, Submit, playbook
 
-from argus.launcher.hydra import merge, override_list
+from argus.io.hydra import merge, override_list
 
 
 @pytest.fixture(scope="session")

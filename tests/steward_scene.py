@@ -10,10 +10,10 @@ from typing import Any
 
 from fake_ray import answered
 
-from argus.launcher.archive import Archive
-from argus.launcher.queue import Queue
-from argus.launcher.ray_api import RayApiError, WorkerCapacity
-from argus.launcher.room import PLACEMENT_GROUPS
+from argus.archive.archive import Archive
+from argus.queue.queue import Queue
+from argus.queue.room import PLACEMENT_GROUPS
+from argus.ray.api import RayApiError, WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.job import Steward
 

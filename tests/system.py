@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from archive_files import lines_of, metrics_of
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 
 REPO = Path(__file__).resolve().parents[1]
 INVENTORY = REPO / "tests" / "inventory"

@@ -32,11 +32,14 @@ from cosmic_ray.work_item import MutationSpec
 
 REPO = Path(__file__).resolve().parents[1]
 PROGRAM = Path("argus")
-PACKAGES = ("gate", "jobspec", "launcher", "staging")
+# Packages that their tests test together.
+BESIDE_JOBS = ("archive", "evidence", "hooks", "io", "launcher", "queue", "ray")
+PACKAGES = ("gate", "jobspec", "staging", *BESIDE_JOBS)
 # Tests outside a package's own directory that test it as well.
 ATTACKS = [f"tests/attacks/test_{name}.py" for name in ("archives", "masking", "regexes")]
+WITH_JOBS = [*(f"tests/argus/{package}" for package in BESIDE_JOBS), "tests/unit/test_recorded_archives.py", *ATTACKS]
 FURTHER_TESTS = {
-    "launcher": ["tests/unit/test_recorded_archives.py", *ATTACKS],
+    **dict.fromkeys(BESIDE_JOBS, WITH_JOBS),
     "gate": ["tests/unit/plugins/action/test_ray_job.py"],
     "jobspec": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
     "staging": ["tests/unit/plugins/action/test_stage.py", "tests/attacks/test_staging.py"],

@@ -15,7 +15,7 @@ from typing import Any
 from ..common.findings import ERROR, WARNING
 from ..common.shared_root import under_root
 from ..common.text import one_line
-from ..launcher.reading import UnreadableError, read_text
+from ..io.reading import UnreadableError, read_text
 
 SFT = "sft"
 MISSING = "???"

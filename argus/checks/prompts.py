@@ -11,7 +11,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
-from ..launcher.reading import UnreadableError, read_text
+from ..io.reading import UnreadableError, read_text
 from .child import run_program
 from .common import CheckRequest, Facts
 from .dataset import data_files, messages_key, opened, problem

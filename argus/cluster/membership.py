@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..common.text import printable
-from ..launcher.ray_api import ALIVE, listed_twice
+from ..ray.api import ALIVE, listed_twice
 
 
 class NodeState(StrEnum):

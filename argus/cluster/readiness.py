@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..launcher.admission import registry_path
-from ..launcher.bad_nodes import bad_nodes
-from ..launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
-from ..launcher.status import ENDED
+from ..archive.status import ENDED
+from ..ray.admission import registry_path
+from ..ray.api import PATIENCE_SECONDS, RayApiError, RayHead
+from ..ray.bad_nodes import bad_nodes
 from .membership import ExpectedNode, Membership, membership
 
 POLL_SECONDS = 0.2

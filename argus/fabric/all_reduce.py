@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from ..launcher.tasks import Connection, free_port
+from ..ray.tasks import Connection, free_port
 from .suspects import Group, Measured, Search, Verdict, to_json
 
 ACCELERATOR_LABEL = "argus.verl/accelerator"

@@ -38,7 +38,7 @@ NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_
 # Names of sections that verl passes on to something else as they are.
 PASSED_ON = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
 
-# Each with its key, which only launcher.hydra parses.
+# Each with its key, which only io.hydra parses.
 Overrides = Sequence[tuple[str, str]]
 
 

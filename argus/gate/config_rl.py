@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
+from ..archive.plan import VAL_ONLY
 from ..common.findings import WARNING, about
-from ..launcher.plan import VAL_ONLY
 from .config import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 TOKENS = "ppo_max_token_len_per_gpu"

@@ -12,12 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..archive import checkpoints
+from ..archive.archive import Archive
+from ..archive.checkpoints import Checkpoint
+from ..archive.plan import VAL_ONLY
 from ..checks.common import Configuration, Facts, listed, read_verl_version
 from ..checks.network import proxy_findings
 from ..checks.paths import named_files
 from ..common.findings import WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
+from ..io import reading
+from ..io.reading import UnreadableError
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
 from ..jobspec.environment import asked_variables
 from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
@@ -26,13 +32,8 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
 from ..jobspec.verl_releases import PPO, SFT, profile_of, refusal
-from ..launcher import checkpoints, reading
-from ..launcher.archive import Archive
-from ..launcher.checkpoints import Checkpoint
-from ..launcher.plan import VAL_ONLY
-from ..launcher.ray_api import ALIVE, RayHead, free_workers
-from ..launcher.reading import UnreadableError
-from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
+from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
+from ..ray.api import ALIVE, RayHead, free_workers
 from .nodes import Inspection, ask_nodes
 
 TENSORBOARD = "tensorboard"

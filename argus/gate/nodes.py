@@ -22,13 +22,13 @@ from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE
 from ..common.text import one_line
+from ..io.hydra import override_key
 from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
 from ..jobspec.verl_releases import profile_of, release_of
-from ..launcher.hydra import override_key
-from ..launcher.tasks import Connection
+from ..ray.tasks import Connection
 from .composition import Composition, Overrides, Refusal, compose
 from .config import JobConfig
 from .config_rl import absent_parts

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ..archive.archive import DIRECTORIES, HEARTBEAT_OF_STEWARD
+from ..archive.samples import DIRECTORY as SAMPLES
 from ..common.text import size_text
-from ..launcher.archive import DIRECTORIES, HEARTBEAT_OF_STEWARD
-from ..launcher.reading import MIB, UnreadableError, open_file, reason
-from ..launcher.samples import DIRECTORY as SAMPLES
+from ..io.reading import MIB, UnreadableError, open_file, reason
 
 CHECKPOINTS = "checkpoints"
 # The page of a job, which is made again where the files of the archive are: a job may have changed the one there.

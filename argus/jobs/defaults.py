@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from ..common.identity import JOBS_API, NODE, SHARED_ROOT, SHARED_ROOT_MOUNT
 from ..common.shared_root import DEFAULT_SHARED_ROOT
-from ..launcher.identity import JOBS_API, NODE, SHARED_ROOT, SHARED_ROOT_MOUNT
 
 # The directory of a node without a container, whose environment this process takes over. It may begin with "~".
 ENTER = "ARGUS_VERL_ENTER"

@@ -10,13 +10,15 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from ..archive import failures
+from ..archive.archive import Archive
+from ..archive.failures import FailureKind
+from ..archive.status import JobState
 from ..common.findings import errors
 from ..common.shared_root import archive_path
 from ..gate.gate import examine
-from ..launcher import attempts, failures, redact
-from ..launcher.archive import Archive
-from ..launcher.failures import FailureKind
-from ..launcher.status import JobState
+from ..hooks import redact
+from ..queue import attempts
 from .job_files import job_files
 from .request import Request
 from .services import OperationError, RefusedError, Services

@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ..launcher import draining, evidence
-from ..launcher.ray_api import ALIVE, RayApiError, RayHead
-from ..launcher.room import active, placement_groups
-from ..launcher.status import submission_id_of
-from ..launcher.tasks import NodeRunner
+from ..archive.status import submission_id_of
+from ..evidence import evidence
+from ..queue.room import active, placement_groups
+from ..ray import draining
+from ..ray.api import ALIVE, RayApiError, RayHead
+from ..ray.tasks import NodeRunner
 
 POLL_SECONDS = 2.0
 DRAIN_SECONDS = 60

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from typing import Any
 
-from ..launcher import evidence
-from ..launcher.archive import Archive
-from ..launcher.evidence import Moment
-from ..launcher.tasks import in_thread, last_line
+from ..archive.archive import Archive
+from ..evidence import evidence
+from ..evidence.evidence import Moment
+from ..ray.tasks import in_thread, last_line
 from .services import OperationError
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.

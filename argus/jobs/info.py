@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..launcher.archive import SILENT_SECONDS
-from ..launcher.failures import Failure
-from ..launcher.job_warnings import JobWarning
-from ..launcher.schema import parse
-from ..launcher.status import Attempt
+from ..archive.archive import SILENT_SECONDS
+from ..archive.failures import Failure
+from ..archive.job_warnings import JobWarning
+from ..archive.status import Attempt
+from ..io.schema import parse
 
 # The state of a job whose archive has no status.json yet.
 UNKNOWN = "UNKNOWN"

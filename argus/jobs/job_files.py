@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ..archive.archive import Archive
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE, under_root
+from ..io.reading import MIB, UnreadableError, read_text
 from ..jobspec.spec import JobSpec
-from ..launcher.archive import Archive
-from ..launcher.reading import MIB, UnreadableError, read_text
 
 RECORD = "config/files.json"
 COPIES = "config/files"

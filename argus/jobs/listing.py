@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..archive.archive import SUBMISSION_ID, Archive, archives
+from ..archive.status import ray_id, submission_id_of
 from ..common.shared_root import JOBS, archive_path
 from ..common.text import printable
-from ..launcher import attempts
-from ..launcher.archive import SUBMISSION_ID, Archive, archives
-from ..launcher.ray_api import JobRecord, RayApiError, RayHead
-from ..launcher.reading import UnreadableError
-from ..launcher.status import ray_id, submission_id_of
+from ..io.reading import UnreadableError
+from ..queue import attempts
+from ..ray.api import JobRecord, RayApiError, RayHead
 from .defaults import on_machines
 from .info import JobInfo, JobList
 from .registry import Registry

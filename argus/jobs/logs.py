@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..launcher.archive import Archive
-from ..launcher.output import ANSI, FRAME, REMOTE, USER_CODE, PrintedError, printed_errors
-from ..launcher.reading import UnreadableError
+from ..archive.archive import Archive
+from ..io.output import ANSI, FRAME, REMOTE, USER_CODE, PrintedError, printed_errors
+from ..io.reading import UnreadableError
 
 # How much of the log one call returns at most.
 LOG_BYTES = 1 << 20

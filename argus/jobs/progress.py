@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..archive import metrics
+from ..archive.archive import Archive, Heartbeat
+from ..archive.job_warnings import JobWarning
+from ..archive.status import ENDED, JobState, Status
 from ..common.text import duration, printable
-from ..launcher import log, metrics
-from ..launcher.archive import Archive, Heartbeat
-from ..launcher.job_warnings import JobWarning
-from ..launcher.reading import open_file
-from ..launcher.status import ENDED, JobState, Status
+from ..io.reading import open_file
+from ..launcher import log
 from .info import JobInfo, Progress
 
 # The metric that people check first, by workload.

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..launcher.admission import registry_path
-from ..launcher.archive import SUBMISSION_ID
-from ..launcher.reading import MIB, UnreadableError, read_json
-from ..launcher.room import Limit
-from ..launcher.schema import MalformedError, parse
-from ..launcher.writing import write_text
+from ..archive.archive import SUBMISSION_ID
+from ..io.reading import MIB, UnreadableError, read_json
+from ..io.schema import MalformedError, parse
+from ..io.writing import write_text
+from ..queue.room import Limit
+from ..ray.admission import registry_path
 
 ENDING = ".json"
 # A JobSpec has at most 1 MiB; JSON may escape each of its characters.

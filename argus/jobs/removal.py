@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..archive import failures
+from ..archive.archive import Archive
+from ..archive.failures import FailureKind
+from ..archive.status import ENDED, JobState
 from ..common.findings import WARNING, Finding
-from ..launcher import attempts, failures, redact
-from ..launcher.archive import Archive
-from ..launcher.failures import FailureKind
-from ..launcher.ray_api import RayApiError
-from ..launcher.reading import UnreadableError
-from ..launcher.status import ENDED, JobState
+from ..hooks import redact
+from ..io.reading import UnreadableError
+from ..queue import attempts
+from ..ray.api import RayApiError
 from .services import Answer, Services
 from .stop import request_stop
 

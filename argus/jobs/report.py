@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ..archive.failures import Failure
+from ..archive.status import ENDED, Attempt, JobState
 from ..common.text import duration, least_width, printable, printable_line, sentence, table
 from ..launcher import outcome
-from ..launcher.failures import Failure
-from ..launcher.ray_api import ANSWERS_SLOWLY
-from ..launcher.status import ENDED, Attempt, JobState
+from ..ray.api import ANSWERS_SLOWLY
 from .info import UNREADABLE, JobInfo, JobList, Progress
 from .progress import VALIDATION, count_of
 

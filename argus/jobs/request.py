@@ -15,13 +15,13 @@ from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt
 
 from ..common.findings import WARNING, Finding
 from ..common.shared_root import archive_path
+from ..io.hydra import override_list
+from ..io.reading import UnreadableError, read_mapping
 from ..jobspec.environment import secret_value_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..jobspec.parse import misspelt, parse_jobspec, top_key, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
-from ..launcher.hydra import override_list
-from ..launcher.reading import UnreadableError, read_mapping
 from .registry import ENTRY_BYTES, Registry
 from .services import OperationError
 

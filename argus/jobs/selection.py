@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..launcher import attempts
-from ..launcher.archive import Archive
-from ..launcher.output import ANSI
-from ..launcher.status import JobState
+from ..archive.archive import Archive
+from ..archive.status import JobState
+from ..io.output import ANSI
+from ..queue import attempts
 from .info import JobInfo
 from .logs import first_errors, searched
 from .services import OperationError

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from ..common.findings import Finding
-from ..launcher import attempts
-from ..launcher.ray_api import RayHead
+from ..queue import attempts
+from ..ray.api import RayHead
 from .defaults import DEFAULT_JOBS_API
 from .registry import Registry
 

@@ -10,13 +10,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from ..archive import checkpoints
+from ..archive.archive import Archive, Heartbeat, StewardHeartbeat
+from ..archive.job_warnings import JobWarning, WarningKind
+from ..archive.status import ENDED, WAITING, JobState, Phase, Status, ray_id
 from ..common.text import duration
-from ..launcher import attempts, checkpoints, ending, hardware
-from ..launcher.archive import Archive, Heartbeat, StewardHeartbeat
-from ..launcher.job_warnings import JobWarning, WarningKind
-from ..launcher.ray_api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
-from ..launcher.reading import UnreadableError
-from ..launcher.status import ENDED, WAITING, JobState, Phase, Status, ray_id
+from ..evidence import hardware
+from ..io.reading import UnreadableError
+from ..queue import attempts
+from ..ray import ending
+from ..ray.api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left

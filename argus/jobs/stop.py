@@ -6,12 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..archive.archive import Archive
+from ..archive.status import JobState, submission_id_of
 from ..common.shared_root import JOBS
-from ..launcher import attempts
-from ..launcher.archive import Archive
-from ..launcher.ray_api import JobRecord, RayHead
-from ..launcher.reading import UnreadableError
-from ..launcher.status import JobState, submission_id_of
+from ..io.reading import UnreadableError
+from ..queue import attempts
+from ..ray.api import JobRecord, RayHead
 from .listing import UnknownJobError, find_job, unknown_job
 from .services import Answer, OperationError, Services
 from .state import resumable

@@ -12,26 +12,29 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
+from ..archive import failures
+from ..archive.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
+from ..archive.plan import Plan
+from ..archive.program import RECORD, VERSION, Program
+from ..archive.status import JobState
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
 from ..common.text import nearest, printable_line
 from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
+from ..hooks import redact
+from ..io import writing
+from ..io.hydra import override_key
+from ..io.reading import UnreadableError
 from ..jobspec.parse import examinable, meant, separate_key
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..jobspec.verl_releases import SFT
-from ..launcher import attempts, failures, redact, writing
-from ..launcher.admission import NO_STEWARD, one_at_a_time, steward_runs
-from ..launcher.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
-from ..launcher.hydra import override_key
-from ..launcher.plan import Plan
-from ..launcher.program import RECORD, VERSION, Program
-from ..launcher.queue import Waiting, stored, turn
-from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
-from ..launcher.reading import UnreadableError
-from ..launcher.room import Demand, Limit
-from ..launcher.status import JobState
+from ..queue import attempts
+from ..queue.queue import Waiting, stored, turn
+from ..queue.room import Demand, Limit
+from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
+from ..ray.api import HeadTimeoutError, RayApiError, RayHead
 from .job_files import JobFiles, changes, job_files
 from .registry import Registered, Registry
 from .request import Request

@@ -13,12 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ..archive import checkpoints
+from ..archive.archive import SUBMISSION_ID, Archive, archives
+from ..archive.status import Status
 from ..common.shared_root import JOBS
 from ..common.text import size_text
-from ..launcher import checkpoints
-from ..launcher.archive import SUBMISSION_ID, Archive, archives
-from ..launcher.reading import UnreadableError
-from ..launcher.status import Status
+from ..io.reading import UnreadableError
 from .listing import has_tags
 from .registry import Registry
 

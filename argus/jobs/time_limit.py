@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..archive.archive import Archive
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import duration
+from ..io.reading import UnreadableError
 from ..jobspec.spec import JobSpec
-from ..launcher import ending
-from ..launcher.archive import Archive
-from ..launcher.reading import UnreadableError
+from ..ray import ending
 from .progress import pace, total_steps
 
 LONGER = "ask for the machines for longer, or resume the job later with resume_from"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..common.findings import Finding, about
 from ..common.text import one_line
-from ..launcher.room import UNITS_KEY
+from ..queue.room import UNITS_KEY
 from .spec import JobSpec
 from .verl_releases import GRPO, PPO, SFT
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..archive.archive import JOB
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
 from ..common.text import nearest
-from ..launcher import redact
-from ..launcher.archive import JOB
-from ..launcher.attempts import METRICS_VARIABLE
+from ..hooks import redact
+from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
 
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -11,13 +11,13 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..archive.checkpoints import Checkpoint
+from ..archive.plan import TORCHRUN, VAL_ONLY
+from ..archive.samples import raw_directory
 from ..common.findings import NOTE, WARNING, Finding
 from ..common.shared_root import archive_path
-from ..launcher.checkpoints import Checkpoint
-from ..launcher.hydra import hydra_value, is_true, override_key, override_text
-from ..launcher.plan import TORCHRUN, VAL_ONLY
-from ..launcher.room import UNITS_KEY
-from ..launcher.samples import raw_directory
+from ..io.hydra import hydra_value, is_true, override_key, override_text
+from ..queue.room import UNITS_KEY
 from .capacity import Cluster, JobSize, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec

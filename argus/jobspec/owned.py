@@ -14,7 +14,7 @@ from typing import Any
 from ..common.findings import ERROR, NOTE, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import one_line
-from ..launcher.hydra import override_key, override_text
+from ..io.hydra import override_key, override_text
 from .environment import form_of_secret, own_variables
 from .spec import JobSpec, RewardFunction
 from .verl_releases import GRPO, SFT

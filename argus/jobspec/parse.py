@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..common.findings import Finding, about
 from ..common.text import nearest, printable
-from ..launcher.hydra import merge, override_key, override_list, override_text
+from ..io.hydra import merge, override_key, override_list, override_text
 from .limits import limit_findings
 from .owned import OVERRIDES
 from .spec import DURATIONS, KEYS, JobSpec, UnfitError

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..archive.archive import JOB, JOB_CONFIG
+from ..archive.checkpoints import Checkpoint
+from ..archive.plan import TORCHRUN, Plan
+from ..archive.program import Program, entrypoint
 from ..common.shared_root import USER_CODE, archive_path
-from ..launcher import redact, torchrun
-from ..launcher.archive import JOB, JOB_CONFIG
-from ..launcher.attempts import METRICS_VARIABLE
-from ..launcher.checkpoints import Checkpoint
-from ..launcher.hydra import merge
-from ..launcher.plan import TORCHRUN, Plan
-from ..launcher.program import Program, entrypoint
+from ..hooks import redact
+from ..io.hydra import merge
+from ..launcher import torchrun
+from ..queue.attempts import METRICS_VARIABLE
 from .capacity import Cluster, size_of
 from .environment import asked_variables, own_variables
 from .overrides import default_overrides
@@ -42,7 +43,7 @@ WANDB_DIRECTORY = "logs/wandb"
 # What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
-HOOK = "argus.launcher.isolation.enter_worker"
+HOOK = "argus.hooks.isolation.enter_worker"
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
+from ..archive.archive import SUBMISSION_ID
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
-from ..launcher.archive import SUBMISSION_ID
-from ..launcher.hydra import override_list
-from ..launcher.ray_api import parse_address
+from ..io.hydra import override_list
+from ..ray.api import parse_address
 
 NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")

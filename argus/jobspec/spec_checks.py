@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..archive.plan import TORCHRUN
 from ..common.findings import Finding, about
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
-from ..launcher.hydra import override_key, override_text
-from ..launcher.plan import TORCHRUN
-from ..launcher.ray_api import is_loopback, parse_address
+from ..io.hydra import override_key, override_text
+from ..ray.api import is_loopback, parse_address
 from .capacity import Cluster
 from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
 from .overrides import batch_findings

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..launcher.plan import RAY, TORCHRUN
+from ..archive.plan import RAY, TORCHRUN
 
 SFT, GRPO, PPO = "sft", "grpo", "ppo"
 RL_WORKLOADS = (PPO, GRPO)

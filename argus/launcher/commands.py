@@ -8,15 +8,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from . import attempts, evidence, failures, node, redact, samples, torchrun
-from .archive import Archive
-from .evidence import Moment
-from .failures import FailureKind
+from ..archive import failures, samples
+from ..archive.archive import Archive
+from ..archive.failures import FailureKind
+from ..archive.program import Program
+from ..archive.status import JobState, ray_id
+from ..evidence import evidence, node
+from ..evidence.evidence import Moment
+from ..hooks import redact
+from ..queue import attempts
+from ..ray.api import job_client
+from ..ray.tasks import Connection
+from . import torchrun
 from .launch import Launcher
-from .program import Program
-from .ray_api import job_client
-from .status import JobState, ray_id
-from .tasks import Connection
 
 # The pauses after submissions that failed.
 SUBMIT_AGAIN_SECONDS = (2.0, 10.0, 30.0)

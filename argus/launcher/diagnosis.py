@@ -12,9 +12,8 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .failure_rules import CAUSES, CONSEQUENCES, Rule
-from .failures import WHAT_TO_DO, Failure, FailureKind
-from .output import (
+from ..archive.failures import WHAT_TO_DO, Failure, FailureKind
+from ..io.output import (
     DRIVER,
     FRAME,
     MARKS,
@@ -27,6 +26,7 @@ from .output import (
     shorten,
     tracebacks,
 )
+from .failure_rules import CAUSES, CONSEQUENCES, Rule
 
 # Hydra prints the exception with which the trainer ended after this line.
 HYDRA_ERROR = "Error executing job with overrides:"

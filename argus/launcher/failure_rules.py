@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .failures import FailureKind
-from .isolation import FOREIGN
+from ..archive.failures import FailureKind
+from ..hooks.isolation import FOREIGN
 
 CONFIG, IMPORT, MODEL = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.MODEL
 DATA, REWARD, SERVICE = FailureKind.DATA, FailureKind.REWARD, FailureKind.SERVICE

@@ -14,12 +14,13 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from . import checkpoints, hardware, job_warnings, metrics
-from .archive import Archive
-from .job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
+from ..archive import checkpoints, job_warnings, metrics
+from ..archive.archive import Archive
+from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
+from ..archive.status import Phase
+from ..evidence import hardware
+from ..io.reading import UnreadableError
 from .log_scan import LogFollower, LogScan
-from .reading import UnreadableError
-from .status import Phase
 
 # What is read of the log and of the metrics at most with each look, and at the end.
 LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20

@@ -16,18 +16,23 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, control_group, node, recording, redact, samples
-from .archive import Archive
-from .checkpoints import Retention
-from .failures import Failure
+from ..archive import samples
+from ..archive.archive import Archive
+from ..archive.checkpoints import Retention
+from ..archive.failures import Failure
+from ..archive.plan import TORCHRUN, Plan
+from ..archive.program import Program, Runner, kill_group
+from ..archive.status import JobState
+from ..common.identity import node_name
+from ..evidence import node
+from ..hooks import redact
+from ..io import control_group
+from ..io.reading import UnreadableError, read_marker
+from ..queue import attempts
+from . import recording
 from .health import Health
-from .identity import node_name
 from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
-from .plan import TORCHRUN, Plan
-from .program import Program, Runner, kill_group
-from .reading import UnreadableError, read_marker
-from .status import JobState
 from .watch import ENDED_BY_WATCH, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be

@@ -11,8 +11,8 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from .archive import Archive
-from .reading import UnreadableError
+from ..archive.archive import Archive
+from ..io.reading import UnreadableError
 
 PART_BYTES = 64 << 20
 # The first part, which shows how the job began, and the newest of the others.

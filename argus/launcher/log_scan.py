@@ -11,11 +11,11 @@ import contextlib
 import re
 from dataclasses import replace
 
-from .archive import Archive
-from .job_warnings import Logged, Raised
-from .output import FRAME, one_line, process_and_text
-from .reading import UnreadableError, open_file
-from .status import Phase
+from ..archive.archive import Archive
+from ..archive.job_warnings import Logged, Raised
+from ..archive.status import Phase
+from ..io.output import FRAME, one_line, process_and_text
+from ..io.reading import UnreadableError, open_file
 
 # How many lines a traceback may have, and how many processes may have one at the same time.
 TRACEBACK_LINES, MOST_PROCESSES = 500, 1000

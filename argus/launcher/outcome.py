@@ -7,14 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import diagnosis, failures
+from ..archive import failures
+from ..archive.failures import AMBIGUOUS, Failure, FailureKind
+from ..archive.plan import VAL_ONLY
+from ..archive.status import JobState
+from ..io.hydra import is_true, override_key, override_text
+from ..io.output import last_lines, process_and_text
+from . import diagnosis
 from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
-from .failures import AMBIGUOUS, Failure, FailureKind
-from .hydra import is_true, override_key, override_text
 from .log_scan import ENGINE
-from .output import last_lines, process_and_text
-from .plan import VAL_ONLY
-from .status import JobState
 from .watch import ENDED_BY_WATCH
 
 # Failures after which a trainer may hang instead of ending, and an inference engine may end.

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TypeVar
 
-from .failures import Failure
-from .reading import UnreadableError, parse_json
-from .schema import MalformedError, json_text, parse
+from ..archive.failures import Failure
+from ..io.reading import UnreadableError, parse_json
+from ..io.schema import MalformedError, json_text, parse
 
 # For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
 RECORD_SECONDS = 300.0

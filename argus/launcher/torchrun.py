@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import attempts, redact
-from .archive import Archive
+from ..archive.archive import Archive
+from ..archive.plan import Plan
+from ..archive.program import CURRENT, Program, directory
+from ..hooks import redact
+from ..queue import attempts
+from ..ray.tasks import free_port
 from .diagnosis import TORCHRUN_FAILED
-from .plan import Plan
-from .program import CURRENT, Program, directory
-from .tasks import free_port
 
 TORCH = "torch.distributed.run"
 PR_SET_PDEATHSIG = 1
@@ -71,7 +72,7 @@ class Ranks:
 
         self.ray, self.archive, self.attempt = ray, archive, attempt
         self.plan = plan = archive.plan() or Plan()
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__package__])
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__.partition(".")[0]])
         ray.init(address="auto")
         # All nodes or none: two jobs that each hold a part would wait for ever.
         bundles = [{"CPU": plan.cpus_per_node, "GPU": float(plan.gpus_per_node)}] * plan.nnodes

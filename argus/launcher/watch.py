@@ -6,14 +6,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from . import ending, failures, metrics
-from .archive import Archive, StewardHeartbeat
-from .evidence import Moment
-from .failures import Failure, FailureKind
+from ..archive import failures, metrics
+from ..archive.archive import Archive, StewardHeartbeat
+from ..archive.failures import Failure, FailureKind
+from ..archive.plan import Plan
+from ..archive.program import Runner
+from ..evidence.evidence import Moment
+from ..ray import ending
 from .health import Health
 from .log import expected_steps
-from .plan import Plan
-from .program import Runner
 
 # How long collecting evidence may delay the end of a trainer.
 EVIDENCE_SECONDS = 150.0

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from ..archive import metrics
+from ..archive.archive import Archive
+from ..io.reading import MIB, open_file
+from ..io.schema import LARGEST
 from ..jobs.progress import PARTS, TIMING
-from ..launcher import metrics
-from ..launcher.archive import Archive
-from ..launcher.reading import MIB, open_file
-from ..launcher.schema import LARGEST
 from .points import MOST_POINTS, Curve
 
 # What is read of all metrics files of a job at most; of larger ones, pieces of this size from beginning to end.

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ..archive import samples
+from ..archive.archive import Archive
+from ..archive.plan import Plan
 from ..common.text import one_line
+from ..evidence import hardware
+from ..io.hydra import override_key, override_list, override_text
+from ..io.reading import MIB
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, readable, with_checkpoints
-from ..launcher import hardware, samples
-from ..launcher.archive import Archive
-from ..launcher.hydra import override_key, override_list, override_text
-from ..launcher.plan import Plan
-from ..launcher.reading import MIB
 from .curves import Curves, read_curves
 from .nodes import NodeCharts, node_charts
 

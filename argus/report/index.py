@@ -13,18 +13,18 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ..archive.archive import Archive
+from ..archive.plan import Plan
+from ..archive.status import JobState
 from ..cluster.membership import describe_node
 from ..common.text import duration, size_text
+from ..evidence import hardware
+from ..io.reading import UnreadableError
 from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
 from ..jobs.report import OWNER, age, clock, job_class, number, owner, steps, tags_text, throughput
-from ..launcher import hardware
-from ..launcher.archive import Archive
-from ..launcher.plan import Plan
-from ..launcher.ray_api import ALIVE
-from ..launcher.reading import UnreadableError
-from ..launcher.status import JobState
+from ..ray.api import ALIVE
 from .page import LARGEST_DRAWN, Table, cell, digest, environment, source
 
 MOST_JOBS = 300

@@ -8,10 +8,10 @@ import os
 import time
 from pathlib import Path
 
+from ..archive.archive import Archive
+from ..io.writing import write_text
 from ..jobs.bundle import PAGE
-from ..launcher import attempts
-from ..launcher.archive import Archive
-from ..launcher.writing import write_text
+from ..queue import attempts
 from .data import read_job
 from .page import page
 

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from ..launcher.hardware import Measured, Usage
+from ..evidence.hardware import Measured, Usage
 from .points import Curve
 
 # A curve for each node; of more nodes, the mean, the least and the most of all.

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..archive import checkpoints
+from ..archive.archive import Archive
 from ..common.shared_root import HF_HOME, JOBS, under_root
 from ..common.text import printable
-from ..launcher import checkpoints
-from ..launcher.archive import Archive
-from ..launcher.hydra import override_key, override_text
-from ..launcher.reading import UnreadableError, list_directory
+from ..io.hydra import override_key, override_text
+from ..io.reading import UnreadableError, list_directory
 from .errors import StagingError
 from .files import files_below
 from .lock import Progress

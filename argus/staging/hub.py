@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from ..common.text import one_line
-from ..launcher.ray_api import is_loopback
+from ..ray.api import is_loopback
 from ..snapshot.sources import COMMIT, without_password
 from .errors import StagingError, listed
 from .files import file_sha256, parallel_map

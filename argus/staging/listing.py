@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..archive import checkpoints
 from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from ..common.text import size_text
-from ..launcher import checkpoints
 from .dataset.upload import INBOX
 from .errors import StagingError, listed
 from .lock import LOCK, is_held, read_progress

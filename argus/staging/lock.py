@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..common.text import duration, size_text
-from ..launcher.reading import UnreadableError, parse_json, read_text
-from ..launcher.schema import MalformedError, parse
+from ..io.reading import UnreadableError, parse_json, read_text
+from ..io.schema import MalformedError, parse
 from .errors import StagingError
 
 LOCK = re.compile(r"\.(?P<name>.+)\.lock")

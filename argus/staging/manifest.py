@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from ..launcher.reading import MIB, UnreadableError, is_whole, parse_json, read_text
+from ..io.reading import MIB, UnreadableError, is_whole, parse_json, read_text
 from ..snapshot.tree import is_ignored, is_plain_path
 from .errors import StagingError, first
 from .files import file_sha256, files_below, parallel_map

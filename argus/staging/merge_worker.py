@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..archive import checkpoints
 from ..common.text import size_text
-from ..launcher import checkpoints
-from ..launcher.tasks import Connection, last_line
+from ..ray.tasks import Connection, last_line
 from . import merging
 from .errors import StagingError
 from .lock import Progress

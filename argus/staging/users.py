@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from ..archive.archive import Archive, archives
+from ..archive.program import Program
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, JOBS, MODELS, SNAPSHOTS, resolve_path
-from ..launcher.archive import Archive, archives
-from ..launcher.program import Program
-from ..launcher.reading import UnreadableError
+from ..io.reading import UnreadableError
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
 USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}

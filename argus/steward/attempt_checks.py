@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..launcher import evidence, room
-from ..launcher.archive import Heartbeat
-from ..launcher.isolation import CONTROLLER
-from ..launcher.output import one_line
-from ..launcher.ray_api import ALIVE, RayApiError, RayHead
-from ..launcher.room import Demand
+from ..archive.archive import Heartbeat
+from ..evidence import evidence
+from ..hooks.isolation import CONTROLLER
+from ..io.output import one_line
+from ..queue import room
+from ..queue.room import Demand
+from ..ray.api import ALIVE, RayApiError, RayHead
 
 # How often Ray is asked.
 ASK_SECONDS = 20.0

@@ -21,19 +21,21 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ..archive import failures
+from ..archive.archive import Archive
+from ..archive.failures import FailureKind
+from ..archive.program import CURRENT, Program
+from ..archive.status import JobState
+from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
+from ..evidence import node
+from ..evidence.hardware import SECONDS
+from ..io.reading import UnreadableError, exists
 from ..jobs.registry import Registry
-from ..launcher import attempts, failures, node, room
-from ..launcher.admission import one_at_a_time, steward_lock
-from ..launcher.archive import Archive
-from ..launcher.failures import FailureKind
-from ..launcher.hardware import SECONDS
-from ..launcher.identity import AGENT_API
-from ..launcher.program import CURRENT, Program
-from ..launcher.queue import Queue
-from ..launcher.ray_api import RayApiError, RayHead, own_head
-from ..launcher.reading import UnreadableError, exists
-from ..launcher.status import JobState
+from ..queue import attempts, room
+from ..queue.queue import Queue
+from ..ray.admission import one_at_a_time, steward_lock
+from ..ray.api import RayApiError, RayHead, own_head
 from .job import STEP_SECONDS, Steward, nodes_summary
 from .pages import keep_pages
 

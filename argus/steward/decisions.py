@@ -7,13 +7,14 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..archive import failures
+from ..archive.failures import Failure, FailureKind
+from ..archive.plan import Plan
+from ..archive.status import ENDED, WAITING, JobState, Status
 from ..common import ray_health
-from ..launcher import diagnosis, failures, recording
-from ..launcher.failures import Failure, FailureKind
-from ..launcher.output import last_lines
-from ..launcher.plan import Plan
-from ..launcher.ray_api import JobRecord
-from ..launcher.status import ENDED, WAITING, JobState, Status
+from ..io.output import last_lines
+from ..launcher import diagnosis, recording
+from ..ray.api import JobRecord
 
 # Ray lists a job within a second of its submission.
 UNKNOWN_SECONDS = 60.0

@@ -20,19 +20,21 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+from ..archive.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
+from ..archive.failures import Failure, FailureKind
+from ..archive.plan import Plan
+from ..archive.program import Runner
+from ..archive.status import ENDED, WAITING, JobState, Status, ray_id
+from ..common.identity import cluster_name, node_name
+from ..evidence import evidence, hardware
+from ..evidence.evidence import Moment
 from ..jobs.drain import stop_new_work
-from ..launcher import attempts, bad_nodes, draining, evidence, hardware, room
-from ..launcher.admission import one_at_a_time, registry_path
-from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
-from ..launcher.evidence import Moment
-from ..launcher.failures import Failure, FailureKind
-from ..launcher.identity import cluster_name, node_name
-from ..launcher.plan import Plan
-from ..launcher.program import Runner
-from ..launcher.queue import Queue, Turn, Waiting, turn
-from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
-from ..launcher.room import Demand, Room
-from ..launcher.status import ENDED, WAITING, JobState, Status, ray_id
+from ..queue import attempts, room
+from ..queue.queue import Queue, Turn, Waiting, turn
+from ..queue.room import Demand, Room
+from ..ray import bad_nodes, draining
+from ..ray.admission import one_at_a_time, registry_path
+from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 from .notify import Notifier, events

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
-from ..launcher.archive import Archive
-from ..launcher.reading import UnreadableError
-from ..launcher.status import ENDED, JobState
+from ..archive.archive import Archive
+from ..archive.status import ENDED, JobState
+from ..io.reading import UnreadableError
 
 # For so long after its end, a job is there for alerts.
 ENDED_SECONDS = 3600.0

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.error import URLError
 
+from ..archive.archive import Archive, Heartbeat
+from ..archive.status import JobState
+from ..common.identity import cluster_name
 from ..common.text import duration, printable
 from ..jobs.progress import count_of
-from ..launcher.archive import Archive, Heartbeat
-from ..launcher.identity import cluster_name
-from ..launcher.status import JobState
 from .decisions import View
 
 # For one event; a job that has ended waits for its last one.

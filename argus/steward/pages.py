@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from ..launcher.program import Program, spawn, wait
+from ..archive.program import Program, spawn, wait
 
 # How often the pages of all jobs are written, and for which part of the time at most: those of long jobs take longer.
 PAGES_SECONDS, SHARE = 60.0, 0.1

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
+from ..archive.archive import SUBMISSION_ID, Archive
+from ..io.reading import UnreadableError, read_bytes
 from ..jobs.bundle import INDEX, PAGE
-from ..launcher.archive import SUBMISSION_ID, Archive
-from ..launcher.reading import UnreadableError, read_bytes
 from .metrics import Jobs
 
 # In the environment of a head, a port of its plan; that of the steward is so many further.

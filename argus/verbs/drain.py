@@ -12,9 +12,9 @@ import click
 
 from ..jobs.drain import is_alive, remember_end, stop_new_work, wait_while_held
 from ..jobs.services import OperationError
-from ..launcher import bad_nodes, draining
-from ..launcher.admission import registry_path
-from ..launcher.ray_api import RayApiError, own_head
+from ..ray import bad_nodes, draining
+from ..ray.admission import registry_path
+from ..ray.api import RayApiError, own_head
 from .request import Request, common, request_from, write_answer
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from ..common.text import printable
+from ..evidence.node import UMASK
 from ..jobs.defaults import on_machines
 from ..jobs.evidence import collect, collected
 from ..jobs.listing import find_job
 from ..jobs.registry import Registry
-from ..launcher.node import UMASK
-from ..launcher.ray_api import allow_host
+from ..ray.api import allow_host
 from .request import Request, common, request_from, require_node, write_answer
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import click
 from pydantic import Field
 
+from ..archive.archive import archives
 from ..common.findings import Finding
 from ..common.shared_root import JOBS
 from ..common.text import size_text
 from ..jobs.registry import Registry
 from ..jobs.superfluous import SUPERFLUOUS, Rules, Verdict, What, used, verdict, verdicts
-from ..launcher.archive import archives
 from ..staging.files import remove_tree
 from .request import Request, common, request_from, require_own_cluster, show, write_answer
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from ..archive.status import ENDED
 from ..common.text import printable_line
 from ..jobs.logs import BEGINNING
-from ..launcher.status import ENDED
 from .request import common, request_from, write_answer
 from .status import StatusRequest, status
 

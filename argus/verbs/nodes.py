@@ -11,16 +11,16 @@ from typing import Any
 import click
 from pydantic import Field
 
+from ..archive.status import submission_id_of
 from ..cluster.membership import ExpectedNode, describe_node, describe_resources
 from ..cluster.readiness import ClusterState, state_of
+from ..common.identity import node_name
 from ..common.text import table
 from ..jobs.drain import attempts_by_node
 from ..jobs.services import OperationError
-from ..launcher.admission import NO_STEWARD, registry_path, steward_runs
-from ..launcher.bad_nodes import sentences
-from ..launcher.identity import node_name
-from ..launcher.ray_api import RayApiError, RayHead, slowness
-from ..launcher.status import submission_id_of
+from ..ray.admission import NO_STEWARD, registry_path, steward_runs
+from ..ray.api import RayApiError, RayHead, slowness
+from ..ray.bad_nodes import sentences
 from .request import Request, common, request_from, terminal_width, write_answer
 
 

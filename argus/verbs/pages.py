@@ -13,16 +13,16 @@ from typing import Any
 
 import click
 
+from ..archive.archive import Archive
 from ..common.shared_root import JOBS, archive_path
+from ..evidence import node
+from ..io.writing import write_text
 from ..jobs.bundle import INDEX
 from ..jobs.defaults import jobs_api
 from ..jobs.registry import Registry
-from ..launcher import node
-from ..launcher.admission import registry_path
-from ..launcher.archive import Archive
-from ..launcher.bad_nodes import bad_nodes
-from ..launcher.ray_api import RayApiError, own_head
-from ..launcher.writing import write_text
+from ..ray.admission import registry_path
+from ..ray.api import RayApiError, own_head
+from ..ray.bad_nodes import bad_nodes
 from ..report.index import index, read_rows
 from ..report.kept import write_page
 from ..staging.listing import list_staged

@@ -12,11 +12,11 @@ from typing import Any
 import click
 from pydantic import Field
 
+from ..archive.archive import Archive, archives
 from ..common.shared_root import JOBS
+from ..io.writing import write_text
 from ..jobs.listing import UnknownJobError, find_job, has_tags
 from ..jobs.services import OperationError
-from ..launcher.archive import Archive, archives
-from ..launcher.writing import write_text
 from ..report.data import read_job
 from ..report.page import page
 from .fetch import STDOUT

@@ -15,11 +15,11 @@ import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..common.findings import Finding, errors, findings_table
+from ..common.identity import NODE, mismatch, node_name
 from ..common.text import table
 from ..jobs.defaults import jobs_api, shared_root
 from ..jobs.services import OperationError, Services
-from ..launcher.identity import NODE, mismatch, node_name
-from ..launcher.ray_api import RayHead, allow_host, job_client, own_head
+from ..ray.api import RayHead, allow_host, job_client, own_head
 
 MAX_REQUEST_BYTES = 8 << 20
 

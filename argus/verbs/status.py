@@ -9,12 +9,12 @@ from typing import Any
 import click
 from pydantic import Field
 
+from ..common.identity import cluster_name
 from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
 from ..jobs.report import field, job_report, jobs_report
 from ..jobs.selection import Selection
-from ..launcher.identity import cluster_name
-from ..launcher.ray_api import slowness
+from ..ray.api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
 
 

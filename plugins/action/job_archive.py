@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.archive import SUBMISSION_ID, Archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import (
@@ -28,7 +29,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import LAST
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import SUBMISSION_ID, Archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.kept import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed

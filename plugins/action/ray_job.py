@@ -16,6 +16,8 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.archive import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
@@ -26,8 +28,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
     log_lines,
     warning_lines,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import SUBMISSION_ID
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION

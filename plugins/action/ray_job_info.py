@@ -15,11 +15,11 @@ from typing import Any
 
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.following import NO_JOB, NewWarnings, announcement, answers

@@ -86,7 +86,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import PROGRAM_DIRECTORY
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import PROGRAM_DIRECTORY
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import (
     RUNNING,
     FoundProcess,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import report
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import slowness
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
+from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import columns
 

@@ -24,11 +24,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.defaults import ENTER
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY, REGISTRY_VARIABLE
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import JOBS_API, identity
+from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
     COMMAND_PATH,
     KEEP_ID,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from argus import cli
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 from argus.verbs import request, status
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 

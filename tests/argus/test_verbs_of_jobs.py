@@ -12,12 +12,12 @@ import pytest
 from fake_ray import FakeRay
 
 from argus import cli
+from argus.archive.archive import Archive
 from argus.common.findings import WARNING, Finding
+from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
 from argus.jobs.services import Answer, Services
-from argus.launcher import redact
-from argus.launcher.archive import Archive
 from argus.verbs import request as verb_request
 from argus.verbs import submit as submit_verb
 

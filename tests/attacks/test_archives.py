@@ -22,16 +22,18 @@ from ansible_collections.argus.verl.plugins.plugin_utils.reporting import report
 from hostile_archives import GOOD, HOSTILE, SECRET, make
 from staging_store import as_nobody
 
+from argus.archive import checkpoints
+from argus.archive.archive import Archive, archives
+from argus.evidence import evidence
+from argus.io.reading import DIRECTORY_ENTRIES, UnreadableError
 from argus.jobs.bundle import limits, pack, unpack
 from argus.jobs.info import JobInfo
 from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
 from argus.jobs.report import Report, job_report, jobs_report
 from argus.jobs.state import describe, wait_for_end
 from argus.jobs.submit import same_spec
-from argus.launcher import attempts, checkpoints, evidence
-from argus.launcher.archive import Archive, archives
 from argus.launcher.log import total_steps
-from argus.launcher.reading import DIRECTORY_ENTRIES, UnreadableError
+from argus.queue import attempts
 from argus.report.data import read_job
 from argus.report.page import page
 from argus.verbs.fetch import FetchRequest

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import markupsafe
 import pytest
 
-from argus.launcher.redact import MASK, Redactor
+from argus.hooks.redact import MASK, Redactor
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 chance = random.Random(3)  # noqa: S311

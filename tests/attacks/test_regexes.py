@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from patterns import RULES, Texts, found
 
-from argus.launcher import diagnosis, output, redact
+from argus.hooks import redact
+from argus.io import output
+from argus.launcher import diagnosis
 from argus.launcher.diagnosis import classify
 from argus.launcher.failure_rules import Rule
 
@@ -137,7 +139,8 @@ def test_no_pattern_has_many_ways_to_read_a_text(place: str) -> None:
 
 
 # What these search is a log, or a file of a user.
-SEARCHING = [place for place, one in ALL.items() if one.searches and re.search("launcher|job_files", place)]
+LOGS = r"^argus\.(archive|evidence|hooks|io|launcher|queue|ray)\.|job_files"
+SEARCHING = [place for place, one in ALL.items() if one.searches and re.search(LOGS, place)]
 
 
 @pytest.mark.parametrize("place", SEARCHING)

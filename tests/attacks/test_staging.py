@@ -21,8 +21,8 @@ from staging_store import NOBODY, as_nobody, asked
 from staging_task import run
 from staging_tools import manifest_json
 
+from argus.common.identity import NODE
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
-from argus.launcher.identity import NODE
 from argus.staging.lock import read_progress
 from argus.staging.store import remove, stage
 

@@ -13,7 +13,7 @@ import pytest
 from program_machine import node_in
 from pyarrow import parquet
 
-from argus.launcher.identity import NODE
+from argus.common.identity import NODE
 
 SHOWN = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json", NODE: "head"}
 

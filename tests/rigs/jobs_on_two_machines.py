@@ -18,8 +18,9 @@ from typing import Any
 from archive_files import lines_of
 from launcher_job import Setup
 
-from argus.launcher import attempts, checkpoints
-from argus.launcher.archive import Archive
+from argus.archive import checkpoints
+from argus.archive.archive import Archive
+from argus.queue import attempts
 
 TIMES = 30
 ONE, OTHER = Path(sys.argv[1]), Path(sys.argv[2])

@@ -21,6 +21,7 @@ from argus.gate import composition
 from argus.gate.config import ACTOR, JobConfig
 from argus.gate.hints import hint
 from argus.gate.numbers import config_findings, used_values
+from argus.io.hydra import override_key
 from argus.jobspec import spec_checks
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
@@ -32,7 +33,6 @@ from argus.jobspec.verl_releases import (
     Profile,
     profile_of,
 )
-from argus.launcher.hydra import override_key
 
 IMAGE = "argus-verl-cpu:0.1.0"
 WHEELS = REPO / ".cache" / "wheels"

@@ -100,7 +100,7 @@ def kill_attempt(job: Job) -> None:
 
 def without_mapping() -> str:
     """A directory for PYTHONPATH with a hook that maps nothing, so that the guard alone is left."""
-    isolation = write_program(USER_CODE / "unmapped") / "argus" / "launcher" / "isolation.py"
+    isolation = write_program(USER_CODE / "unmapped") / "argus" / "hooks" / "isolation.py"
     isolation.write_text(isolation.read_text().replace('f"{SHARED_NAMESPACE}-{job_id}"', "SHARED_NAMESPACE"))
     return "/private/user/code/unmapped"
 

@@ -40,8 +40,9 @@ from system import (
     until,
 )
 
+from argus.archive import checkpoints
+from argus.evidence import hardware
 from argus.jobs.state import wait_for_end
-from argus.launcher import checkpoints, hardware
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 # Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from argus.archive.archive import Archive
 from argus.jobspec.parse import parse_jobspec
-from argus.launcher.archive import Archive
 from argus.verbs.fetch import FetchRequest, fetch
 from argus.verbs.status import StatusRequest, status
 

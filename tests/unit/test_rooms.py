@@ -13,26 +13,38 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 UTILS = REPO / "plugins" / "module_utils"
 # What each room may import besides itself.
-PROGRAM: dict[str, set[str]] = {
+ARCHIVES = {"argus.common", "argus.io", "argus.archive"}
+# The launcher starts without packages, and what it imports.
+LAUNCHER: dict[str, set[str]] = {
     "argus.common": set(),
-    # It starts without packages.
-    "argus.launcher": set(),
-    "argus.cluster": {"argus.common", "argus.launcher"},
-    "argus.fabric": {"argus.launcher"},
-    "argus.jobspec": {"argus.common", "argus.launcher"},
-    "argus.checks": {"argus.common", "argus.launcher"},
+    "argus.io": set(),
+    # They run in every process of a trainer.
+    "argus.hooks": {"argus.io"},
+    "argus.archive": {"argus.common", "argus.io"},
+    "argus.ray": {"argus.io", "argus.archive"},
+    "argus.evidence": {*ARCHIVES, "argus.hooks", "argus.ray"},
+    "argus.queue": {"argus.io", "argus.archive", "argus.hooks", "argus.ray", "argus.evidence"},
+    "argus.launcher": {*ARCHIVES, "argus.hooks", "argus.ray", "argus.evidence", "argus.queue"},
+}
+PROGRAM: dict[str, set[str]] = {
+    **LAUNCHER,
+    "argus.cluster": {"argus.common", "argus.archive", "argus.ray"},
+    "argus.fabric": {"argus.ray"},
+    "argus.jobspec": {*ARCHIVES, "argus.hooks", "argus.ray", "argus.queue", "argus.launcher"},
+    "argus.checks": {"argus.common", "argus.io"},
     # A module brings it to machines.
     "argus.snapshot": set(),
-    "argus.staging": {"argus.common", "argus.launcher", "argus.checks", "argus.snapshot"},
-    "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
-    "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
-    "argus.report": {"argus.common", "argus.launcher", "argus.cluster", "argus.jobs"},
-    "argus.steward": {"argus.common", "argus.launcher", "argus.jobs"},
+    "argus.staging": {*ARCHIVES, "argus.ray", "argus.checks", "argus.snapshot"},
+    "argus.gate": {*ARCHIVES, "argus.ray", "argus.queue", "argus.jobspec", "argus.checks"},
+    "argus.jobs": {*LAUNCHER, "argus.jobspec", "argus.gate"},
+    "argus.report": {*LAUNCHER.keys() - {"argus.hooks"}, "argus.cluster", "argus.jobs"},
+    "argus.steward": {*LAUNCHER, "argus.jobs"},
     "argus.verbs": {
-        *("argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),
-        *("argus.report", "argus.snapshot", "argus.staging"),
+        *ARCHIVES,
+        *("argus.ray", "argus.evidence", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),
+        *("argus.report", "argus.staging"),
     },
-    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.snapshot", "argus.verbs"},
+    "argus.cli": {"argus.common", "argus.io", "argus.jobs", "argus.snapshot", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher", "argus.steward"},
 }
 FILES = {"privileges", "argus.common"}
@@ -40,11 +52,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     **PROGRAM,
     "privileges": {"argus.common"},
     "network": FILES,
-    "cluster": {*FILES, "argus.launcher", "argus.cluster", "network"},
+    "cluster": {*FILES, "argus.archive", "argus.ray", "argus.cluster", "network"},
     "preflight": {*FILES, "argus.fabric", "network", "cluster"},
     "slurm": {*FILES, "network"},
 }
-STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster", "argus.snapshot"}
+STANDARD_LIBRARY = {*LAUNCHER, "argus.cluster", "argus.snapshot"}
 # The only file of the program that imports Ansible.
 ARGUMENT_SPEC = "argus.jobspec.options"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checks.rows import RL, SPLITS
+from ...common.identity import SHARED_ROOT
 from ...common.shared_root import under_root
-from ...launcher.identity import SHARED_ROOT
 from ..errors import StagingError
 from ..files import matching
 from ..items import Dataset

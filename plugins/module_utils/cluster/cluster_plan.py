@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
-from ..argus.launcher import ending
+from ..argus.ray import ending
 from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
 from .departure import ODD_NAME, drain_command, is_plain
 from .inventory import Variables, address_of

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..argus.common import ray_health
-from ..argus.launcher.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
+from ..argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
 from .devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, PROFILES, UNLIMITED_MEMLOCK, VISIBLE, groups_of
 from .engine import (
     CLUSTER_LABEL,

@@ -13,7 +13,7 @@ from typing import Any
 from ..argus.cluster.membership import strangers
 from ..argus.common.findings import WARNING, Finding
 from ..argus.common.text import nearest, printable
-from ..argus.launcher.ray_api import ALIVE
+from ..argus.ray.api import ALIVE
 from .engine import CLUSTER_LABEL
 from .machine import PlannedMachine
 

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..argus.archive.status import submission_id_of
 from ..argus.common.findings import WARNING, Finding
-from ..argus.launcher.status import submission_id_of
 from .actions import PlannedNode
 
 # What ray_cluster_info says of a head on which nothing listens, or whose container ends again and again.

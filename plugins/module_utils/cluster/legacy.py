@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from ..argus.common.findings import Finding
+from ..argus.common.identity import CLUSTER
 from ..argus.common.text import duration, nearest
-from ..argus.launcher.identity import CLUSTER
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
 from .node_process import RAY_PROGRAMS
 from .probe import Run, user_name

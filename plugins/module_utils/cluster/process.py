@@ -10,7 +10,7 @@ import json
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..argus.launcher.admission import REGISTRY_VARIABLE
+from ..argus.ray.admission import REGISTRY_VARIABLE
 from .container import (
     derived_environment,
     own_environment,

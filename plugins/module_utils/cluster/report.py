@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..argus.cluster.membership import NodeRow, NodeState, strangers
-from ..argus.launcher.bad_nodes import sentences
-from ..argus.launcher.ray_api import ALIVE, slowness
+from ..argus.ray.api import ALIVE, slowness
+from ..argus.ray.bad_nodes import sentences
 from .actions import ActionKind, PlannedNode
 from .attendance import needed
 from .departure import ODD_NAME, drain_command, is_plain

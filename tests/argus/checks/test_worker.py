@@ -55,7 +55,7 @@ def test_checks_import_only_what_travels_with_them() -> None:
         text = file.read_text(encoding="utf-8")
         assert "ansible" not in text.replace("neither Ansible", "").lower(), file
         relative = [line.split()[1] for line in text.splitlines() if line.startswith("from ..")]
-        assert all(name.startswith("..common.") or name == "..launcher.reading" for name in relative), file
+        assert all(name.startswith("..common.") or name == "..io.reading" for name in relative), file
 
 
 def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:

@@ -8,7 +8,7 @@ from argus.cluster.readiness import (
     ClusterState,
     wait_until_ready,
 )
-from argus.launcher.ray_api import RayApiError
+from argus.ray.api import RayApiError
 
 EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), ExpectedNode("worker-0", cpus=2)]
 

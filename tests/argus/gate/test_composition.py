@@ -13,7 +13,7 @@ import yaml
 
 from argus.gate import composition
 from argus.gate.composition import Composition, Refusal
-from argus.launcher.hydra import override_key
+from argus.io.hydra import override_key
 
 MODULE = "verl.trainer.main"
 MAIN = """

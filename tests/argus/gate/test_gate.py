@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from gate_job import CODE, parsed, snapshot
 
+from argus.archive.archive import Archive
 from argus.checks.common import Facts
 from argus.checks.network import direct_hosts
 from argus.common.findings import WARNING, Finding
@@ -19,9 +20,8 @@ from argus.gate.gate import GateResult, examine, new_findings
 from argus.gate.nodes import Inspection
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
-from argus.launcher.archive import Archive
-from argus.launcher.ray_api import WorkerCapacity
-from argus.launcher.room import PLACEMENT_GROUPS, Demand, Room
+from argus.queue.room import PLACEMENT_GROUPS, Demand, Room
+from argus.ray.api import WorkerCapacity
 
 NOW = 1000.0
 

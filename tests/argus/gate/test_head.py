@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from gate_job import CODE, parsed, snapshot
 
+from argus.archive.archive import Archive
+from argus.archive.checkpoints import Checkpoint
 from argus.checks.common import read_verl_version
 from argus.common.findings import Finding
 from argus.gate.gate import (
@@ -17,8 +19,6 @@ from argus.gate.gate import (
     resume_findings,
 )
 from argus.jobspec.verl_releases import profile_of, refusal
-from argus.launcher.archive import Archive
-from argus.launcher.checkpoints import Checkpoint
 
 
 def found(root: Path, **changes: Any) -> list[Finding]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 
 
 @pytest.fixture

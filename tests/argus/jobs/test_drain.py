@@ -10,8 +10,8 @@ from fake_ray import answered
 
 from argus.jobs import drain
 from argus.jobs.drain import remember_end, stop_new_work, wait_while_held
-from argus.launcher.draining import draining, removed_under
-from argus.launcher.ray_api import RayApiError
+from argus.ray.api import RayApiError
+from argus.ray.draining import draining, removed_under
 
 NODE = "a" * 56
 

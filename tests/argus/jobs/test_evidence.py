@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from argus.archive.archive import Archive
+from argus.evidence import evidence
 from argus.jobs.evidence import collect
 from argus.jobs.services import OperationError
-from argus.launcher import evidence
-from argus.launcher.archive import Archive
 
 ENTRIES = [
     {"file": "debug/a.txt", "node": "w1"},

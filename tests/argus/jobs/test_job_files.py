@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from gate_job import parsed, shared_root
 
+from argus.archive.archive import Archive
 from argus.common.findings import WARNING
 from argus.jobs import job_files as module
 from argus.jobs.job_files import JobFiles, changes, job_files, shortened
-from argus.launcher.archive import Archive
 
 USER = "user/code"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo, JobList
 from argus.jobs.listing import (
     UnknownJobError,
@@ -18,8 +19,7 @@ from argus.jobs.listing import (
     latest_jobs,
     unknown_job,
 )
-from argus.launcher.archive import Archive
-from argus.launcher.ray_api import RayHead
+from argus.ray.api import RayHead
 
 
 class Lists(http.server.BaseHTTPRequestHandler):

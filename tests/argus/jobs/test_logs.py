@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from argus.archive.archive import Archive
+from argus.io.reading import UnreadableError
 from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, read_log, searched, shown_lines
-from argus.launcher.archive import Archive
-from argus.launcher.reading import UnreadableError
 
 
 def test_the_tail_of_no_log(archive: Archive) -> None:

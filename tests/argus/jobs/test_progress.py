@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from argus.archive.archive import Archive, Heartbeat
+from argus.archive.job_warnings import JobWarning
+from argus.archive.status import Status
 from argus.common.text import duration
+from argus.io.schema import parse
 from argus.jobs.info import JobInfo, Progress
 from argus.jobs.progress import (
     METRICS_BYTES,
@@ -18,10 +22,6 @@ from argus.jobs.progress import (
     total_steps,
 )
 from argus.launcher import log
-from argus.launcher.archive import Archive, Heartbeat
-from argus.launcher.job_warnings import JobWarning
-from argus.launcher.schema import parse
-from argus.launcher.status import Status
 
 
 def rename(archive: Archive, number: int) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from argus.io.reading import UnreadableError
 from argus.jobs import registry as module
 from argus.jobs.registry import Registered, Registry
-from argus.launcher.reading import UnreadableError
 
 JOB = Registered("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": "\u2028"}}, "/private")
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from fake_ray import FakeClock, FakeRay
 
+from argus.archive import failures
+from argus.archive.archive import Archive
+from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.removal import (
     END_SECONDS,
@@ -18,9 +21,8 @@ from argus.jobs.removal import (
     removal,
 )
 from argus.jobs.services import Answer, Services
-from argus.launcher import attempts, failures, redact
-from argus.launcher.archive import Archive
-from argus.launcher.ray_api import RayApiError
+from argus.queue import attempts
+from argus.ray.api import RayApiError
 
 
 class Cluster:

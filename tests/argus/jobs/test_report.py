@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from argus.archive import failures
+from argus.archive.failures import WHAT_TO_DO, Failure
+from argus.archive.job_warnings import JobWarning
+from argus.archive.status import Attempt
 from argus.common.text import printable_line, table
 from argus.jobs.info import JobInfo, JobList, Progress
 from argus.jobs.report import (
@@ -20,10 +24,7 @@ from argus.jobs.report import (
     steps,
     warning_lines,
 )
-from argus.launcher import failures, outcome
-from argus.launcher.failures import WHAT_TO_DO, Failure
-from argus.launcher.job_warnings import JobWarning
-from argus.launcher.status import Attempt
+from argus.launcher import outcome
 
 NOW = 1_767_268_900.0
 FAILURE = Failure(

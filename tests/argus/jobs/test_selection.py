@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
 from argus.jobs.selection import Selection, selected
 from argus.jobs.services import OperationError
-from argus.launcher.archive import Archive
 
 RETRIED = [
     "(run_node pid=3) (rank1 pid=7) one",

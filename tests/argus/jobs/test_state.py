@@ -13,6 +13,12 @@ from typing import Any
 import pytest
 from fake_ray import FakeClock
 
+from argus.archive.archive import Archive, Heartbeat
+from argus.archive.failures import Failure
+from argus.archive.job_warnings import JobWarning
+from argus.archive.status import Status
+from argus.evidence import hardware
+from argus.io.schema import parse
 from argus.jobs import state
 from argus.jobs.info import JobInfo
 from argus.jobs.progress import progress
@@ -24,13 +30,7 @@ from argus.jobs.state import (
     updated_at,
     wait_for_end,
 )
-from argus.launcher import hardware
-from argus.launcher.archive import Archive, Heartbeat
-from argus.launcher.failures import Failure
-from argus.launcher.job_warnings import JobWarning
-from argus.launcher.ray_api import JobRecord, RayHead
-from argus.launcher.schema import parse
-from argus.launcher.status import Status
+from argus.ray.api import JobRecord, RayHead
 
 
 def ray(status: str, message: str = "") -> JobRecord:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from fake_ray import FakeClock, FakeRay
 
+from argus.archive import failures
+from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.services import Answer, OperationError, Services
 from argus.jobs.stop import STOP_SECONDS, stop
-from argus.launcher import attempts, failures
-from argus.launcher.archive import Archive
+from argus.queue import attempts
 
 ADDRESS = "http://127.0.0.1:8299"
 

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from fake_ray import FakeRay
 
+from argus.archive.archive import Archive
+from argus.archive.program import VERSION, Program
+from argus.hooks import redact
+from argus.io.schema import json_text
 from argus.jobs import submit
 from argus.jobs.job_files import FilesRecord, JobFiles
 from argus.jobs.registry import Registry
@@ -15,11 +19,7 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.verl_releases import Profile
-from argus.launcher import redact
-from argus.launcher.archive import Archive
-from argus.launcher.program import VERSION, Program
-from argus.launcher.room import Demand
-from argus.launcher.schema import json_text
+from argus.queue.room import Demand
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from fake_ray import FakeClock, FakeRay
 
+from argus.archive.archive import Archive
 from argus.checks.common import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
+from argus.hooks import redact
 from argus.jobs import submit as submit_module
 from argus.jobs.dependency import admit_dependent
 from argus.jobs.registry import Registered, Registry
@@ -34,12 +36,10 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
-from argus.launcher import redact
-from argus.launcher.admission import BusyError, one_at_a_time, steward_lock, steward_runs
-from argus.launcher.archive import Archive
-from argus.launcher.queue import Queue, Waiting
-from argus.launcher.ray_api import RayApiError, WorkerCapacity
-from argus.launcher.room import Demand, Limit, Room
+from argus.queue.queue import Queue, Waiting
+from argus.queue.room import Demand, Limit, Room
+from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
+from argus.ray.api import RayApiError, WorkerCapacity
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from argus.archive.archive import Archive
 from argus.jobs.time_limit import time_limit_findings
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import JobSpec
-from argus.launcher import ending
-from argus.launcher.archive import Archive
+from argus.ray import ending
 
 NOW = 1_795_350_000.0
 

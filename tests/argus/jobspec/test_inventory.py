@@ -6,7 +6,7 @@ import pytest
 from jobs import findings_of, jobspec
 
 from argus.jobspec.spec_checks import inventory_findings
-from argus.launcher.ray_api import parse_address
+from argus.ray.api import parse_address
 
 INVENTORY = {"shared_root": "/mnt/", "ray": {"address": "http://10.0.0.5:8265"}}
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, planned, settings
 
+from argus.archive.checkpoints import Checkpoint
+from argus.archive.plan import Plan
+from argus.archive.program import Program
+from argus.io.schema import json_text, parse
 from argus.jobspec.plan import plan_job
 from argus.jobspec.verl_releases import Profile
-from argus.launcher.checkpoints import Checkpoint
-from argus.launcher.plan import Plan
-from argus.launcher.program import Program
-from argus.launcher.schema import json_text, parse
 
 # Where workers find the program.
 HOOK = Program.of_this_process().python_path
@@ -40,7 +40,7 @@ def test_the_environment() -> None:
             "RAY_ADDRESS": "auto",
             "RAY_JOB_STOP_WAIT_TIME_S": "30",
         },
-        "worker_process_setup_hook": "argus.launcher.isolation.enter_worker",
+        "worker_process_setup_hook": "argus.hooks.isolation.enter_worker",
     }
 
 
@@ -155,7 +155,7 @@ def test_a_job_under_torchrun() -> None:
 @pytest.mark.parametrize("workload", ["sft", "grpo"])
 def test_a_job_with_secrets_has_a_setup_hook_for_workers(workload: str) -> None:
     runtime_env = planned(workload=workload, secrets=["HF_TOKEN"]).runtime_env
-    assert runtime_env["worker_process_setup_hook"] == "argus.launcher.isolation.enter_worker"
+    assert runtime_env["worker_process_setup_hook"] == "argus.hooks.isolation.enter_worker"
     snapshot, hook = "/private/common/code/verl/verl-0.9.1", HOOK
     assert runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:{hook}"
     both = planned(workload=workload, secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env

@@ -6,6 +6,7 @@ import pytest
 from jobs import MINIMAL, jobspec
 from pydantic import ValidationError
 
+from argus.archive.plan import Plan
 from argus.jobspec.capacity import Cluster, JobSize
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import (
@@ -14,7 +15,6 @@ from argus.jobspec.spec import (
     is_module_entry,
 )
 from argus.jobspec.verl_releases import Profile
-from argus.launcher.plan import Plan
 
 # Every key that has no default in MINIMAL, with a value of its own.
 EVERYTHING = {

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from argus.launcher import attempts, commands, evidence
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
+from argus.evidence import evidence
+from argus.launcher import commands
+from argus.queue import attempts
 
 PLAN = {
     "address": "http://127.0.0.1:1",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from argus.archive.failures import Failure, FailureKind, failure
+from argus.io.schema import parse
 from argus.launcher.diagnosis import classify
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
-from argus.launcher.failures import Failure, FailureKind, failure
-from argus.launcher.schema import parse
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
 FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources", "dependency"}

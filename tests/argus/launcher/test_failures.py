@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from argus.hooks.isolation import refuse_foreign
 from argus.launcher import diagnosis
 from argus.launcher.diagnosis import classify
-from argus.launcher.isolation import refuse_foreign
 
 LOGS = Path(__file__).parent / "logs"
 

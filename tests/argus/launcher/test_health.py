@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from archive_files import lines_of
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
+from argus.archive.job_warnings import JobWarning
 from argus.launcher.health import WRITE_SECONDS, Health
-from argus.launcher.job_warnings import JobWarning
 from argus.launcher.log_scan import Phase
 
 CUT = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating.\n"

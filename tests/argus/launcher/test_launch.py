@@ -17,8 +17,10 @@ import pytest
 from launcher_job import CODE_ID, Setup
 from real_processes import alive
 
-from argus.launcher import attempts, failures, redact
+from argus.archive import failures
+from argus.hooks import redact
 from argus.launcher.launch import Launcher
+from argus.queue import attempts
 
 
 @pytest.fixture

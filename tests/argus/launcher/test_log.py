@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from argus.archive.archive import Archive
 from argus.launcher import log
-from argus.launcher.archive import Archive
 from argus.launcher.log import Log, total_steps
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from argus.launcher.archive import Archive
-from argus.launcher.job_warnings import Logged, Raised
+from argus.archive.archive import Archive
+from argus.archive.job_warnings import Logged, Raised
 from argus.launcher.log_scan import LogFollower, LogScan, Phase
 
 LOOP = "\x1b[36m(AgentLoopWorkerTQ pid=1001, ip=172.18.0.4)\x1b[0m "

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jobs import CUDA, planned
 
-from argus.launcher import failures
-from argus.launcher.failures import FailureKind
+from argus.archive import failures
+from argus.archive.failures import FailureKind
 from argus.launcher.outcome import End, Outcome, advice, outcome
 from argus.launcher.watch import ENDED_BY_WATCH
 

@@ -7,8 +7,9 @@ import errno
 import pytest
 from steward_scene import Clock
 
-from argus.launcher import failures, recording
-from argus.launcher.reading import UnreadableError
+from argus.archive import failures
+from argus.io.reading import UnreadableError
+from argus.launcher import recording
 from argus.launcher.recording import PAUSE_SECONDS, RECORD_SECONDS, STOPPED_SECONDS, repeated
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

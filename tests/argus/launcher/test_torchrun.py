@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from launcher_job import Setup
 
-from argus.launcher import redact, torchrun
-from argus.launcher.archive import Archive
-from argus.launcher.plan import Plan
-from argus.launcher.redact import Redactor
+from argus.archive.archive import Archive
+from argus.archive.plan import Plan
+from argus.hooks import redact
+from argus.hooks.redact import Redactor
+from argus.launcher import torchrun
 
 PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=40)
 # As torch.distributed.run: says what it was asked, and starts one rank.

@@ -17,8 +17,8 @@ import pytest
 from launcher_job import Setup
 
 from argus.launcher import recording
-from argus.launcher.attempts import close
 from argus.launcher.log import END_BYTES
+from argus.queue.attempts import close
 
 MIB = 1 << 20
 LOST = re.compile(r"\n\[(\d+) bytes of the log were lost: No space left on device\]\n")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
+from argus.archive.plan import Plan
 from argus.launcher.health import Health
-from argus.launcher.plan import Plan
 from argus.launcher.watch import EVIDENCE_SECONDS, Watch
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 
 RECORDED = Path(__file__).parents[2] / "unit" / "fixtures" / "archives" / "ended.tar.gz"
 GRPO, FAILED, RETRIED = "grpo-20261121-231753-e873", "grpo-raises", "sft-retried"

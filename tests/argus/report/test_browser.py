@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from browser import Page, browsed
 
-from argus.launcher import hardware
-from argus.launcher.archive import Archive
-from argus.launcher.hardware import Gpu, Measured, Usage
+from argus.archive.archive import Archive
+from argus.evidence import hardware
+from argus.evidence.hardware import Gpu, Measured, Usage
 from argus.report.data import read_job
 from argus.report.page import page
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from browser import browsed
 
-from argus.launcher import hardware
-from argus.launcher.archive import Archive
-from argus.launcher.hardware import Measured, Usage
+from argus.archive.archive import Archive
+from argus.evidence import hardware
+from argus.evidence.hardware import Measured, Usage
 from argus.report.index import index, polyline, read_rows
 from argus.report.kept import write_page
 

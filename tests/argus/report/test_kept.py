@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
-from argus.launcher.admission import REGISTRY_VARIABLE
-from argus.launcher.archive import Archive
+from argus.ray.admission import REGISTRY_VARIABLE
 from argus.report.kept import write_page
 
 from .conftest import FAILED, GRPO, RETRIED

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from argus.launcher import hardware
-from argus.launcher.archive import Archive
-from argus.launcher.hardware import Gpu, Measured, Usage
+from argus.archive.archive import Archive
+from argus.evidence import hardware
+from argus.evidence.hardware import Gpu, Measured, Usage
 from argus.report import curves, page
 from argus.report.data import MOST_EVENTS, read_job
 

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from argus.launcher.archive import Archive
-from argus.launcher.status import ENDED, JobState
+from argus.archive.archive import Archive
+from argus.archive.status import ENDED, JobState
 from argus.staging.users import used_by, users
 
 

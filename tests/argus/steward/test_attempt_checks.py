@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from steward_scene import Head
 
-from argus.launcher.archive import Heartbeat
-from argus.launcher.room import Demand
+from argus.archive.archive import Heartbeat
+from argus.queue.room import Demand
 from argus.steward.attempt_checks import (
     ASK_SECONDS,
     GONE_SECONDS,

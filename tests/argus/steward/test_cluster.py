@@ -18,11 +18,12 @@ import pytest
 from archive_files import lines_of
 from program import write_program
 
+from argus.archive.archive import Archive
+from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
-from argus.launcher import redact, room
-from argus.launcher.admission import REGISTRY_VARIABLE, one_at_a_time, steward_runs
-from argus.launcher.archive import Archive
-from argus.launcher.ray_api import RayApiError, RayHead
+from argus.queue import room
+from argus.ray.admission import REGISTRY_VARIABLE, one_at_a_time, steward_runs
+from argus.ray.api import RayApiError, RayHead
 from argus.steward import cluster
 from argus.steward.cluster import ClusterSteward, Shared, look_after, wait_until_submitted
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from argus.launcher import failures, recording
-from argus.launcher.plan import Plan
-from argus.launcher.ray_api import JobRecord
-from argus.launcher.schema import parse
-from argus.launcher.status import Status
+from argus.archive import failures
+from argus.archive.plan import Plan
+from argus.archive.status import Status
+from argus.io.schema import parse
+from argus.launcher import recording
+from argus.ray.api import JobRecord
 from argus.steward.decisions import (
     BEAT_SECONDS,
     FORGOTTEN_SECONDS,

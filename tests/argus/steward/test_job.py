@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from steward_scene import Evidence, Scene
 
-from argus.launcher import attempts, failures, hardware, redact
-from argus.launcher.archive import Archive
-from argus.launcher.draining import Removal, remember
-from argus.launcher.queue import Waiting
-from argus.launcher.ray_api import WorkerCapacity
-from argus.launcher.room import Demand
-from argus.launcher.status import JobState
+from argus.archive import failures
+from argus.archive.archive import Archive
+from argus.archive.status import JobState
+from argus.evidence import hardware
+from argus.hooks import redact
+from argus.queue import attempts
+from argus.queue.queue import Waiting
+from argus.queue.room import Demand
+from argus.ray.api import WorkerCapacity
+from argus.ray.draining import Removal, remember
 from argus.steward import job as steward
 from argus.steward.decisions import BEAT_SECONDS, GRACE_SECONDS, NOTICE_SECONDS
 

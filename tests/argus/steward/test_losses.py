@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from steward_scene import Scene
 
-from argus.launcher import attempts, bad_nodes, failures
-from argus.launcher.ray_api import WorkerCapacity
-from argus.launcher.status import JobState
+from argus.archive import failures
+from argus.archive.status import JobState
+from argus.queue import attempts
+from argus.ray import bad_nodes
+from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.decisions import (
     FORGOTTEN_SECONDS,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from steward_scene import Scene
 
-from argus.launcher import failures
-from argus.launcher.archive import Heartbeat
-from argus.launcher.plan import Plan
-from argus.launcher.schema import parse
-from argus.launcher.status import Status
+from argus.archive import failures
+from argus.archive.archive import Heartbeat
+from argus.archive.plan import Plan
+from argus.archive.status import Status
+from argus.io.schema import parse
 from argus.steward import notify
 from argus.steward.decisions import HeadAnswer, View
 from argus.steward.notify import Event, Notifier, events

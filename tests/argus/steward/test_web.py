@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 from argus.steward import metrics, web
 
 NOW = 1_800_000_000.0

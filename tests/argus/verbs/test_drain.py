@@ -12,7 +12,7 @@ from fake_ray import answered
 
 from argus import cli
 from argus.jobs import drain as jobs_drain
-from argus.launcher.draining import draining, removed_under
+from argus.ray.draining import draining, removed_under
 from argus.verbs import drain
 
 NODE = "a" * 56

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from argus import cli
+from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
-from argus.launcher.archive import Archive
-from argus.launcher.ray_api import ALLOWED_HOST
+from argus.ray.api import ALLOWED_HOST
 from argus.verbs import evidence
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from argus import cli
+from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
-from argus.launcher.admission import REGISTRY_VARIABLE
-from argus.launcher.archive import Archive
+from argus.ray.admission import REGISTRY_VARIABLE
 
 AGES = {"grpo-old": 40, "grpo-named": 30, "sft-failed": 20, "grpo-new": 1}
 SHARD = "model_world_size_1_rank_0.pt"

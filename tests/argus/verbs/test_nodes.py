@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from argus import cli
-from argus.launcher.admission import NO_STEWARD, steward_lock, steward_runs
-from argus.launcher.ray_api import RayHead
+from argus.ray.admission import NO_STEWARD, steward_lock, steward_runs
+from argus.ray.api import RayHead
 from argus.verbs import nodes as verb_nodes
 from argus.verbs import request as verb_request
 

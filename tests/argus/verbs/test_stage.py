@@ -16,8 +16,8 @@ from hub import Hub, model
 from staging_tools import manifest_json
 
 from argus import cli
-from argus.launcher.archive import Archive
-from argus.launcher.identity import NODE
+from argus.archive.archive import Archive
+from argus.common.identity import NODE
 from argus.staging import hub as staging_hub
 from argus.staging.items import Model
 from argus.verbs import export

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from argus.launcher.archive import Archive
+from argus.archive.archive import Archive
 from argus.steward.metrics import Jobs
 
 REPO = Path(__file__).resolve().parents[3]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import ray_job, ray_job_info
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import WHAT_TO_DO
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.failures import WHAT_TO_DO
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
 from ansible_collections.argus.verl.plugins.plugin_utils import following
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, ProgramError

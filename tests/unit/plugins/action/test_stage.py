@@ -22,7 +22,7 @@ from program import write_program
 from program_machine import node_in, refuse
 from staging_task import run, task
 
-from argus.launcher.identity import NODE
+from argus.common.identity import NODE
 
 
 @pytest.fixture

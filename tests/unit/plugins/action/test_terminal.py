@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import ray_job_info
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.failures import Failure, FailureKind
+from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import Attempt
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import (
     nearest,
@@ -22,8 +24,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import 
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import unknown_job
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import Failure, FailureKind
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import Attempt
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
 from ansible_collections.argus.verl.plugins.plugin_utils import following
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id

@@ -106,9 +106,9 @@ def test_all_imports_are_followed() -> None:
     assert {"module_utils/argus/common/findings.py", "module_utils/argus/common/text.py"} <= set(found)
     for name in ("engine", "hardware", "machine", "probe", "programs"):
         assert f"module_utils/cluster/{name}.py" in found
-    # These would need more than the standard library of Python 3.9, all but the names of a node's variables.
+    # These would need more than the standard library of Python 3.9.
     further = [path for path in found if path.startswith("module_utils/argus/") and "/common/" not in path]
-    assert further == ["module_utils/argus/launcher/identity.py"]
+    assert further == []
 
 
 @pytest.mark.parametrize("path", closure())

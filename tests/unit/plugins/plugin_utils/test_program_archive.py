@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.plugin_utils import program_archive
 
-from argus.launcher.program import VERSION
+from argus.archive.program import VERSION
 
 
 @pytest.fixture

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job archive on disk: ``<shared_root>/jobs/<submission_id>/``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from ..io import reading, writing
+from ..io.output import one_line
+from ..io.reading import MIB, UnreadableError
+from ..io.schema import MalformedError, json_text, parse
+from ..io.writing import DIRECTORY_MODE
+from . import checkpoints, metrics
+from .plan import Plan
+from .status import JobState, Status
+
+# The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
+# ray.init would replace the job's driver in Ray's record of the job.
+JOB = "ARGUS_VERL_JOB"
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+JOB_ENV = (JOB, JOB_CONFIG)
+# The steward's heartbeat; the file is older than the name.
+HEARTBEAT_OF_STEWARD = "keeper.json"
+# The errors of the steward, and of what it runs.
+KEEPER_LOG = "logs/keeper.log"
+# The maximum age of a steward's heartbeat; a shared root may hang for a while.
+SILENT_SECONDS = 60.0
+DIRECTORIES = ("config", "logs", "checkpoints", "debug")
+# What the files of an archive need at most. A status has the reasons of up to 100 attempts.
+STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
+STOP_REQUESTED = "config/stop_requested"
+WHO_LENGTH = 200
+# The ids of jobs, and so the names of archives.
+SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
+Value = TypeVar("Value")
+
+
+def now() -> str:
+    """UTC, to the millisecond, sortable as text."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
+
+    time: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    # The first step of this attempt, and when it was done.
+    first_step: int | None = None
+    first_step_at: float | None = None
+    # A Phase, before the first step.
+    phase: str = ""
+    # Why the trainer counts as stalled.
+    stalled: str = ""
+
+
+@dataclass(frozen=True)
+class StewardHeartbeat:
+    """What ``keeper.json`` holds."""
+
+    time: float = 0
+    # The name of the head, and of its cluster.
+    host: str = ""
+    cluster: str = ""
+    pid: int = 0
+    # What the job waits for, which nothing else tells.
+    notice: str = ""
+    # An inference server of the current attempt that died.
+    engine: str = ""
+    # In the queue of the cluster, from 1; None for a job that waits for another one.
+    place: int | None = None
+
+    @property
+    def is_recent(self) -> bool:
+        return abs(time.time() - self.time) < SILENT_SECONDS
+
+
+class Archive:
+    """One job's directory. Files appear complete or not at all.
+
+    Jobs can write to archives: nothing but regular files of limited size is read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def submission_id(self) -> str:
+        return self.path.name
+
+    @property
+    def jobs(self) -> Path:
+        return self.path.parent
+
+    @property
+    def driver_log(self) -> Path:
+        return self.path / "logs" / "driver.log"
+
+    def exists(self) -> bool:
+        """Whether the archive is a directory, and not a link to one."""
+        reading.refresh_names(self.path)
+        with contextlib.suppress(OSError):
+            return stat.S_ISDIR(os.lstat(self.path).st_mode)
+        return False
+
+    def created_at(self) -> float:
+        """When the archive was created, at most now. The JobSpec is the only file that is written once, and first."""
+        created = 0.0
+        for path in (self.path, self.path / "config/job_spec.json"):
+            with contextlib.suppress(OSError):
+                created = os.lstat(path).st_mtime
+        return min(max(0.0, created), time.time())
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+
+    def reserve(self) -> None:
+        """Reserve the id; FileExistsError if it is taken. mkdir decides if two processes try at the same time."""
+        self.jobs.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(DIRECTORY_MODE)
+        for name in DIRECTORIES:
+            (self.path / name).mkdir(DIRECTORY_MODE)
+
+    def write_text(self, name: str, text: str, durable: bool = True) -> None:
+        """Write a file, completely or not at all. durable: wait until it is on the disk."""
+        writing.write_text(self.path / name, text, durable)
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write_text(name, json_text(value, indent=2) + "\n")
+
+    def write_heartbeat(self, name: str, **details: Any) -> None:
+        """Write a small file that is soon written again; it is not worth waiting for the disk."""
+        self.write_text(name, json_text(details) + "\n", durable=False)
+
+    def append(self, name: str, text: str) -> None:
+        """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
+        writing.append(self.path / name, text)
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    def open(self, name: str) -> BinaryIO:
+        return reading.open_file(self.path / name)
+
+    def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
+        return reading.read_text(self.path / name, limit)
+
+    def read_mapping(self, name: str) -> dict[str, Any]:
+        """The mapping in a JSON file; empty if the file does not exist, is unreadable or has another value."""
+        try:
+            return reading.read_mapping(self.path / name, FILE_BYTES)
+        except (FileNotFoundError, UnreadableError):
+            return {}
+
+    def read_jobspec(self) -> dict[str, Any]:
+        """The JobSpec as its author wrote it; empty if there is none that is readable."""
+        return self.read_mapping("config/job_spec.json")
+
+    def plan(self) -> Plan | None:
+        """The job's plan; None if the submission failed before the plan was written. Raises UnreadableError."""
+        return self.typed("config/plan.json", Plan)
+
+    def typed(self, name: str, kind: type[Value], limit: int = FILE_BYTES) -> Value | None:
+        """A JSON file as a dataclass; None if it does not exist. Raises UnreadableError."""
+        try:
+            return parse(kind, reading.read_json(self.path / name, limit))
+        except FileNotFoundError:
+            return None
+        except MalformedError as error:
+            raise UnreadableError(self.path / name, f"is malformed: {error}") from error
+
+    def status_json(self) -> dict[str, Any]:
+        """The status as it is stored; empty if the archive has none yet, or none that is readable."""
+        return self.read_mapping("status.json")
+
+    def read_status(self) -> Status:
+        """The status; empty if the archive has none yet. Raises UnreadableError."""
+        return self.typed("status.json", Status, STATUS_BYTES) or Status()
+
+    def state(self) -> JobState | None:
+        """The state; None if the archive has none yet, or none that is readable."""
+        try:
+            return self.read_status().state
+        except UnreadableError:
+            return None
+
+    def set_status(self, state: str, **details: Any) -> None:
+        """Change the state and the given details; other details stay.
+
+        One process writes it at a time: the submission, then the steward until an attempt runs, then the attempt's
+        launcher until it ends, then the steward again.
+        """
+        if "reason" in details:
+            details["reason"] = one_line(details["reason"])
+        status = {
+            **self.status_json(),
+            **details,
+            "submission_id": self.submission_id,
+            "state": state,
+            "updated_at": now(),
+        }
+        self.write_json("status.json", status)
+        # The change is made: repeated because of its event, it would count an attempt twice.
+        with contextlib.suppress(OSError):
+            self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
+
+    def close(self) -> None:
+        """Mark the archive as complete; nothing is written to it afterwards."""
+        self.write_json("status.json", {**self.status_json(), "closed_at": now()})
+        self.event("CLOSED")
+
+    def event(self, kind: str, **details: Any) -> None:
+        self.append("events.jsonl", json_text({"time": now(), "event": kind, **details}) + "\n")
+
+    def log_parts(self) -> dict[int, Path]:
+        """The parts of the driver's log by permanent numbers, oldest first: driver.log.1, .2, …, driver.log.
+
+        driver.log has the number that its name will get. Raises UnreadableError.
+        """
+        matches = map(LOG_PART.fullmatch, reading.list_directory(self.path / "logs"))
+        parts = {int(match["number"] or 0): self.path / "logs" / match[0] for match in matches if match}
+        current = parts.pop(0, None)
+        if current:
+            parts[max(parts, default=0) + 1] = current
+        return dict(sorted(parts.items()))
+
+    def read_end(self, parts: Mapping[int, Path], size: int) -> tuple[bytes, str]:
+        """The last `size` bytes of these parts of the log, and the position after them, ``PART:BYTE``.
+
+        Raises FileNotFoundError, UnreadableError and OSError.
+        """
+        data, position = b"", ""
+        for number in sorted(parts, reverse=True):
+            with self.open(f"logs/{parts[number].name}") as log:
+                begin = max(0, log.seek(0, os.SEEK_END) - (size - len(data)))
+                log.seek(begin)
+                # It grows meanwhile.
+                part = log.read(size - len(data))
+            position = position or f"{number}:{begin + len(part)}"
+            data = part + data
+            if len(data) >= size:
+                break
+        return data, position
+
+    def log_tail(self, size: int) -> str:
+        """The last `size` bytes of the driver's log, as text; empty if it is unreadable."""
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            return self.read_end(self.log_parts(), size)[0].decode(errors="replace")
+        return ""
+
+    def metrics_file(self, attempt: int) -> Path:
+        """Each attempt has its own: verl's file logger truncates its file at every start."""
+        return self.path / "logs" / f"metrics-{attempt}.jsonl"
+
+    def last_step(self) -> int:
+        """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            for file in reversed(metrics.files(self.path)):
+                found = metrics.last_steps(file, metrics.LINE_BYTES)
+                if found:
+                    return max(step.step for step in found)
+        return 0
+
+    def heartbeat(self) -> Heartbeat:
+        """The last heartbeat of the launcher; without values if there is none that is readable."""
+        with contextlib.suppress(UnreadableError):
+            return self.typed("heartbeat.json", Heartbeat) or Heartbeat()
+        return Heartbeat()
+
+    def steward_heartbeat(self) -> StewardHeartbeat | None:
+        """The last heartbeat of the job's steward; None if there is none that is readable."""
+        with contextlib.suppress(UnreadableError):
+            return self.typed(HEARTBEAT_OF_STEWARD, StewardHeartbeat)
+        return None
+
+    def has_steward(self) -> bool:
+        heartbeat = self.steward_heartbeat()
+        return heartbeat is not None and heartbeat.is_recent
+
+    def needs_steward(self) -> bool:
+        """Whether the archive is neither closed nor gone. Raises UnreadableError."""
+        return reading.exists(self.path / HEARTBEAT_OF_STEWARD) and not self.read_status().closed_at
+
+    def ask_to_stop(self, who: str = "") -> None:
+        """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""
+        self.append(STOP_REQUESTED, f"{' '.join(who.split())[:WHO_LENGTH]}\n" if who else "")
+
+    def stop_requested(self) -> bool:
+        return reading.exists(self.path / STOP_REQUESTED)
+
+    def stop_requested_by(self) -> str:
+        """Who requested the job's end first, as the file tells, which jobs can write; "" if it does not tell."""
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            return self.read_text(STOP_REQUESTED).partition("\n")[0][:WHO_LENGTH]
+        return ""
+
+    def checkpoints(self) -> list[int]:
+        """The steps that have a checkpoint directory, in ascending order. Raises UnreadableError."""
+        return checkpoints.steps_in(self.path / "checkpoints")[::-1]
+
+
+def archives(jobs: Path) -> list[Archive]:
+    """All archives of a directory; whatever else is there does not count. Raises UnreadableError."""
+    return [Archive(jobs / name) for name in sorted(reading.list_directory(jobs, kind=is_archive))]
+
+
+def is_archive(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory with the name of a job, and not a link to one. Jobs can fill theirs with others."""
+    return bool(SUBMISSION_ID.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checkpoints: which of a job's are complete, so that a job does not fail to resume after minutes of start-up."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..io.hydra import override_key, override_text
+from ..io.reading import UnreadableError, list_directory, open_file, read_text
+
+# verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
+SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
+# Written beside the shards, and without any. What a training goes on with; a new schedule and new seeds are no loss.
+FSDP, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
+NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
+STEP = re.compile(rf"global_step_(?P<step>{NUMBER.pattern})")
+# The names of files decide how long this takes, and jobs decide on the names.
+INSPECTED, LISTED = 100, 16
+TRACKER_BYTES = 64
+# verl writes the step here after it has saved a checkpoint.
+TRACKER = "latest_checkpointed_iteration.txt"
+# The directories of the shards below global_step_<N>, by workload.
+PARTS = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
+# How many of them verl keeps.
+KEPT = {
+    "": "trainer.max_ckpt_to_keep",
+    "actor": "trainer.max_actor_ckpt_to_keep",
+    "critic": "trainer.max_critic_ckpt_to_keep",
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One ``global_step_<N>`` directory; `problem` is empty if a job can resume from it.
+
+    is_model: whether it is complete but for what a job resumes with, as `save_contents` without it has it.
+    """
+
+    step: int
+    path: Path
+    world_size: int
+    problem: str
+    is_model: bool = False
+
+
+def inspect(path: Path, workload: str) -> Checkpoint:
+    """Check the shards: every kind needs one of every rank, and none may be truncated.
+
+    path: `checkpoints/global_step_<N>` in an archive.
+    """
+    match = STEP.fullmatch(path.name)
+    problems: list[str] = []
+    sizes: set[int] = set()
+    lacks: set[str] = set()
+    for part in PARTS.get(workload, ("",)):
+        try:
+            problems += part_problems(path / part, sizes, lacks)
+        except UnreadableError as error:
+            problems.append(str(error))
+    if len(sizes) > 1:
+        problems.append(f"{path} has shards of {listed(sorted(sizes), ' and ')} ranks")
+    is_model = bool(lacks) and not problems
+    if lacks:
+        problems.append(f"{path} has no {' and no '.join(sorted(lacks))} shards: no job resumes from it")
+    step = int(match["step"]) if match else 0
+    return Checkpoint(step, path, max(sizes, default=0), "; ".join(problems), is_model)
+
+
+def part_problems(directory: Path, sizes: set[int], lacks: set[str]) -> Iterator[str]:
+    """The problems of the shards in one directory.
+
+    Adds the numbers of ranks that they are for to `sizes`, and the kinds that a job needs to resume to `lacks`.
+    """
+    found = list_directory(directory)
+    shards = {}
+    for file in found:
+        match = SHARD.fullmatch(file)
+        if match:
+            shards[match["kind"], int(match["size"]), int(match["rank"])] = file
+    # Other backends, such as Megatron, write other files, which cannot be checked: verl's tracker has to suffice.
+    if not [file for file in found if not file.startswith(".")]:
+        yield f"{directory} is empty"
+    if shards or FSDP in found:
+        lacks |= set(RESUMED_KINDS) - {kind for kind, _size, _rank in shards}
+    sizes |= {size for _kind, size, _rank in shards}
+    for kind, size in sorted({(kind, size) for kind, size, _rank in shards}):
+        missing = [rank for rank in range(size) if (kind, size, rank) not in shards]
+        if missing:
+            yield f"{directory} has no {kind} shard of rank {listed(missing, ', ')} of {size}"
+    for file in sorted(shards.values()):
+        if not is_complete(directory / file):
+            yield f"{directory / file} is truncated"
+
+
+def is_complete(shard: Path) -> bool:
+    """Whether a shard is whole. torch writes zip files, whose directory is at their end: a truncated file has none."""
+    try:
+        with open_file(shard) as file:
+            return zipfile.is_zipfile(file)
+    except FileNotFoundError:
+        return False
+
+
+def listed(numbers: list[int], separator: str) -> str:
+    shown = [str(number) for number in numbers[:LISTED]]
+    return separator.join([*shown, "…"] if len(numbers) > LISTED else shown)
+
+
+def recorded(directory: Path) -> int:
+    """The step of the last checkpoint that verl has saved; -1 without one. directory: `checkpoints` in an archive."""
+    try:
+        text = read_text(directory / TRACKER, TRACKER_BYTES).strip()
+    except (FileNotFoundError, UnreadableError):
+        return -1
+    return int(text) if NUMBER.fullmatch(text) else -1
+
+
+def steps_in(directory: Path, last: float = math.inf) -> list[int]:
+    """The steps that have a directory, up to the last one, newest first. Raises UnreadableError."""
+    matches = map(STEP.fullmatch, list_directory(directory))
+    return sorted((step for match in matches if match and (step := int(match["step"])) <= last), reverse=True)
+
+
+def finished(directory: Path, workload: str) -> Iterator[Checkpoint]:
+    """The checkpoints that verl has saved, newest first; later ones were interrupted while verl wrote them.
+
+    directory: `checkpoints` in an archive. Raises UnreadableError.
+    """
+    for step in steps_in(directory, recorded(directory))[:INSPECTED]:
+        yield inspect(directory / f"global_step_{step}", workload)
+
+
+def last_complete(directory: Path, workload: str) -> Checkpoint | None:
+    return next((checkpoint for checkpoint in finished(directory, workload) if not checkpoint.problem), None)
+
+
+def size(directory: Path) -> int:
+    """The bytes of a checkpoint; links are not followed. Files that are removed meanwhile do not count."""
+    total = 0
+    for parent, _directories, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(Path(parent, name)).st_size
+    return total
+
+
+class Retention:
+    """Keeps to a job's limits what all of its attempts have saved: verl only knows what its own process has saved."""
+
+    def __init__(self, directory: Path, workload: str, overrides: Sequence[str]) -> None:
+        """directory: `checkpoints` in an archive, before the current attempt saves anything."""
+        self.directory, self.workload, self.saved = directory, workload, recorded(directory)
+        self.limits = {part: limit(overrides, KEPT[part]) for part in PARTS.get(workload, ())}
+
+    def look(self) -> None:
+        """If the attempt has saved a later checkpoint, remove what is too old. Raises OSError and UnreadableError."""
+        step = recorded(self.directory)
+        if step <= self.saved:
+            return
+        self.saved = step
+        # It may need what it resumed from until it has a whole checkpoint of its own.
+        saved = inspect(self.directory / f"global_step_{step}", self.workload)
+        if saved.problem and not saved.is_model:
+            return
+        steps = steps_in(self.directory, step)
+        for part, kept in self.limits.items():
+            # As verl does, which leaves the state of the data loader.
+            paths = [self.directory / f"global_step_{step}" / part for step in steps]
+            for path in [path for path in paths if os.path.lexists(path)][kept:] if kept else ():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def limit(overrides: Sequence[str], key: str) -> int:
+    """How many checkpoints a job keeps; 0 if all of them. The last override counts, also that of a parent."""
+    values = [override_text(each) for each in overrides if override_key(each) in (key, key.partition(".")[0])]
+    return int(values[-1]) if values and NUMBER.fullmatch(values[-1]) else 0

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Warnings about a job: what lets a job look like a success that it is not. docs/warnings.md has a row for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..io.hydra import override_key, override_text
+from ..io.output import one_line
+from .checkpoints import KEPT
+from .metrics import Step
+
+# What a status holds at most; there are fewer kinds.
+MOST_WARNINGS = 50
+# How many steps tell that something never changes: while the job runs, and at its end.
+ENOUGH_STEPS, ENOUGH_STEPS_AT_END = 5, 2
+# From which share on: responses that reach the limit, steps with a gradient of zero.
+MOST = 0.5
+
+
+class WarningKind(StrEnum):
+    REWARD_RAISES = "reward_raises"
+    ROLLOUT_RAISES = "rollout_raises"
+    REWARD_CONSTANT = "reward_constant"
+    REWARD_NAN = "reward_nan"
+    PROMPTS_CUT = "prompts_cut"
+    PROMPTS_DROPPED = "prompts_dropped"
+    RESPONSES_CUT = "responses_cut"
+    GRADIENT_NAN = "gradient_nan"
+    GRADIENT_ZERO = "gradient_zero"
+    LOSS_NAN = "loss_nan"
+    LOSS_CONSTANT = "loss_constant"
+    NO_VALIDATION = "no_validation"
+    NO_CHECKPOINT = "no_checkpoint"
+    NO_SPACE = "no_space"
+    MEMORY_GROWS = "memory_grows"
+    GPUS_IDLE = "gpus_idle"
+    TIME_LIMIT = "time_limit"
+
+
+# What has happened stays true in a later attempt; the other kinds describe the metrics of one attempt.
+OF_THE_WHOLE_JOB = (
+    *(WarningKind.REWARD_RAISES, WarningKind.ROLLOUT_RAISES, WarningKind.REWARD_NAN, WarningKind.GRADIENT_NAN),
+    *(WarningKind.LOSS_NAN, WarningKind.PROMPTS_CUT, WarningKind.PROMPTS_DROPPED),
+)
+SCORES = ("critic/score/min", "critic/score/max")
+GRADIENTS = ("actor/grad_norm", "critic/grad_norm", "train/grad_norm")
+LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss", "val/loss")
+# That of an actor may well be 0 in every step: advantages add up to 0.
+MOVING = ("train/loss", "critic/vf_loss")
+RATES = ("train/lr", "actor/lr", "critic/lr")
+LENGTHS = (*("prompt_length/min", "prompt_length/max"), *("response_length/max", "response_length/clip_ratio"))
+WATCHED = frozenset(("critic/score/mean", *SCORES, *GRADIENTS, *LOSSES, *RATES, *LENGTHS))
+
+
+@dataclass(frozen=True)
+class JobWarning:
+    """One warning, on one line.
+
+    kind: a WarningKind, or one of another version of this collection.
+    count: how many samples, prompts or steps are affected, of how many in all; 0 if that is not known.
+    """
+
+    kind: str
+    text: str = ""
+    count: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a job's overrides ask for; None for what they leave to verl or to an interpolation."""
+
+    save_freq: int | None = None
+    test_freq: int | None = None
+    val_before_train: bool = False
+    max_prompt_length: int | None = None
+    max_response_length: int | None = None
+    # How many responses a step of reinforcement learning has.
+    samples_of_step: int | None = None
+    # How many checkpoints stay; None: all of them.
+    kept: int | None = None
+
+    @classmethod
+    def of(cls, overrides: Iterable[str]) -> Settings:
+        values = {override_key(override): override_text(override) for override in overrides}
+        batch, group = whole(values, "data.train_batch_size"), whole(values, "actor_rollout_ref.rollout.n")
+        return cls(
+            save_freq=whole(values, "trainer.save_freq"),
+            kept=min(filter(None, (whole(values, key) for key in KEPT.values())), default=None),
+            test_freq=whole(values, "trainer.test_freq"),
+            val_before_train=values.get("trainer.val_before_train", "").lower() == "true",
+            max_prompt_length=whole(values, "data.max_prompt_length"),
+            max_response_length=whole(values, "data.max_response_length"),
+            samples_of_step=batch * group if batch and group else None,
+        )
+
+
+def whole(values: Mapping[str, str], key: str) -> int | None:
+    try:
+        return int(values[key])
+    except (KeyError, ValueError):
+        return None
+
+
+class Values:
+    """The values of one metric over the steps of an attempt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # Not a number, or infinite.
+        self.bad = 0
+        self.zeros = 0
+        self.low, self.high, self.total = math.inf, -math.inf, 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        if not math.isfinite(value):
+            self.bad += 1
+            return
+        self.zeros += value == 0
+        self.low, self.high = min(self.low, value), max(self.high, value)
+        self.total += value
+
+    @property
+    def never_moves(self) -> bool:
+        return self.low == self.high and not self.bad
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.steps = 0
+        self.first = self.last = 0
+        self.validated = False
+        self.values: dict[str, Values] = {}
+
+    def add(self, step: Step) -> None:
+        # The trainers write the validation of a step as a line of its own, and that before the first step as step 0.
+        if any(name.startswith("val") for name in step.metrics):
+            self.validated = True
+        watched = WATCHED.intersection(step.metrics)
+        for name in watched:
+            # The file logger writes null for what is not a number.
+            value = math.nan if step.metrics[name] is None else step.value(name)
+            if value is not None:
+                self.values.setdefault(name, Values()).add(value)
+        if any(not name.startswith("val") for name in watched) and step.step > self.last:
+            self.steps += 1
+            self.first = self.first or step.step
+            self.last = step.step
+
+    def of(self, name: str) -> Values:
+        return self.values.get(name) or Values()
+
+
+@dataclass(frozen=True)
+class Raised:
+    """How often something raised, and the first exception with its line in the code."""
+
+    count: int = 0
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What the log of an attempt has shown so far.
+
+    cut: how many prompts were cut, and the length of the longest. dropped: how many rows of the datasets were dropped
+    because they are too long, of how many.
+    """
+
+    reward: Raised = Raised()
+    rollout: Raised = Raised()
+    cut: int = 0
+    longest: int = 0
+    dropped: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that warnings are found in.
+
+    saved: the steps that have a checkpoint. over: whether the attempt has ended without an error.
+    saved_bytes: the size of the last checkpoint. free_bytes: what is free on the shared root.
+    """
+
+    settings: Settings
+    seen: Seen
+    logged: Logged = Logged()
+    saved: Sequence[int] = ()
+    over: bool = False
+    saved_bytes: int = 0
+    free_bytes: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are enough steps to tell that something never changes."""
+        return self.seen.steps >= (ENOUGH_STEPS_AT_END if self.over else ENOUGH_STEPS)
+
+    @property
+    def samples(self) -> int:
+        """How many responses the steps so far had; 0 if that is not known."""
+        return (self.settings.samples_of_step or 0) * self.seen.steps
+
+    def due(self, freq: int | None) -> int:
+        """The last step of this attempt for which something is due every `freq` steps; 0 without one."""
+        # Metrics are written before, or after, what is due in the same step.
+        last = self.seen.last if self.over else self.seen.last - 1
+        step = last - last % freq if freq and freq > 0 and last > 0 else 0
+        return step if step >= self.seen.first else 0
+
+
+def find(evidence: Evidence) -> tuple[JobWarning, ...]:
+    """The warnings about a job, the most serious first."""
+    checks = (raised, rewards, gradients, losses, prompts, responses, validation, saving, space)
+    return tuple(warning for check in checks for warning in check(evidence))
+
+
+def warning(kind: WarningKind, text: str, count: int = 0, of: int = 0) -> JobWarning:
+    return JobWarning(kind, one_line(text), count, of)
+
+
+def share(count: int, of: int, what: str) -> str:
+    """``11 of 320 samples``, or ``11 samples`` if it is not known how many there are."""
+    return f"{count} of {of} {what}" if of >= count > 0 else f"{count} {what}"
+
+
+def raised(evidence: Evidence) -> Iterator[JobWarning]:
+    of, logged = evidence.samples, evidence.logged
+    for kind, who, found in (
+        (WarningKind.REWARD_RAISES, "reward function", logged.reward),
+        (WarningKind.ROLLOUT_RAISES, "rollout", logged.rollout),
+    ):
+        if found.count:
+            cause = found.cause or "the log has no traceback"
+            text = f"the {who} raised for {share(found.count, of, 'samples')}, which were left out: {cause}"
+            yield warning(kind, text, found.count, of)
+
+
+def rewards(evidence: Evidence) -> Iterator[JobWarning]:
+    seen = evidence.seen
+    mean, low, high = seen.of("critic/score/mean"), *map(seen.of, SCORES)
+    if mean.bad:
+        text = f"the reward was not a number in {share(mean.bad, mean.count, 'steps')} (critic/score/mean)"
+        yield warning(WarningKind.REWARD_NAN, text, mean.bad, mean.count)
+    elif evidence.is_enough and low.count and low.low == high.high:
+        text = f"the reward was {high.high:g} for every sample of all {seen.steps} steps: there is nothing to learn"
+        yield warning(WarningKind.REWARD_CONSTANT, text, seen.steps, seen.steps)
+
+
+def gradients(evidence: Evidence) -> Iterator[JobWarning]:
+    for name in GRADIENTS:
+        found = evidence.seen.of(name)
+        if found.bad:
+            text = f"the gradient was not finite in {share(found.bad, found.count, 'steps')} ({name})"
+            yield warning(WarningKind.GRADIENT_NAN, text, found.bad, found.count)
+        if evidence.is_enough and found.zeros and found.zeros >= MOST * found.count:
+            text = f"the gradient was 0 in {share(found.zeros, found.count, 'steps')} ({name})"
+            yield warning(WarningKind.GRADIENT_ZERO, text, found.zeros, found.count)
+
+
+def losses(evidence: Evidence) -> Iterator[JobWarning]:
+    for name in LOSSES:
+        found = evidence.seen.of(name)
+        if found.bad:
+            what = "validations" if name.startswith("val") else "steps"
+            text = f"the loss was not a number in {share(found.bad, found.count, what)} ({name})"
+            yield warning(WarningKind.LOSS_NAN, text, found.bad, found.count)
+        elif name in MOVING and evidence.is_enough and found.count >= ENOUGH_STEPS_AT_END and found.never_moves:
+            text = f"the loss was {found.high:g} in all {found.count} steps ({name})"
+            yield warning(WarningKind.LOSS_CONSTANT, text, found.count, found.count)
+    for name in RATES:
+        found = evidence.seen.of(name)
+        if evidence.is_enough and found.count >= ENOUGH_STEPS_AT_END and found.zeros == found.count:
+            text = f"the learning rate was 0 in all {found.count} steps ({name})"
+            yield warning(WarningKind.LOSS_CONSTANT, text, found.count, found.count)
+
+
+def prompts(evidence: Evidence) -> Iterator[JobWarning]:
+    logged, seen, limit = evidence.logged, evidence.seen, evidence.settings.max_prompt_length
+    if logged.cut:
+        longest = f", the longest has {logged.longest}" if logged.longest else ""
+        tokens = f"to {limit} tokens" if limit else "to data.max_prompt_length"
+        count = share(logged.cut, evidence.samples, "prompts")
+        text = f"{count} were cut from the left {tokens}{longest}: raise data.max_prompt_length"
+        yield warning(WarningKind.PROMPTS_CUT, text, logged.cut, evidence.samples)
+    elif evidence.is_enough and limit and seen.of("prompt_length/min").low == limit:
+        text = f"every prompt has exactly data.max_prompt_length={limit} tokens: they were probably cut"
+        yield warning(WarningKind.PROMPTS_CUT, text, evidence.samples, evidence.samples)
+    if logged.dropped:
+        count = share(logged.dropped, logged.rows, "rows of the datasets")
+        text = f"{count} were dropped because their prompts are longer than data.max_prompt_length"
+        yield warning(WarningKind.PROMPTS_DROPPED, text, logged.dropped, logged.rows)
+
+
+def responses(evidence: Evidence) -> Iterator[JobWarning]:
+    limit, clipped = evidence.settings.max_response_length, evidence.seen.of("response_length/clip_ratio")
+    # verl's ratio is that of responses as long as the longest of their step.
+    if not limit or evidence.seen.of("response_length/max").high < limit or not evidence.is_enough:
+        return
+    ratio = clipped.total / max(1, clipped.count)
+    if ratio >= MOST:
+        text = f"{ratio:.0%} of the responses were cut at data.max_response_length={limit} tokens"
+        yield warning(WarningKind.RESPONSES_CUT, text, round(ratio * evidence.samples), evidence.samples)
+
+
+def validation(evidence: Evidence) -> Iterator[JobWarning]:
+    settings, due = evidence.settings, evidence.due(evidence.settings.test_freq)
+    if evidence.seen.validated or not evidence.seen.steps:
+        return
+    if due:
+        text = (
+            f"there was no validation until step {evidence.seen.last}, although trainer.test_freq={settings.test_freq}"
+        )
+        yield warning(WarningKind.NO_VALIDATION, text)
+    elif settings.val_before_train:
+        yield warning(WarningKind.NO_VALIDATION, "there was no validation, although trainer.val_before_train=True")
+
+
+def saving(evidence: Evidence) -> Iterator[JobWarning]:
+    due, newest = evidence.due(evidence.settings.save_freq), max(evidence.saved, default=0)
+    if newest < due:
+        has = f"the newest is that of step {newest}" if newest else "there is none"
+        text = f"no checkpoint of step {due}, although trainer.save_freq={evidence.settings.save_freq}: {has}"
+        yield warning(WarningKind.NO_CHECKPOINT, text)
+
+
+def space(evidence: Evidence) -> Iterator[JobWarning]:
+    """A disk that is about to be full: the save that fails ends the attempt."""
+    settings, needed, free = evidence.settings, evidence.saved_bytes, evidence.free_bytes
+    # checkpoint_manager.py: verl removes the oldest one before it saves, unless it is the only one.
+    makes_room = settings.kept is not None and len(evidence.saved) >= settings.kept > 1
+    if not evidence.over and (settings.save_freq or 0) > 0 and not makes_room and free < needed:
+        sizes = f"{needed / 2**30:.3g} GiB, as the last one, and {free / 2**30:.3g} GiB are free"
+        text = f"the next checkpoint needs about {sizes}"
+        yield warning(WarningKind.NO_SPACE, text)

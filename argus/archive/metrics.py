@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The metrics files of a job, ``logs/metrics-<attempt>.jsonl``, which its trainer writes: one line for each step.
+
+A long job has hundreds of megabytes of them. And the code of a job can write anything there: lines that are not a step
+are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..io.reading import MIB, is_text, is_whole, list_directory, open_file
+from ..io.schema import LARGEST
+
+FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
+# One step of PPO takes about 8 KiB.
+LINE_BYTES = MIB
+# What is read of one file at most when all of it is needed.
+FILE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Step:
+    step: int
+    metrics: Mapping[str, object]
+
+    def value(self, metric: str) -> float | None:
+        value = self.metrics.get(metric)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        # An integer may be too large for a float. A loss may well be infinite, or not a number.
+        return float(value) if isinstance(value, float) or -LARGEST <= value <= LARGEST else None
+
+
+def files(archive: Path) -> list[Path]:
+    """The metrics files of a job, in the order of attempts. Raises UnreadableError."""
+    matches = [match for match in map(FILE.fullmatch, list_directory(archive / "logs")) if match]
+    return [archive / "logs" / match[0] for match in sorted(matches, key=lambda match: int(match["attempt"]))]
+
+
+def step_of(line: bytes) -> Step | None:
+    """A line as a step. The last line may be incomplete while the job runs, or if it was killed."""
+    if not line.endswith(b"\n") or b'"step"' not in line:
+        return None
+    try:
+        entry = json.loads(line)
+        step, data = entry["step"], entry["data"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not is_whole(step) or not 0 <= step <= LARGEST or not isinstance(data, dict):
+        return None
+    return Step(step, {name: value for name, value in data.items() if is_text(name)})
+
+
+def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
+    is_start = True
+    while limit > 0 and (line := file.readline(min(limit, LINE_BYTES))):
+        limit -= len(line)
+        # The rest of a line that was too long is no line.
+        found = step_of(line) if is_start else None
+        is_start = line.endswith(b"\n")
+        if found:
+            yield found
+
+
+def last_steps(path: Path, size: int) -> list[Step]:
+    """The steps in the last `size` bytes of a file. The first line is usually incomplete."""
+    with open_file(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return list(steps(file, size))

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program as Python runs it: one file a version, which belongs to root and which nodes see read-only.
+
+A directory of the machine has all versions, and the link `current` to the newest. In containers it is /opt/argus;
+processes of nodes without a container have it in their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.identity import PROGRAM_DIRECTORY
+from ..io import writing
+from .archive import JOB_ENV, KEEPER_LOG, Archive
+
+DEFAULT_DIRECTORY = "/opt/argus"
+CURRENT = "current"
+# Of the collection.
+VERSION = "0.1.0"
+NAME = re.compile(r"argus-[0-9a-f]{12}\.zip")
+# Where an archive names the version with which its job was submitted.
+RECORD = "config/argus.json"
+# How long a call of Ray's client may take.
+RAY_CLIENT_SECONDS = 120.0
+
+
+def directory() -> str:
+    """The directory of all versions, for a shell or Ray on any node: of processes, each machine has its own."""
+    return f"${{{PROGRAM_DIRECTORY}}}" if PROGRAM_DIRECTORY in os.environ else DEFAULT_DIRECTORY
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file, or a directory, that contains the program."""
+
+    path: str
+
+    @classmethod
+    def of_this_process(cls) -> Program:
+        return cls(os.path.realpath(Path(__file__).parents[2]))
+
+    @classmethod
+    def of_job(cls, archive: Archive) -> Program:
+        """The version with which a job was submitted; that of this process if the node does not have it."""
+        own, name = cls.of_this_process(), cls.recorded(archive)
+        path = Path(own.path).with_name(name) if name else Path(own.path)
+        return cls(str(path)) if path.is_file() else own
+
+    @staticmethod
+    def recorded(archive: Archive) -> str:
+        """The name of the file with which a job was submitted, or "". A job can write there, but not what is run."""
+        name = str(archive.read_mapping(RECORD).get("program", ""))
+        return name if NAME.fullmatch(name) else ""
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+    @property
+    def python_path(self) -> str:
+        """Where Python finds the program on any node: this version, or on a node without it the newest."""
+        return f"{directory()}/{self.name}:{directory()}/{CURRENT}"
+
+    def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
+        return [sys.executable, self.path, "launch", verb, archive, *arguments]
+
+
+class Runner:
+    """Runs verbs of the launcher beside a job: each is a process of its own, with the code of this one."""
+
+    def __init__(self, archive: Archive, program: Program | None = None) -> None:
+        self.archive = archive
+        self.program = program or Program.of_this_process()
+
+    def start(self, verb: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start it in the background, in a session of its own: it outlives its parent."""
+        return spawn(self.program.command(str(self.archive.path), verb, *arguments), output)
+
+    def run(self, verb: str, *arguments: str, seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            wait(self.start(verb, *arguments), seconds)
+
+    def run_ray_client(self, verb: str, attempt: int) -> None:
+        """Run a verb that needs Ray's client. Raises TimeoutExpired."""
+        self.run_logged(self.program.command(str(self.archive.path), verb, str(attempt)))
+
+    def admit(self) -> None:
+        """Have the program check a job again. Raises TimeoutExpired."""
+        self.run_logged([sys.executable, self.program.path, "admit", self.archive.submission_id])
+
+    def run_logged(self, command: list[str]) -> None:
+        """Run a command whose output goes to the steward's log."""
+        log = subprocess.DEVNULL
+        with contextlib.ExitStack() as stack:
+            # A job may have put something else there. Its errors are lost then, but it is looked after as before.
+            with contextlib.suppress(OSError):
+                log = stack.enter_context(writing.appended(self.archive.path / KEEPER_LOG))
+            wait(spawn(command, log), RAY_CLIENT_SECONDS)
+
+
+def spawn(command: list[str], output: int) -> subprocess.Popen[bytes]:
+    """Start a command of this program in a session of its own, without what marks a process as part of a job."""
+    python, *rest = command
+    # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
+    isolated = ["-I"] if sys.flags.isolated else []
+    return subprocess.Popen(
+        [python, *isolated, *rest],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        cwd="/",
+        env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
+        start_new_session=True,
+    )
+
+
+def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a process that leads its own group; after that time, kill the group and raise TimeoutExpired."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        kill_group(process, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def entrypoint(archive: str) -> str:
+    """The command of a job on the worker of its driver, for a shell; the number of the attempt follows."""
+    path = f"{directory()}/{CURRENT}"
+    quoted = f'"{path}"' if path.startswith("$") else path
+    return f"python3 {quoted} launch run {shlex.quote(archive)}"

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Samples of rollouts and validations: of what verl writes of every step, some rows of some steps stay.
+
+verl writes all rows of a step to ``samples/.<kind>/<step>.jsonl``. What stays is in ``samples/<kind>-<step>.jsonl``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import json
+import os
+import random
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..io.reading import MIB, list_directory, open_file
+from ..io.schema import LARGEST
+from .archive import Archive
+
+DIRECTORY = "samples"
+KINDS = ("rollouts", "validation")
+WRITTEN = re.compile(r"([0-9]{1,9})\.jsonl")
+KEPT = re.compile(r"([a-z]+)-([0-9]{1,9})\.jsonl")
+# The steps of each kind that stay at most, evenly distributed, and always the first and the last one.
+MOST_STEPS = 50
+# Of a step, the rows with the highest and the lowest scores, and others by chance.
+BEST, WORST, OTHERS = 4, 4, 8
+TEXT_LENGTH = 4000
+# What is read of a step at most.
+STEP_BYTES, LINE_BYTES, KEPT_BYTES = 256 * MIB, 4 * MIB, 2 * MIB
+Mask = Callable[[str], str]
+
+
+def raw_directory(archive: str, kind: str) -> str:
+    """Where verl writes what it generates."""
+    return f"{archive}/{DIRECTORY}/.{kind}"
+
+
+def keep(archive: Archive, mask: Mask, is_over: bool = False) -> None:
+    """Keep samples of the steps that verl has written, and remove the rest.
+
+    mask: replaces secrets. is_over: whether nothing writes any more; before, the newest file may be incomplete.
+    Raises OSError and UnreadableError.
+    """
+    if not is_directory(archive.path / DIRECTORY):
+        return
+    kept = kept_steps(archive)
+    for kind in KINDS:
+        raw = Path(raw_directory(str(archive.path), kind))
+        if not is_directory(raw):
+            continue
+        written = sorted(int(match[1]) for match in map(WRITTEN.fullmatch, list_directory(raw)) if match)
+        complete = written if is_over else written[:-1]
+        chosen = spread({*kept[kind], *complete})
+        for step in complete:
+            file = raw / f"{step}.jsonl"
+            if step in chosen:
+                lines = "".join(json.dumps(row) + "\n" for row in rows(file, step, mask))
+                archive.write_text(f"{DIRECTORY}/{kind}-{step}.jsonl", lines, durable=False)
+            file.unlink(missing_ok=True)
+        for step in {*kept[kind]} - chosen:
+            (archive.path / DIRECTORY / f"{kind}-{step}.jsonl").unlink(missing_ok=True)
+        if is_over:
+            with contextlib.suppress(OSError):
+                raw.rmdir()
+
+
+def is_directory(path: Path) -> bool:
+    """Whether it is one, and not a link to one."""
+    with contextlib.suppress(OSError):
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    return False
+
+
+def kept_steps(archive: Archive) -> dict[str, list[int]]:
+    """The steps that samples were kept of, by kind, in their order. Raises UnreadableError."""
+    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    for match in map(KEPT.fullmatch, list_directory(archive.path / DIRECTORY)):
+        if match and match[1] in found:
+            found[match[1]].append(int(match[2]))
+    return {kind: sorted(steps) for kind, steps in found.items()}
+
+
+def spread(steps: set[int], most: int = MOST_STEPS) -> set[int]:
+    """The first step, the last one, and those between them at equal distances, a power of two."""
+    if not steps:
+        return set()
+    first, last, width = min(steps), max(steps), 1
+    while (last - first) // width >= most:
+        width *= 2
+    return {step for step in steps if (step - first) % width == 0 or step == last}
+
+
+def rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
+    """The rows of a step that stay, by their scores, the best first. Other rows than these are not held in memory."""
+    best: list[tuple[float, int, dict[str, Any]]] = []
+    worst: list[tuple[float, int, dict[str, Any]]] = []
+    others: list[tuple[float, int, dict[str, Any]]] = []
+    chance = random.Random(step)  # noqa: S311
+    with open_file(path) as file:
+        for number, row in enumerate(read_rows(file)):
+            value = score_of(row) or 0.0
+            for heap, key, size in ((best, value, BEST), (worst, -value, WORST), (others, chance.random(), OTHERS)):
+                item = (key, -number, row)
+                if len(heap) < size:
+                    heapq.heappush(heap, item)
+                else:
+                    heapq.heappushpop(heap, item)
+    chosen = {-number: row for _key, number, row in (*best, *worst, *others)}
+    return sorted((short(row, mask) for row in chosen.values()), key=lambda row: -(row["score"] or 0.0))
+
+
+def read_rows(file: BinaryIO, left: int = STEP_BYTES) -> Iterator[dict[str, Any]]:
+    is_start = True
+    while left > 0 and (line := file.readline(min(left, LINE_BYTES))):
+        left -= len(line)
+        # The rest of a line that was too long is no line.
+        if is_start:
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict):
+                    yield row
+        is_start = line.endswith(b"\n")
+
+
+def short(row: dict[str, Any], mask: Mask) -> dict[str, Any]:
+    """Prompt, answer, what was expected, and the score."""
+    return {"score": score_of(row), **{name: cut(mask(text_of(row.get(name)))) for name in ("input", "output", "gts")}}
+
+
+def score_of(row: dict[str, Any]) -> float | None:
+    score = row.get("score")
+    # Neither a number without an end nor one that is no number has a place among scores.
+    return float(score) if isinstance(score, (int, float)) and -LARGEST <= score <= LARGEST else None
+
+
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def cut(text: str) -> str:
+    """A text without its middle, if it is long: an answer is at its end."""
+    half = TEXT_LENGTH // 2
+    return text if len(text) <= TEXT_LENGTH else f"{text[:half]}\n[…{len(text) - 2 * half} characters…]\n{text[-half:]}"
+
+
+def read(archive: Archive, kind: str, step: int) -> Iterator[dict[str, Any]]:
+    """The rows of a step that were kept. A job may have put others there. Raises UnreadableError."""
+    with open_file(archive.path / DIRECTORY / f"{kind}-{step}.jsonl") as file:
+        yield from itertools.islice(read_rows(file, KEPT_BYTES), BEST + WORST + OTHERS)

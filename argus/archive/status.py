@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status of a job: ``status.json`` in its archive, and the states that a job goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..io.output import one_line
+from .failures import Failure
+from .job_warnings import JobWarning
+
+# No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
+SEPARATOR = "~"
+# How many seconds a phase may take, which is years.
+LONGEST = 1e8
+
+
+class JobState(StrEnum):
+    """The state of a job. docs/archive.md describes each."""
+
+    QUEUED = "QUEUED"
+    SUBMITTED = "SUBMITTED"
+    RUNNING = "RUNNING"
+    # The trainer has failed; the steward determines whether a lost node is the cause.
+    ENDING = "ENDING"
+    RETRYING = "RETRYING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is final. Ray has the same three final states for its own jobs."""
+        return self in ENDED
+
+
+class Phase(StrEnum):
+    """What comes before the first step of an attempt, in its order: of the queue, of Ray, and of the trainer."""
+
+    QUEUE = "queue"
+    DRIVER = "driver"
+    TRAINER = "starting the trainer"
+    RAY = "connecting to Ray"
+    DATA = "reading the data"
+    WORKERS = "starting workers"
+    WEIGHTS = "loading weights"
+    ENGINE = "starting the rollout engine"
+    ROLLOUT = "first rollout"
+    STEP = "first step"
+
+
+def phases_of(written: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of the phases that there are. A job can put anything into its status."""
+    return {str(phase): written[phase] for phase in Phase if 0 <= written.get(phase, -1) <= LONGEST}
+
+
+ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
+# For resources, without an attempt.
+WAITING = (JobState.QUEUED, JobState.RETRYING)
+
+
+def ray_id(submission_id: str, attempt: int) -> str:
+    """The id of an attempt in Ray: the job's own for the first, ``<id>~2`` for the second."""
+    return submission_id if attempt == 1 else f"{submission_id}{SEPARATOR}{attempt}"
+
+
+def submission_id_of(ray_id: str) -> str:
+    return ray_id.partition(SEPARATOR)[0]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt that has ended. Times are in seconds since the epoch."""
+
+    attempt: int = 0
+    state: str = ""
+    kind: str = ""
+    reason: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+    # The step of the checkpoint that it resumed from.
+    resumed_from: int | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", one_line(self.reason))
+        object.__setattr__(self, "phases", phases_of(self.phases))
+
+
+@dataclass(frozen=True)
+class Status:
+    """What ``status.json`` holds. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
+
+    state: None for an archive that was only just reserved.
+    """
+
+    state: JobState | None = None
+    submission_id: str = ""
+    workload: str = ""
+    code_id: str = ""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    # How the job came about: resumed_from, checkpoint, resubmitted_from.
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+    attempts: tuple[Attempt, ...] = ()
+    submitted_at: float | None = None
+    # user@controller, by what the controller tells.
+    submitted_by: str = ""
+    queued_at: float | None = None
+    attempt_submitted_at: float | None = None
+    started_at: float | None = None
+    attempt_started_at: float | None = None
+    # How many seconds each phase of the start of the current attempt took, of those that are over.
+    phases: Mapping[str, float] = field(default_factory=dict)
+    ended_at: float | None = None
+    updated_at: str = ""
+    closed_at: str = ""
+    # The step of the checkpoint that the current attempt resumed from.
+    resumed_from_step: int | None = None
+    # Host and process id of the launcher.
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    failure: Failure | None = None
+    exit_code: int | None = None
+    steps: int = 0
+    attempt_steps: int = 0
+    warnings: tuple[JobWarning, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "phases", phases_of(self.phases))

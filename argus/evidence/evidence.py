@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence: what Ray and the nodes of a job report at a moment of its life, kept under ``debug/``.
+
+It runs on its own on any node: ``argus launch evidence ARCHIVE MOMENT``. As a separate process
+it can neither slow the trainer down nor end together with it. Without a head it collects from its own node only.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..archive.archive import Archive, now
+from ..archive.plan import Plan
+from ..common.identity import JOBS_API, node_name
+from ..hooks import redact
+from ..ray.api import RayHead, own_head
+from ..ray.tasks import Connection
+from . import node
+
+
+class Moment(StrEnum):
+    SUBMIT = "submit"
+    START = "start"
+    PERIODIC = "periodic"
+    STALL = "stall"
+    DEADLINE = "deadline"
+    END = "end"
+    DEMAND = "demand"
+
+
+# At these moments only the head is asked: no process runs on any node.
+FROM_HEAD = (Moment.SUBMIT, Moment.PERIODIC)
+WITH_PACKAGES = (Moment.START, Moment.DEMAND)
+INDEX = "debug/index.jsonl"
+NODES_SECONDS = 45
+# An hour's worth at the steward's interval.
+PERIODIC_KEPT = 12
+LIMIT = 1000
+# The filter for actors that live.
+NOT_DEAD = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
+# What the archive of a job keeps of other jobs, their actors and their tasks.
+OF_OTHERS = {
+    *("job_id", "submission_id", "type", "status", "state", "start_time", "end_time", "driver_node_id"),
+    *("actor_id", "class_name", "node_id", "pid", "required_resources", "num_restarts", "placement_group_id"),
+    *("task_id", "attempt_number", "creation_time_ms", "start_time_ms", "end_time_ms"),
+}
+
+
+# --- The head ---------------------------------------------------------------------------------------------------------
+
+
+def listing(entries: Iterable[Mapping[str, Any]], own: set[str]) -> str:
+    """Entries of one of Ray's listings; those without a job are of the cluster."""
+    return json.dumps(
+        [of_others(entry) if entry.get("job_id") not in {None, *own} else without_env(entry) for entry in entries],
+        indent=1,
+    )
+
+
+def of_others(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of another job, without what the job was given and what it has said."""
+    return {key: value for key, value in entry.items() if key in OF_OTHERS}
+
+
+def without_env(value: Any) -> Any:
+    """A value of Ray's API without runtime environments: the archive has that of its own job."""
+    if isinstance(value, dict):
+        return {key: without_env(each) for key, each in value.items() if "runtime_env" not in key}
+    return [without_env(each) for each in value] if isinstance(value, list) else value
+
+
+def actor_listing(head: RayHead, own: set[str]) -> str:
+    """All actors of the job, also dead ones, and those of others that live."""
+    found = [actor for job_id in sorted(own) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
+    others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in own)
+    return listing([*found, *itertools.islice(others, LIMIT)], own)
+
+
+def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
+    return list(head.get(path)["data"]["result"]["result"])
+
+
+def job_list(head: RayHead, submission_id: str) -> str:
+    jobs = head.get("/api/jobs/")
+    return json.dumps([without_env(job) if is_of(submission_id, job) else of_others(job) for job in jobs], indent=1)
+
+
+def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
+    return str(job.get("submission_id") or "").partition("~")[0] == submission_id
+
+
+def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
+
+
+def node_summary(head: RayHead) -> str:
+    """Load, memory, shared memory, disks, network and GPUs of every node, as their agents measure them."""
+    keys = ("hostname", "ip", "cpu", "cpus", "mem", "hostMem", "shm", "disk", "diskIo", "network", "gpus", "loadAvg")
+    summary = head.get("/nodes?view=summary")["data"]["summary"]
+    return json.dumps([{key: entry.get(key) for key in keys} for entry in summary], indent=1)
+
+
+def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], str]]:
+    own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
+
+    def state(query: str) -> Callable[[], str]:
+        return lambda: listing(listed(head, f"/api/v0/{query}&limit={LIMIT}"), own())
+
+    return {
+        "ray_job_list.json": lambda: job_list(head, submission_id),
+        "ray_list_nodes.json": state("nodes?detail=1"),
+        "ray_list_actors.json": lambda: actor_listing(head, own()),
+        "ray_list_tasks.json": state("tasks?detail=0"),
+        "ray_list_placement_groups.json": state("placement_groups?detail=1"),
+        "nodes.json": lambda: node_summary(head),
+        # Also what is in use on each node, which the text of ``ray status`` does not have.
+        "ray_cluster_status.json": lambda: json.dumps(
+            head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1
+        ),
+        "ray_status.txt": lambda: ray_status(head),
+    }
+
+
+def ray_status(head: RayHead) -> str:
+    """The text of ``ray status``: from the API, or else from that command, which takes 2 s of a CPU."""
+    try:
+        return str(head.get("/api/cluster_status?format=1")["data"]["clusterStatus"]) + "\n"
+    except Exception:
+        return node.run("ray", "status", "-v", seconds=30)
+
+
+def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
+    """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
+    path = Path(archive)
+    redactor = redact.Redactor(redact.load(path).values())
+    head = own_head(address)
+    return [
+        node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()
+    ]
+
+
+# --- The processes of a job ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobProcesses:
+    """Where a job has or had processes.
+
+    job_ids: Ray's own ids of its attempts. pids: process ids of its actors, by node id.
+    """
+
+    job_ids: set[str] = field(default_factory=set)
+    driver_nodes: set[str] = field(default_factory=set)
+    pids: dict[str, set[int]] = field(default_factory=dict)
+
+
+def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, Any]]:
+    """Actors: NOT_DEAD, or of_job, where dead ones have logs as well. With `detail`, they have the cause of death."""
+    return listed(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
+
+
+def of_job(job_id: str) -> str:
+    """The filter for actors of one job, by Ray's id. Ray keeps dead actors of all jobs, and lists at most 10,000."""
+    return f"&filter_keys=job_id&filter_predicates=%3D&filter_values={quote(job_id, safe='')}"
+
+
+def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, driver_ended: bool) -> set[str]:
+    """The nodes whose loss may have killed actors of a job; actors that ended earlier do not count.
+
+    driver_ended: the driver has ended, and so has ended all its actors before Ray noticed a lost node.
+    """
+    reasons = {"NODE_DIED", "OWNER_DIED"} if driver_ended else {"NODE_DIED"}
+    found = set()
+    for actor in actors:
+        context = (actor.get("death_cause") or {}).get("actor_died_error_context") or {}
+        if actor["job_id"] == job_id and context.get("reason") in reasons:
+            found.add(str(actor["node_id"]))
+    return found
+
+
+def processes_on_head(address: str, submission_id: str) -> JobProcesses:
+    """The processes of all attempts of a job, as the head's own API knows them."""
+    head = own_head(address)
+    own = [job for job in head.jobs() if is_of(submission_id, job)]
+    processes = JobProcesses(
+        job_ids_of(submission_id, own), {str(job["driver_node_id"]) for job in own if job.get("driver_node_id")}
+    )
+    for job_id in sorted(processes.job_ids):
+        for actor in actors(head, of_job(job_id)):
+            if actor.get("node_id"):
+                processes.pids.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
+    return processes
+
+
+def address_of(archive: Archive) -> str:
+    """The address of the Jobs API: on the head its own, because a job can write into its plan."""
+    return os.environ.get(JOBS_API) or (archive.plan() or Plan()).address
+
+
+def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
+    return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
+
+
+def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
+    """Where a job has or had processes; empty if the head does not answer."""
+    reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
+    values, _problems = connection.results({"head": reference}, NODES_SECONDS)
+    return values.get("head") or JobProcesses()
+
+
+# --- Collecting ------------------------------------------------------------------------------------------------------
+
+
+def collect(archive: Archive, moment: Moment, connection: Connection | None = None) -> list[dict[str, Any]]:
+    """Write the evidence that can be had, and the error in place of the rest; the entries added to the index."""
+    prefix = f"debug/{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{moment}"
+    if moment in FROM_HEAD:
+        entries = collect_head(str(archive.path), prefix, address_of(archive))
+    else:
+        entries = collect_everywhere(archive, connection or Connection(), prefix, moment in WITH_PACKAGES)
+    stamp = now()
+    lines = "".join(
+        json.dumps({"time": stamp, "moment": moment, **entry}, ensure_ascii=False) + "\n" for entry in entries
+    )
+    archive.append(INDEX, lines)
+    if moment is Moment.PERIODIC:
+        prune(archive)
+    return entries
+
+
+def collect_everywhere(
+    archive: Archive, connection: Connection, prefix: str, with_packages: bool
+) -> list[dict[str, Any]]:
+    """Evidence of the head and of every node on which the job has or had processes."""
+    since = archive.read_status().started_at or 0.0
+    path = str(archive.path)
+    if connection.problem:
+        # This node alone is better than nothing, and the index reports the problem.
+        own = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
+        return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *own]
+    nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
+    head = head_id(connection.nodes())
+    address = address_of(archive)
+    processes = processes_of_job(connection, head, archive)
+    job_ids = sorted(processes.job_ids)
+    wanted = processes.driver_nodes | set(processes.pids)
+    started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
+    for node_id, name in nodes.items():
+        if node_id in wanted:
+            directory = f"{prefix}-{name}"
+            started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
+    values, problems = connection.results(started, NODES_SECONDS)
+    for node_id in wanted - set(nodes):
+        problems[f"node {node_id}"] = "it is not alive"
+    return [
+        *({"file": "", "error": f"{name}: {problem}"} for name, problem in problems.items()),
+        *({"node": name, **entry} for name, own in values.items() for entry in own),
+    ]
+
+
+def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
+    """End what a job that has ended left on any node.
+
+    Returns ``{"nodes": {name: what node.sweep returned}, "problems": {name: why a node did not answer}}``.
+    """
+    if connection.problem:
+        return {"nodes": {}, "problems": {"Ray": connection.problem}}
+    nodes = connection.nodes()
+    head = head_id(nodes)
+    processes = processes_of_job(connection, head, archive)
+    started = {
+        entry["NodeName"]: connection.on(
+            entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
+        )
+        for entry in nodes
+        if entry["NodeID"] != head
+    }
+    values, problems = connection.results(started, NODES_SECONDS)
+    return {"nodes": values, "problems": problems}
+
+
+def prune(archive: Archive) -> None:
+    """Remove all but the newest periodic collections, and their lines in the index."""
+    moment = Moment.PERIODIC
+    stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
+    old = [f"{stamp}-{moment}-" for stamp in stamps[:-PERIODIC_KEPT]]
+    for name in old:
+        for path in archive.path.glob(f"debug/{name}*"):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if old:
+        lines = archive.read_text(INDEX).splitlines(keepends=True)
+        archive.write_text(INDEX, "".join(line for line in lines if not any(name in line for name in old)))

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Evidence of one node: a job's processes and their stacks, devices, memory, logs. And the sweep of what a job left.
+
+It runs on a node, in an actor of Ray or on its own, and needs neither the head nor Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..archive.archive import JOB
+from ..hooks import redact
+from ..io.control_group import GROUPS
+
+# The archive is for the user of the nodes and its group.
+UMASK = 0o027
+FILE_BYTES = 1 << 20
+LOG_BYTES = 256 << 10
+LOG_FILES = 64
+COMMAND_SECONDS = 15
+STACKS = 64
+# How long Ray's workers may take to end after their job, and processes after SIGTERM.
+LEAVE_SECONDS = 8.0
+TERM_SECONDS = 3.0
+RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
+# torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
+SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
+TORCH_SHM = re.compile(r"torch_(\d+)_")
+COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    state: str
+    memory_mib: int
+    threads: int
+    command: str
+
+
+def clip(text: str, limit: int = FILE_BYTES) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+
+
+def run(*command: str, seconds: float = COMMAND_SECONDS) -> str:
+    """The output of a command, or a note that it is not installed."""
+    if not shutil.which(command[0]):
+        return f"{command[0]} is not installed\n"
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        errors="replace",
+        check=False,
+    )
+    return done.stdout + done.stderr + (f"[exit code {done.returncode}]\n" if done.returncode else "")
+
+
+def variables(process: Path) -> dict[str, str]:
+    """The environment that a process was started with; empty if it has ended or belongs to another user."""
+    try:
+        raw = (process / "environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in raw.split("\0") if "=" in line)
+
+
+def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
+    """All processes of a job: each inherits the job's variable, whichever process has started it."""
+    found = []
+    for path in proc.glob("[0-9]*"):
+        if int(path.name) == os.getpid() or variables(path).get(JOB) != submission_id:
+            continue
+        try:
+            status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)
+            # Ray's workers overwrite their command line and pad it.
+            command = (path / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
+        except OSError:
+            continue  # it has ended meanwhile
+        if status["State"].startswith("Z"):
+            continue  # ended, and not reaped by its parent yet
+        memory = int(status.get("VmRSS", "0 kB").split()[0]) // 1024
+        found.append(
+            Process(int(path.name), int(status["PPid"]), status["State"], memory, int(status["Threads"]), command)
+        )
+    return sorted(found, key=lambda process: process.pid)
+
+
+def stacks(found: Iterable[Process]) -> str:
+    """The Python stacks of processes, taken without pausing them."""
+    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if not spy:
+        return "py-spy is not installed\n"
+    pids = [process.pid for process in found if "python" in process.command or process.command.startswith("ray::")]
+
+    def dump(pid: int) -> str:
+        try:
+            return run(spy, "dump", "--nonblocking", "--pid", str(pid))
+        except subprocess.TimeoutExpired:
+            return f"Process {pid}: py-spy did not answer within {COMMAND_SECONDS} s\n"
+
+    with ThreadPoolExecutor(4) as pool:
+        return "\n".join(pool.map(dump, pids[:STACKS]))
+
+
+def gpus() -> str:
+    """The state of the accelerators, as reported by their vendor's tool."""
+    for tool, arguments in (("nvidia-smi", ("-q",)), ("rocm-smi", ("--showallinfo",))):
+        if shutil.which(tool):
+            return run(tool) + "\n" + run(tool, *arguments)
+    return "neither nvidia-smi nor rocm-smi is installed\n"
+
+
+def shared_memory() -> str:
+    return run("df", "-k", str(SHM)) + run("ls", "-lb", "--full-time", str(SHM))
+
+
+def memory() -> str:
+    """The memory of the machine, and that of the container."""
+    parts = [Path("/proc/meminfo").read_text()]
+    for path in sorted((*GROUPS.glob("memory.*"), *GROUPS.glob("memory/memory.*_in_bytes"))):
+        # Some can only be written.
+        with contextlib.suppress(OSError):
+            parts.append(f"{path.name} {path.read_text()}")
+    return "".join(parts)
+
+
+def network() -> str:
+    devices = Path("/proc/net/dev").read_text()
+    return run("ip", "-brief", "address") + devices + run("ibdev2netdev")
+
+
+def log_names(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> list[Path]:
+    """Ray's logs of a job on this node, by Ray's ids of the job; without ids, those written since its start."""
+    ids = "|".join(job_ids)
+    own = re.compile(rf"worker-\w+-(?:{ids})-\d+\.(?:out|err)|runtime_env_setup-(?:{ids})\.log") if ids else None
+    found = [logs / name for name in ("raylet.err", "raylet.out", "ray_process_exit.log")]
+    for path in sorted(logs.glob("*")):
+        matches = own.fullmatch(path.name) if own else path.name.startswith("worker-") and path.stat().st_mtime > since
+        if matches:
+            found.append(path)
+    return [path for path in found if path.is_file() and path.stat().st_size][:LOG_FILES]
+
+
+def tail(path: Path, size: int = LOG_BYTES) -> str:
+    """The end of a file, from the beginning of a line on: a part of a secret could not be recognised."""
+    with path.open("rb") as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - size)
+        file.seek(begin)
+        data = file.read(size)
+    first = data.find(b"\n") + 1 if begin else 0
+    return data[first:].decode(errors="replace")
+
+
+def packages() -> dict[str, str]:
+    """The version of every package, by name."""
+    found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
+    return {name: found[name] for name in sorted(found, key=str.lower)}
+
+
+def collect(
+    archive: str, directory: str, job_ids: Sequence[str], since: float, with_packages: bool
+) -> list[dict[str, Any]]:
+    """Write this node's evidence into `directory` below the archive; returns the entries for the index.
+
+    job_ids: Ray's own ids of all attempts. since: the job's start, in seconds since the epoch.
+    In place of a source that fails there is a file with its error.
+    """
+    root = Path(archive)
+    redactor = redact.Redactor(redact.load(root).values())
+    found = processes(root.name)
+    logs = log_names(job_ids, since)
+    sources: dict[str, Callable[[], str]] = {
+        "processes.json": lambda: json.dumps([asdict(process) for process in found], indent=1),
+        "stacks.txt": lambda: stacks(found),
+        "environment.json": lambda: json.dumps(
+            {
+                process.pid: redact.environment(variables(Path("/proc", str(process.pid))), redactor)
+                for process in found
+            },
+            indent=1,
+        ),
+        "gpu.txt": gpus,
+        "memory.txt": memory,
+        "shm.txt": shared_memory,
+        "disk.txt": lambda: run("df", "-h"),
+        "network.txt": network,
+        "communication.txt": lambda: "\n".join(
+            f"{path.name}: {line}" for path in logs for line in tail(path).split("\n") if COMMUNICATION.search(line)
+        ),
+        **{f"logs/{path.name}": partial(tail, path) for path in logs},
+    }
+    if with_packages:
+        sources["packages.txt"] = lambda: "".join(f"{name}=={version}\n" for name, version in packages().items())
+    return [write(root, f"{directory}/{name}", source, redactor) for name, source in sources.items()]
+
+
+def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.Redactor) -> dict[str, Any]:
+    """Write one file of evidence, or its error in its place; returns the entry for the index."""
+    entry: dict[str, Any] = {"file": name}
+    try:
+        text = redactor.text(source())
+    except Exception as error:  # no error of one source may prevent the others
+        text = redactor.text(f"{type(error).__name__}: {error}\n")
+        entry = {"file": f"{name}.error", "error": text.strip()}
+    shown = clip(text)
+    target = archive / entry["file"]
+    # It also runs in processes of Ray, which have a mask of their own.
+    before = os.umask(UMASK)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(shown, encoding="utf-8", errors="replace")
+    finally:
+        os.umask(before)
+    return {**entry, "bytes": target.stat().st_size, **({"cut": True} if shown != text else {})}
+
+
+def sweep(submission_id: str, pids: Iterable[int], patience: float = LEAVE_SECONDS) -> dict[str, Any]:
+    """End the processes that a job left on this node; returns what was ended and what remains.
+
+    pids: the job's processes on this node as Ray knew them; shared memory is named after process ids.
+    """
+    wait_until_gone(submission_id, patience)
+    killed = {process.pid: process.command for process in processes(submission_id)}
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes(submission_id):
+            # It may have ended meanwhile.
+            with contextlib.suppress(OSError):
+                os.kill(process.pid, signum)
+        wait_until_gone(submission_id, TERM_SECONDS)
+    known = {int(pid) for pid in pids} | set(killed)
+    return {
+        "killed": killed,
+        "shm_removed": remove_shared_memory(known),
+        "left": [asdict(process) for process in processes(submission_id)],
+        "gpu_processes": gpu_processes(known),
+    }
+
+
+def wait_until_gone(submission_id: str, seconds: float) -> None:
+    """Wait until the job has no process on this node, for at most that time."""
+    deadline = time.monotonic() + seconds
+    while processes(submission_id) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def remove_shared_memory(pids: set[int]) -> list[str]:
+    """Remove torch's shared memory of processes that have ended; the names of its files."""
+    removed = []
+    for path in SHM.glob("torch_*"):
+        match = TORCH_SHM.match(path.name)
+        if match and int(match[1]) in pids and has_ended(int(match[1])):
+            path.unlink(missing_ok=True)
+            removed.append(path.name)
+    return removed
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process holds no memory: it is gone, or a zombie, however late its parent asks for it."""
+    try:
+        return Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").startswith("0 ")
+    except OSError:
+        return True
+
+
+def gpu_processes(pids: Iterable[int]) -> list[str]:
+    """The job's processes that still hold GPU memory, as nvidia-smi lists them."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = run("nvidia-smi", "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader")
+    own = set(map(str, pids))
+    return [line for line in listed.splitlines() if line.split(",")[0].strip() in own]

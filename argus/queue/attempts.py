@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Attempts: each run of a job's trainer is one submission to Ray, and may be followed by another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..archive import checkpoints, failures, metrics
+from ..archive.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..archive.failures import Failure, FailureKind
+from ..archive.plan import Plan
+from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
+from ..hooks import redact
+from ..io.hydra import hydra_value, override_key
+from ..io.reading import UnreadableError
+from ..ray.api import with_names
+from .room import Demand
+
+# How much of the log is read to find the reason of a failure.
+LOG_BYTES = 1 << 20
+# Begins the first line of each attempt but the first in the log.
+MARKER = "ARGUS_VERL_ATTEMPT="
+# verl's console logger (utils/logger/aggregate_logger.py). A step that trains never begins with its validation.
+STEP = re.compile(r"\bstep:(\d{1,15}) - (?!val)")
+# As what an attempt on a node that is removed may end.
+OF_A_REMOVED_NODE = (
+    FailureKind.NODE_LOST,
+    FailureKind.STOPPED,
+    FailureKind.KILLED,
+    FailureKind.ENGINE_LOST,
+    FailureKind.COMMUNICATION,
+    FailureKind.UNKNOWN,
+)
+METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
+
+
+def current(archive: Archive) -> int:
+    """The number of the current attempt, or of the last."""
+    return archive.read_status().attempt
+
+
+def steps_done(archive: Archive, attempt: int) -> int:
+    """How many steps an attempt has done; without a metrics file, those in the end of its log."""
+    try:
+        with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
+            found = metrics.steps(file, metrics.FILE_BYTES)
+            # A validation before the first step is a line of its own.
+            return len({step.step for step in found if {name[:3] for name in step.metrics} != {"val"}})
+    except (FileNotFoundError, UnreadableError):
+        # Without the output of earlier attempts.
+        return len(set(STEP.findall(archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2])))
+
+
+def log_line(attempt: int) -> str:
+    """The line in the log before the output of each attempt but the first."""
+    return f"{MARKER}{attempt}"
+
+
+def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
+    """The Hydra overrides of an attempt.
+
+    verl's own resume_mode=auto takes the checkpoint that its tracker file names, even if it is damaged.
+    """
+    own = list(plan.overrides)
+    if attempt == 1:
+        return own
+    keys = ("trainer.resume_mode", "trainer.resume_from_path")
+    rest = [item for item in own if override_key(item) not in keys]
+    if checkpoint is None:
+        if plan.resumed_from or any(override_key(item) == keys[1] for item in own):
+            return own  # resumes where the first attempt did
+        resume = ["trainer.resume_mode=disable"]
+    else:
+        resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
+    return rest + resume
+
+
+def planned_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
+    """The Hydra overrides of an attempt, as they were recorded before its submission."""
+    own = archive.read_mapping(f"config/attempt-{attempt}.json")
+    return list(own.get("overrides", plan.overrides))
+
+
+def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
+    """Whether another attempt follows one that failed so. The end of the head is no job's fault, and costs no retry."""
+    lost = sum(one.kind == FailureKind.HEAD_LOST for one in status.attempts)
+    return kind is FailureKind.HEAD_LOST or (status.attempt - lost <= plan.retries and kind.retryable(steps))
+
+
+def verdict_file(archive: Archive) -> str:
+    return f"config/verdict-{current(archive)}.json"
+
+
+def set_verdict(archive: Archive, failure: Failure) -> None:
+    """Write down why the current attempt is being stopped from outside."""
+    archive.write_json(verdict_file(archive), failure)
+
+
+def verdict(archive: Archive) -> Failure | None:
+    """Why the current attempt is being stopped from outside, if it is."""
+    with contextlib.suppress(UnreadableError):
+        return archive.typed(verdict_file(archive), Failure)
+    return None
+
+
+def advised(archive: Archive, failure: Failure) -> Failure:
+    """A failure whose advice speaks of a checkpoint only if the job has one from which it can resume."""
+    if failures.RESUME not in failure.todo:
+        return failure
+    workload = (archive.plan() or Plan()).workload
+    has_one = checkpoints.last_complete(archive.path / "checkpoints", workload) is not None
+    return failure if has_one else dataclasses.replace(failure, todo=failure.todo.replace(failures.RESUME, ""))
+
+
+def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
+    """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
+
+    Processes that were connected to a lost node may fail before Ray has noticed the loss.
+    """
+    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": advised(archive, failure)}
+    archive.set_status(JobState.ENDING, **details, **failed)
+    return JobState.ENDING
+
+
+def record_end(
+    archive: Archive, state: JobState, failure: Failure | None, now: float | None = None, **details: Any
+) -> JobState:
+    """Record how an attempt ended; returns the job's state, which is RETRYING if there will be another attempt."""
+    # A submission that fails early has no plan.
+    plan = archive.plan() or Plan()
+    status = archive.read_status()
+    ended_at = time.time() if now is None else now
+    if status.state is JobState.ENDING and status.ended_at is not None:
+        ended_at = status.ended_at
+    # A job that waits for its first or its next attempt has none that could end.
+    attempted = status.state not in WAITING
+    failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
+    failure = failure and advised(archive, failure)
+    reason = failure.reason if failure else details.pop("reason", "")
+    retry = (
+        attempted
+        and state == JobState.FAILED
+        and failure is not None
+        and not archive.stop_requested()
+        and may_retry(plan, status, failure.kind, details.get("attempt_steps", 0))
+    )
+    attempts = list(status.attempts)
+    if attempted:
+        ended = Attempt(
+            attempt=status.attempt,
+            state=state,
+            kind=failure.kind if failure else "",
+            reason=reason,
+            started_at=status.attempt_started_at,
+            ended_at=ended_at,
+            resumed_from=status.resumed_from_step,
+            phases=status.phases,
+        )
+        attempts.append(ended)
+    state = JobState.RETRYING if retry else state
+    archive.set_status(state, **details, ended_at=ended_at, reason=reason, failure=failure, attempts=attempts)
+    return state
+
+
+def record_stop(archive: Archive, reason: str) -> JobState:
+    """Record the end of a job that is stopped and that no process looks after. Raises UnreadableError."""
+    status = archive.read_status()
+    # A trainer that had failed before the request has failed.
+    failed = status.failure if status.state is JobState.ENDING else None
+    failure = failed or failures.failure(FailureKind.STOPPED, reason)
+    return record_end(
+        archive,
+        JobState.FAILED if failed else JobState.STOPPED,
+        failure,
+        steps=archive.last_step(),
+        attempt_steps=steps_done(archive, status.attempt),
+    )
+
+
+def close(archive: Archive, state: str) -> None:
+    """If the job has ended: remove its secrets, and write the archive for the last time."""
+    if state in ENDED:
+        redact.forget(archive.path)
+        archive.close()
+        # While this file exists, the job needs a steward.
+        (archive.path / HEARTBEAT_OF_STEWARD).unlink(missing_ok=True)
+
+
+def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
+    """Put the names of nodes into the reasons that a launcher recorded: the log of its trainer has only Ray's ids."""
+    status = archive.read_status()
+    named = dataclasses.replace(
+        status,
+        reason=with_names(status.reason, nodes),
+        failure=status.failure and dataclasses.replace(status.failure, reason=with_names(status.failure.reason, nodes)),
+        attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
+    )
+    if named != status:
+        changed = {"reason": named.reason, "failure": named.failure, "attempts": named.attempts}
+        archive.write_json("status.json", {**archive.status_json(), **changed})
+
+
+def explain_removal(archive: Archive, node: str) -> None:
+    """Put into the reason of an attempt that its node was removed, which looks like any other loss from inside."""
+    status = archive.read_status()
+    failure, said = status.failure, f"drain.yml removed node {node} with allow_disruption: "
+    if failure is None or failure.kind not in OF_A_REMOVED_NODE:
+        return
+    if archive.stop_requested() or status.reason.startswith(said):
+        return
+    reason = said + status.reason
+    changed = {
+        "reason": reason,
+        "failure": advised(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED)),
+        "attempts": [
+            dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one for one in status.attempts
+        ],
+    }
+    archive.write_json("status.json", {**archive.status_json(), **changed})
+
+
+def with_requester(archive: Archive, stopped: Failure) -> Failure:
+    who = f"by {archive.stop_requested_by() or 'stop.yml'}"
+    if not archive.stop_requested():
+        who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
+
+
+def phases_before(status: Status, started: float) -> dict[str, float]:
+    """How many seconds an attempt waited in the queue, and for its driver, by what its status says of them."""
+    submitted, queued = status.attempt_submitted_at, status.queued_at if status.attempt == 1 else status.ended_at
+    queue = {Phase.QUEUE: submitted - queued} if submitted and queued else {}
+    driver = {Phase.DRIVER: started - submitted} if submitted else {}
+    return {str(phase): round(max(0.0, seconds), 1) for phase, seconds in (queue | driver).items()}
+
+
+def prepare(archive: Archive, attempt: int, **details: Any) -> None:
+    plan = archive.plan() or Plan()
+    resumed_from = plan.resumed_from_step
+    if attempt > 1:
+        checkpoint = checkpoints.last_complete(archive.path / "checkpoints", plan.workload)
+        archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides(plan, attempt, checkpoint)})
+        resumed_from = checkpoint.step if checkpoint else resumed_from
+    now = time.time()
+    archive.set_status(
+        JobState.SUBMITTED,
+        **details,
+        attempt=attempt,
+        attempt_submitted_at=now,
+        resumed_from_step=resumed_from,
+        phases={},
+        # It was the reason for waiting.
+        reason="",
+    )
+
+
+def submit(archive: Archive, attempt: int, client: Any) -> None:
+    """Submit a prepared attempt to Ray, as the plan specifies. client: a JobSubmissionClient."""
+    plan = archive.plan() or Plan()
+    runtime_env = archive.read_mapping("config/runtime_env.json")
+    runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
+    identifier = ray_id(archive.submission_id, attempt)
+    try:
+        client.submit_job(
+            entrypoint=f"{plan.entrypoint} {attempt}",
+            submission_id=identifier,
+            runtime_env=runtime_env,
+            entrypoint_num_cpus=plan.entrypoint_num_cpus,
+            entrypoint_resources=dict(plan.entrypoint_resources),
+            metadata={"submission_id": archive.submission_id, "attempt": str(attempt), **Demand.of(plan).to_metadata()},
+        )
+    except Exception:
+        # Only the answer may have been lost.
+        with contextlib.suppress(Exception):
+            if client.get_job_status(identifier) in ("PENDING", "RUNNING"):
+                return
+        raise
+
+
+def cancel_pending(submission_id: str) -> None:
+    """End a Ray job whose driver has not started: Ray's stop_job returns True for it and does nothing."""
+    import ray
+
+    ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+    # The actor is gone if the job has ended meanwhile.
+    with contextlib.suppress(ValueError):
+        ray.kill(ray.get_actor(f"_ray_internal_job_actor_{submission_id}", namespace="SUPERVISOR_ACTOR_RAY_NAMESPACE"))
+    ray.shutdown()

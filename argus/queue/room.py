@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the cluster has room for a job now. What was just accepted counts as taken.
+
+A job takes its GPUs seconds to minutes after its submission. Until then Ray counts them as free, and a second job that
+is submitted would stand there without a word. So each submission tells Ray, in its metadata, what the job needs. Ray's
+list of jobs has it for the whole cluster, whichever shared root a job is on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..archive.plan import Plan
+from ..evidence.evidence import is_of
+from ..io.reading import UnreadableError, parse_json
+from ..io.schema import MalformedError, parse
+from ..ray.api import JobRecord, RayHead, WorkerCapacity
+
+# The key of Ray's metadata of a job.
+METADATA = "argus_verl_demand"
+# A job that has no placement group after this time takes its resources in another way, which Ray counts.
+UNPLACED_SECONDS = 600.0
+ACTIVE = ("PENDING", "RUNNING")
+# The states of a placement group that waits for resources.
+UNPLACED = ("PENDING", "RESCHEDULING")
+PLACEMENT_GROUPS = "/api/v0/placement_groups?detail=1&limit=10000"
+UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a job needs of the workers.
+
+    gpus, cpus: on each of `nnodes` workers.
+    driver_cpus, controller_cpus: on any worker, of the driver and of TransferQueue's controller.
+    storage_units: of TransferQueue. verl pins them to the workers in turn, each with a CPU.
+    exclusive: the name of a service that the cluster can have only once; "" for most jobs.
+    tags: by which `job_limits` counts the job.
+    """
+
+    nnodes: int = 0
+    gpus: float = 0
+    cpus: float = 0
+    driver_cpus: float = 0
+    controller_cpus: float = 0
+    storage_units: int = 0
+    exclusive: str = ""
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan) -> Demand:
+        return cls(
+            nnodes=plan.nnodes,
+            gpus=plan.gpus_per_node,
+            cpus=plan.cpus_per_node,
+            driver_cpus=plan.entrypoint_num_cpus,
+            controller_cpus=1 if plan.transfer_queue else 0,
+            storage_units=plan.storage_units,
+            exclusive=plan.exclusive_backend,
+            tags=plan.tags,
+        )
+
+    def to_metadata(self) -> dict[str, str]:
+        return {METADATA: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_job(cls, record: Mapping[str, Any]) -> Demand | None:
+        """The demand in a record of Ray's; None for a job that was not submitted by this collection."""
+        try:
+            demand = parse(cls, parse_json(record["metadata"][METADATA], METADATA))
+        except (KeyError, TypeError, UnreadableError, MalformedError):
+            return None
+        amounts = (demand.nnodes, demand.gpus, demand.cpus, demand.driver_cpus, demand.controller_cpus)
+        return demand if min(*amounts, demand.storage_units) >= 0 else None
+
+    @property
+    def all_gpus(self) -> float:
+        return self.nnodes * self.gpus
+
+    def units_per_worker(self, workers: int) -> int:
+        return math.ceil(self.storage_units / workers) if workers else 0
+
+    @property
+    def anywhere(self) -> tuple[float, ...]:
+        """The CPUs that may be on any worker, each on one."""
+        return tuple(cpus for cpus in (self.driver_cpus, self.controller_cpus) if cpus)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What Ray counted as free, and the jobs whose resources it certainly counted as taken, by Ray's submission ids."""
+
+    workers: tuple[WorkerCapacity, ...] = ()
+    placed: frozenset[str] = field(default_factory=frozenset)
+
+    def problem(self, submission_id: str, demand: Demand, jobs: Iterable[Mapping[str, Any]]) -> str:
+        """Why a job cannot start now, or "".
+
+        jobs: Ray's records at this moment, perhaps newer than what Ray counted.
+        """
+        others = [job for job in active(jobs) if not is_of(submission_id, job)]
+        if problem := exclusive_problem(demand, others) or capacity_problem(self.workers, demand):
+            return problem
+        starting = self.starting(others)
+        problem = capacity_problem(reserve(self.workers, starting.values()), demand)
+        return f"{problem}, once {', '.join(starting)} has what it needs" if problem else ""
+
+    def starting(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, Demand]:
+        """What active jobs are about to take, by Ray's submission ids."""
+        waiting = (job for job in active(jobs) if job["submission_id"] not in self.placed)
+        return {str(job["submission_id"]): own for job in waiting if (own := accepted(job))}
+
+    def left(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
+        """What is free once the active jobs have taken what they need."""
+        return reserve(self.workers, self.starting(jobs).values())
+
+
+def active(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The jobs that wait for their driver or run, in the order of their submission."""
+    found = [job for job in jobs if job.get("status") in ACTIVE and isinstance(job.get("submission_id"), str)]
+    return sorted(found, key=lambda job: (job.get("start_time") or 0, job["submission_id"]))
+
+
+def exclusive_problem(demand: Demand, others: Iterable[Mapping[str, Any]]) -> str:
+    for job in others:
+        found = Demand.from_job(job)
+        if demand.exclusive and found and found.exclusive == demand.exclusive:
+            return (
+                f"job {job['submission_id']} is active, and TransferQueue's backend {demand.exclusive} serves one job "
+                "per cluster"
+            )
+    return ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the jobs with a tag may hold at once; None: any amount."""
+
+    tag: str
+    jobs: int | None = None
+    gpus: float | None = None
+
+    @classmethod
+    def of(cls, limits: Mapping[str, Mapping[str, Any]], tags: Iterable[str]) -> tuple[Limit, ...]:
+        """The limits of a job. limits: by tag, or by the name of one for each of its values."""
+        return tuple(cls(tag, **limits[key]) for tag in tags for key in (tag, tag.partition("=")[0]) if key in limits)
+
+    def problem(self, demand: Demand, others: Iterable[Mapping[str, Any]]) -> str:
+        """Why a job cannot start beside others, or "". others: Ray's records of active jobs."""
+        holders = [other for job in others if (other := Demand.from_job(job)) and self.tag in other.tags]
+        if self.jobs is not None and len(holders) >= self.jobs:
+            return f"as many jobs with {self.tag} are active as job_limits allows ({self.jobs})"
+        gpus = sum(other.all_gpus for other in holders)
+        if self.gpus is not None and gpus + demand.all_gpus > self.gpus:
+            wanted = f"the job needs {demand.all_gpus:g} GPUs, and jobs with {self.tag} hold {gpus:g}"
+            return f"{wanted} of the {self.gpus:g} that job_limits allows"
+        return ""
+
+
+def accepted(job: Mapping[str, Any]) -> Demand | None:
+    """What an active job without its resources is about to take; None if that is unknown."""
+    demand = Demand.from_job(job)
+    # The driver of a job that is running has its CPUs.
+    return replace(demand, driver_cpus=0) if demand and not JobRecord.from_api(job).pending else demand
+
+
+def placement_groups(head: RayHead) -> list[dict[str, Any]]:
+    return list(head.get(PLACEMENT_GROUPS)["data"]["result"]["result"])
+
+
+def look_at_placed(head: RayHead, now: float) -> frozenset[str]:
+    """The active jobs that have their resources. To be asked before what is free, so that this includes them."""
+    jobs = [job for job in active(head.jobs()) if Demand.from_job(job)]
+    return placed(jobs, placement_groups(head), now) if jobs else frozenset()
+
+
+def look(head: RayHead, now: float) -> tuple[Room, list[dict[str, Any]]]:
+    """What is free, and Ray's records of jobs, newer than it. Raises RayApiError, KeyError and TypeError."""
+    placed = look_at_placed(head, now)
+    return Room(tuple(head.capacity()), placed), head.jobs()
+
+
+def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], now: float) -> frozenset[str]:
+    """The jobs whose placement groups have all their GPUs, by Ray's submission ids."""
+    gpus: dict[str, float] = {}
+    for group in groups:
+        if group.get("state") == "CREATED":
+            job_id = str(group.get("creator_job_id"))
+            gpus[job_id] = gpus.get(job_id, 0) + sum(bundle.get("GPU", 0) for bundle in bundles(group))
+    waiting = {str(group.get("creator_job_id")) for group in groups if group.get("state") in UNPLACED}
+    found = set()
+    for job in jobs:
+        demand, job_id = Demand.from_job(job), str(job.get("job_id"))
+        has_all = demand is not None and gpus.get(job_id, -1) >= demand.nnodes * demand.gpus
+        is_old = now - (job.get("start_time") or now * 1000) / 1000 > UNPLACED_SECONDS and job_id not in waiting
+        if has_all or (is_old and job["status"] == "RUNNING"):
+            found.add(str(job["submission_id"]))
+    return frozenset(found)
+
+
+def bundles(group: Mapping[str, Any]) -> list[Mapping[str, float]]:
+    """The resources of each bundle of a placement group, as the state API lists them."""
+    return [bundle.get("unit_resources") or {} for bundle in group.get("bundles") or ()]
+
+
+def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) -> list[WorkerCapacity]:
+    """What is free once these jobs have taken what they need, one after the other.
+
+    Ray gives a job the workers that it fills best. A job that does not fit takes what there is: it came first.
+    """
+    left = list(workers)
+    for demand in accepted_jobs:
+        units = demand.units_per_worker(len(left))
+        left = [replace(worker, free_cpus=worker.free_cpus - units) for worker in left]
+        fitting = [worker for worker in left if fits(worker, demand)]
+        chosen = {worker.node_id for worker in sorted(fitting, key=by_free)[: demand.nnodes]}
+        left = [minus(worker, demand.gpus, demand.cpus) if worker.node_id in chosen else worker for worker in left]
+        for cpus in demand.anywhere:
+            roomiest = max(left, key=lambda worker: worker.free_cpus, default=None)
+            left = [minus(worker, 0, cpus) if worker is roomiest else worker for worker in left]
+    return left
+
+
+def by_free(worker: WorkerCapacity) -> tuple[float, float, str]:
+    return worker.free_gpus, worker.free_cpus, worker.name
+
+
+def fits(worker: WorkerCapacity, demand: Demand) -> bool:
+    return worker.free_gpus >= demand.gpus and worker.free_cpus >= demand.cpus
+
+
+def minus(worker: WorkerCapacity, gpus: float, cpus: float) -> WorkerCapacity:
+    return replace(worker, free_gpus=worker.free_gpus - gpus, free_cpus=worker.free_cpus - cpus)
+
+
+def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
+    """Why a job cannot start with these resources free, or ""."""
+    units = demand.units_per_worker(len(workers))
+    full = [worker for worker in workers if worker.free_cpus < units]
+    if full:
+        free = ", ".join(f"{worker.name}: {worker.free_cpus:g} CPU" for worker in full)
+        return (
+            f"TransferQueue needs {units} CPU on every worker for its {demand.storage_units} storage units; available: "
+            f"{free}. {UNITS_KEY} sets their number"
+        )
+    left = [minus(worker, 0, units) for worker in workers]
+    fitting = [worker for worker in left if fits(worker, demand)]
+    if len(fitting) < demand.nnodes:
+        free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in workers)
+        beside = f" and {units} CPU on every worker for TransferQueue's storage units" if units else ""
+        return (
+            f"the job needs {demand.nnodes} {'worker' if demand.nnodes == 1 else 'workers'} with {demand.gpus:g} GPUs "
+            f"and {demand.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or 'no worker is alive'})"
+        )
+    # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
+    cpus = sum(demand.anywhere)
+    roomy = [worker for worker in fitting if worker.free_cpus - demand.cpus >= cpus]
+    elsewhere = any(worker.free_cpus >= cpus for worker in left if worker not in fitting)
+    if len(roomy) >= demand.nnodes or len(fitting) >= demand.nnodes + len(demand.anywhere) or elsewhere:
+        return ""
+    who = "the driver's" if not demand.controller_cpus else "the driver's and TransferQueue's"
+    return f"{who} {cpus:g} CPUs are not free beside the job on each worker that the job needs"

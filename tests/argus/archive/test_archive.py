@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archive_files import lines_of, metrics_of
+
+from argus.archive.archive import Archive, archives, now
+from argus.io import reading
+from argus.io.reading import UnreadableError
+
+# Waits for a signal to start, so that all processes reach the mkdir at the same time.
+RESERVE = """
+import sys
+from argus.archive.archive import Archive
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    Archive(sys.argv[1]).reserve()
+    print("mine")
+except FileExistsError:
+    print("taken")
+"""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "grpo-1")
+    made.reserve()
+    return made
+
+
+def metrics(archive: Archive, attempt: int, text: str) -> None:
+    (archive.path / "logs" / f"metrics-{attempt}.jsonl").write_text(text)
+
+
+def line(step: int, **data: float) -> str:
+    return json.dumps({"step": step, "data": data}) + "\n"
+
+
+def test_a_new_archive(archive: Archive) -> None:
+    assert archive.submission_id == "grpo-1"
+    assert sorted(path.name for path in archive.path.iterdir()) == ["checkpoints", "config", "debug", "logs"]
+    assert archive.driver_log == archive.path / "logs" / "driver.log"
+    assert archive.status_json() == {}
+    assert list(metrics_of(archive)) == []
+    assert archive.checkpoints() == []
+
+
+def test_an_archive_is_never_reused(archive: Archive) -> None:
+    archive.write_text("config/mine.txt", "mine")
+    with pytest.raises(FileExistsError):
+        Archive(archive.path).reserve()
+    assert (archive.path / "config" / "mine.txt").read_text() == "mine"
+
+
+def test_of_two_processes_exactly_one_gets_the_id(tmp_path: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RESERVE, str(tmp_path / "jobs" / "grpo-1")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _racer in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdout
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    assert sorted(racer.communicate(timeout=30)[0].strip() for racer in racers) == ["mine", "taken", "taken"]
+
+
+def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None:
+    archive.set_status("SUBMITTED", workload="grpo")
+    archive.set_status("RUNNING", driver={"host": "worker-0"})
+    archive.event("note", text="größer")
+    archive.set_status("FAILED", reason="exit code 1")
+    status = archive.status_json()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", status.pop("updated_at"))
+    assert status == {
+        "workload": "grpo",
+        "submission_id": "grpo-1",
+        "state": "FAILED",
+        "driver": {"host": "worker-0"},
+        "reason": "exit code 1",
+    }
+    events = [json.loads(text) for text in (archive.path / "events.jsonl").read_text().splitlines()]
+    times = [event.pop("time") for event in events]
+    assert times == sorted(times)
+    assert events == [
+        {"event": "SUBMITTED", "workload": "grpo"},
+        {"event": "RUNNING", "driver": {"host": "worker-0"}},
+        {"event": "note", "text": "größer"},
+        {"event": "FAILED", "reason": "exit code 1"},
+    ]
+
+
+def test_time_sorts_as_text() -> None:
+    assert now() <= now()
+
+
+def test_a_reader_never_sees_half_a_file(archive: Archive) -> None:
+    old, new = "a" * 200_000, "b" * 200_000
+    archive.write_text("config/big.txt", old)
+    done = threading.Event()
+    seen: set[str] = set()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.add((archive.path / "config" / "big.txt").read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _round in range(10):
+        archive.write_text("config/big.txt", new)
+        archive.write_text("config/big.txt", old)
+    done.set()
+    reader.join()
+    assert seen <= {old, new}
+    assert [path.name for path in (archive.path / "config").iterdir()] == ["big.txt"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(archive: Archive) -> None:
+    archive.write_text("config/a.txt", "before")
+    with pytest.raises(UnicodeEncodeError):
+        archive.write_text("config/a.txt", "x" * 100_000 + "\ud800")
+    assert (archive.path / "config" / "a.txt").read_text() == "before"
+
+
+def test_json(archive: Archive) -> None:
+    archive.write_json("config/deep/er.json", {"name": "größe", "n": [1, None]})
+    text = (archive.path / "config" / "deep" / "er.json").read_text()
+    assert "größe" in text
+    assert text.endswith("}\n")
+    assert archive.read_mapping("config/deep/er.json") == {"name": "größe", "n": [1, None]}
+    assert archive.read_mapping("config/none.json") == {}
+    archive.write_text("config/half.json", '{"a": ')
+    assert archive.read_mapping("config/half.json") == {}
+
+
+def test_metrics_of_a_running_job(archive: Archive) -> None:
+    metrics(archive, 1, line(1, loss=5.5) + line(2, loss=5.25) + line(3, loss=5)[:-5])
+    assert list(metrics_of(archive)) == [
+        {"step": 1, "data": {"loss": 5.5}},
+        {"step": 2, "data": {"loss": 5.25}},
+    ]
+
+
+def test_metrics_of_all_attempts_in_their_order(archive: Archive) -> None:
+    metrics(archive, 10, line(30))
+    metrics(archive, 2, line(20) + line(21))
+    # An attempt that was killed while it wrote.
+    metrics(archive, 1, line(10) + '{"step": 11, "da')
+    assert [entry["step"] for entry in metrics_of(archive)] == [10, 20, 21, 30]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        # Resumed from its last step.
+        ([1, 2, 3], [4, 5], {1: 1, 2: 1, 3: 1, 4: 2, 5: 2}),
+        # What came after the checkpoint is done again.
+        ([1, 2, 3, 4], [3, 4, 5], {1: 1, 2: 1, 3: 2, 4: 2, 5: 2}),
+        # It ended sooner than the first.
+        ([1, 2, 3, 4, 5], [3], {1: 1, 2: 1, 3: 2}),
+        # There was no checkpoint.
+        ([1, 2, 3], [1, 2], {1: 2, 2: 2}),
+        # It has done nothing yet.
+        ([1, 2, 3], [], {1: 1, 2: 1, 3: 1}),
+        ([], [1], {1: 2}),
+    ],
+)
+def test_attempts_are_joined_by_step(
+    archive: Archive, first: list[int], second: list[int], expected: dict[int, int]
+) -> None:
+    metrics(archive, 1, "".join(line(step, attempt=1) for step in first))
+    metrics(archive, 2, "".join(line(step, attempt=2) for step in second))
+    assert {entry["step"]: entry["data"]["attempt"] for entry in metrics_of(archive)} == expected
+
+
+def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
+    metrics(archive, 1, line(1, loss=5) + line(2, loss=4) + line(2, accuracy=0.5) + line(3, loss=3))
+    # The step that was resumed from is there again, with what was measured before the first new one.
+    metrics(archive, 2, line(2, validation=0.25) + line(3, loss=2))
+    assert list(metrics_of(archive)) == [
+        {"step": 1, "data": {"loss": 5}},
+        {"step": 2, "data": {"loss": 4, "accuracy": 0.5, "validation": 0.25}},
+        {"step": 3, "data": {"loss": 2}},
+    ]
+
+
+def test_closing_marks_the_archive_as_complete(archive: Archive) -> None:
+    archive.set_status("SUCCEEDED", exit_code=0)
+    archive.close()
+    status = archive.status_json()
+    assert (status["state"], status["exit_code"]) == ("SUCCEEDED", 0)
+    assert status["closed_at"] >= status["updated_at"]
+    events = [json.loads(text)["event"] for text in (archive.path / "events.jsonl").read_text().splitlines()]
+    assert events == ["SUCCEEDED", "CLOSED"]
+
+
+def test_a_heartbeat_replaces_the_one_before(archive: Archive) -> None:
+    for number in (1, 2):
+        archive.write_heartbeat("heartbeat.json", time=number, step=None)
+        assert archive.read_mapping("heartbeat.json") == {"time": number, "step": None}
+    assert not list(archive.path.glob(".heartbeat*"))
+
+
+def test_a_request_to_stop(archive: Archive) -> None:
+    assert not archive.stop_requested()
+    archive.ask_to_stop()
+    archive.ask_to_stop()
+    assert archive.stop_requested()
+
+
+def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
+    for name in ("global_step_100", "global_step_20", "global_step_3", "global_step_tmp", "other_5"):
+        (archive.path / "checkpoints" / name).mkdir()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("100")
+    assert archive.checkpoints() == [3, 20, 100]
+
+
+# --- Modes, and what jobs put in the way -----------------------------------------------------------------------------
+
+
+def test_members_of_the_group_can_read_and_others_cannot(archive: Archive) -> None:
+    before = os.umask(0)
+    try:
+        new = Archive(archive.jobs / "grpo-2")
+        new.reserve()
+        new.write_text("config/deep/er/a.py", "")
+        new.set_status("RUNNING")
+        new.write_heartbeat("keeper.json", time=1)
+        new.ask_to_stop()
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in (new.path, *new.path.rglob("*"))}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o750}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o640}
+    assert len(modes) == 12
+
+
+def test_a_fifo_does_not_hang_a_writer(archive: Archive) -> None:
+    os.mkfifo(archive.path / "events.jsonl")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        archive.event("RUNNING")
+    reader = os.open(archive.path / "events.jsonl", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(OSError, match="it is not a regular file"):
+            archive.event("RUNNING")
+    finally:
+        os.close(reader)
+
+
+def test_a_read_is_repeated_while_a_file_system_hangs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.set_status("RUNNING")
+    errors = [errno.ESTALE, errno.EIO, errno.ETIMEDOUT]
+    read = reading.read_once
+
+    def flaky(*arguments: Any) -> bytes:
+        if errors:
+            raise UnreadableError("x", "cannot be read") from OSError(errors.pop(), "again")
+        return read(*arguments)
+
+    monkeypatch.setattr(reading, "read_once", flaky)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    assert archive.read_status().state == "RUNNING"
+    assert errors == []
+
+
+def test_the_last_step(archive: Archive) -> None:
+    assert archive.last_step() == 0
+    metrics(archive, 1, line(1) + line(2) + line(3))
+    metrics(archive, 2, line(2) + '{"step": 9, "da')
+    metrics(archive, 10, "")
+    assert archive.last_step() == 2
+
+
+def test_archives_of_a_directory(archive: Archive) -> None:
+    for name in ("B", ".secrets", "a~2", "x" * 64, "-a", "a b"):
+        (archive.jobs / name).mkdir()
+    (archive.jobs / "link").symlink_to(archive.path)
+    (archive.jobs / "file").touch()
+    assert [one.submission_id for one in archives(archive.jobs)] == ["grpo-1"]
+    assert archives(archive.jobs / "missing") == []
+
+
+def test_a_heartbeat_of_the_future_is_no_steward(archive: Archive) -> None:
+    for seconds, expected in ((0, True), (-50, True), (-70, False), (70, False), (1e9, False)):
+        archive.write_heartbeat("keeper.json", time=time.time() + seconds)
+        assert archive.has_steward() is expected
+
+
+# --- Crashes in the middle of a write ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half", [b'{"time": "2026', '{"reason": "ä'.encode()[:-1]])
+def test_a_line_after_half_a_line_is_not_lost(archive: Archive, half: bytes) -> None:
+    archive.event("FIRST")
+    with (archive.path / "events.jsonl").open("ab") as file:
+        file.write(half)
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST"]
+    archive.event("NEXT")
+    archive.event("LAST")
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "NEXT", "LAST"]
+    assert (archive.path / "events.jsonl").read_bytes().count(b"\n") == 4
+
+
+def test_a_line_is_written_whole_in_several_writes(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:7]))
+    archive.event("FIRST")
+    archive.event("LAST")
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "LAST"]
+
+
+def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive) -> None:
+    (archive.path / "events.jsonl").mkdir()
+    archive.set_status("FAILED")
+    assert archive.read_status().state == "FAILED"
+
+
+def test_a_reason_is_one_line(archive: Archive) -> None:
+    archive.set_status("FAILED", reason="Traceback:\n  File x\n\tOSError: " + "x" * 500)
+    assert archive.read_status().reason == ("Traceback: File x OSError: " + "x" * 500)[:398] + " …"
+    archive.set_status("FAILED", reason="word " * 200)
+    cut = archive.read_status().reason
+    assert len(cut) <= 400 and set(cut.split()) == {"word", "…"}
+    archive.set_status("FAILED", reason=cut)
+    assert archive.read_status().reason == cut
+
+
+def test_a_job_that_locks_a_file_keeps_no_line_out_of_it(archive: Archive) -> None:
+    archive.event("FIRST")
+    with (archive.path / "events.jsonl").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        archive.event("SECOND")
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "SECOND"]

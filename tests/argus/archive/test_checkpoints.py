@@ -1,0 +1,285 @@
+"""Which checkpoints are complete."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from argus.archive.checkpoints import (
+    Checkpoint,
+    Retention,
+    finished,
+    inspect,
+    last_complete,
+)
+
+KINDS = ("model", "optim", "extra_state")
+
+
+def shards(directory: Path, size: int = 2) -> None:
+    """The shards of every rank, as torch writes them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for kind in KINDS:
+        for rank in range(size):
+            with zipfile.ZipFile(directory / f"{kind}_world_size_{size}_rank_{rank}.pt", "w") as file:
+                file.writestr("archive/data.pkl", bytes(2000))
+
+
+def tracker(directory: Path, step: object) -> None:
+    (directory / "latest_checkpointed_iteration.txt").write_text(str(step))
+
+
+def steps(directory: Path, workload: str = "sft") -> list[int]:
+    return [checkpoint.step for checkpoint in finished(directory, workload)]
+
+
+def test_a_complete_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path)
+    # Other files are not from torch, or have no rank.
+    (path / "data.pt").write_bytes(b"no zip")
+    (path / "fsdp_config.json").write_text("{}")
+    assert inspect(path, "sft") == Checkpoint(10, path, 2, "")
+
+
+@pytest.mark.parametrize(("workload", "part"), [("sft", ""), ("grpo", "actor"), ("ppo", "actor"), ("ppo", "critic")])
+def test_the_places_of_each_workload(tmp_path: Path, workload: str, part: str) -> None:
+    path = tmp_path / "global_step_1"
+    for name in {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}[workload]:
+        shards(path / name)
+    assert inspect(path, workload).problem == ""
+    (path / part / "model_world_size_2_rank_0.pt").unlink()
+    assert inspect(path, workload).problem == f"{path / part} has no model shard of rank 0 of 2"
+
+
+@pytest.mark.parametrize(("workload", "kinds"), [("sft", ("model",)), ("grpo", ("model", "extra_state")), ("ppo", ())])
+def test_what_was_saved_without_the_optimizer_is_a_model(tmp_path: Path, workload: str, kinds: tuple[str, ...]) -> None:
+    """verl's save_contents: [model], [model, extra] and [hf_model]; with them, it loads no more than it has saved."""
+    path = tmp_path / "global_step_10"
+    for part in {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}[workload]:
+        shards(path / part)
+        (path / part / "fsdp_config.json").write_text("{}")
+        for file in (path / part).glob("*.pt"):
+            if not file.name.startswith(kinds or "nothing"):
+                file.unlink()
+    tracker(tmp_path, 10)
+    found = inspect(path, workload)
+    assert found.is_model and found.problem and last_complete(tmp_path, workload) is None
+    # A truncated one is not even that.
+    for file in [*path.rglob("model_*.pt")][:1]:
+        file.write_bytes(b"")
+        assert not inspect(path, workload).is_model
+
+
+def test_ranks_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path, 4)
+    for rank in (1, 3):
+        (path / f"optim_world_size_4_rank_{rank}.pt").unlink()
+    assert inspect(path, "sft") == Checkpoint(10, path, 4, f"{path} has no optim shard of rank 1, 3 of 4")
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_a_truncated_file(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path)
+    file = path / "model_world_size_2_rank_1.pt"
+    file.write_bytes(file.read_bytes()[:size])
+    assert inspect(path, "sft").problem == f"{file} is truncated"
+
+
+def test_shards_of_several_runs(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path, 2)
+    shards(path, 4)
+    found = inspect(path, "sft")
+    assert (found.world_size, found.problem) == (4, f"{path} has shards of 2 and 4 ranks")
+
+
+def test_an_actor_and_a_critic_of_different_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path / "actor", 2)
+    shards(path / "critic", 4)
+    assert inspect(path, "ppo").problem == f"{path} has shards of 2 and 4 ranks"
+
+
+def test_a_missing_critic(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path / "actor")
+    assert inspect(path, "ppo") == Checkpoint(10, path, 2, f"{path / 'critic'} is empty")
+    assert inspect(path, "grpo").problem == ""
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path / "actor")
+    (path / "actor" / "model_world_size_2_rank_0.pt").unlink()
+    (path / "actor" / "optim_world_size_2_rank_1.pt").write_bytes(b"PK")
+    assert inspect(path, "ppo").problem.split("; ") == [
+        f"{path}/actor has no model shard of rank 0 of 2",
+        f"{path}/actor/optim_world_size_2_rank_1.pt is truncated",
+        f"{path}/critic is empty",
+    ]
+
+
+def test_checkpoints_of_other_backends_are_not_checked(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    (path / "actor" / "dist_ckpt").mkdir(parents=True)
+    (path / "actor" / "dist_ckpt" / "__0_0.distcp").touch()
+    assert inspect(path, "grpo") == Checkpoint(10, path, 0, "")
+
+
+# --- All of a job -----------------------------------------------------------------------------------------------------
+
+
+def test_without_verls_tracker_there_is_no_checkpoint(tmp_path: Path) -> None:
+    shards(tmp_path / "global_step_10")
+    assert steps(tmp_path) == []
+    assert last_complete(tmp_path, "sft") is None
+    tracker(tmp_path, "")
+    assert steps(tmp_path) == []
+    assert last_complete(tmp_path / "none", "sft") is None
+
+
+def test_the_newest_comes_first(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        shards(tmp_path / f"global_step_{step}")
+    tracker(tmp_path, "100\n")
+    assert steps(tmp_path) == [100, 10, 9]
+
+
+def test_a_checkpoint_that_verl_had_not_finished_does_not_count(tmp_path: Path) -> None:
+    for step in (10, 20):
+        shards(tmp_path / f"global_step_{step}")
+    tracker(tmp_path, 10)
+    assert steps(tmp_path) == [10]
+
+
+def test_directories_with_other_names_do_not_count(tmp_path: Path) -> None:
+    for name in ("global_step_10", "global_step_11.tmp2", "global_step_tmp3", "global_step_"):
+        shards(tmp_path / name)
+    tracker(tmp_path, 100)
+    assert steps(tmp_path) == [10]
+
+
+def test_the_last_complete_checkpoint_may_precede_a_damaged_one(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        shards(tmp_path / f"global_step_{step}")
+    (tmp_path / "global_step_30" / "model_world_size_2_rank_0.pt").write_bytes(b"")
+    (tmp_path / "global_step_20" / "optim_world_size_2_rank_0.pt").unlink()
+    tracker(tmp_path, 30)
+    assert [bool(checkpoint.problem) for checkpoint in finished(tmp_path, "sft")] == [True, True, False]
+    assert last_complete(tmp_path, "sft") == Checkpoint(10, tmp_path / "global_step_10", 2, "")
+    (tmp_path / "global_step_10" / "model_world_size_2_rank_0.pt").unlink()
+    assert last_complete(tmp_path, "sft") is None
+
+
+# --- Those of several attempts ----------------------------------------------------------------------------------------
+
+KEPT = {
+    "sft": ["trainer.max_ckpt_to_keep=3"],
+    "ppo": ["trainer.max_actor_ckpt_to_keep=3", "trainer.max_critic_ckpt_to_keep=1"],
+}
+
+
+def save(directory: Path, step: int, workload: str = "sft") -> None:
+    for part in {"sft": ("",), "ppo": ("actor", "critic")}[workload]:
+        shards(directory / f"global_step_{step}" / part)
+    (directory / f"global_step_{step}" / "data.pt").touch()
+    tracker(directory, step)
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """The checkpoints of an attempt that was to keep three."""
+    directory = tmp_path / "jobs" / "sft-1" / "checkpoints"
+    for step in (10, 20, 30):
+        save(directory, step)
+    return directory
+
+
+def left(directory: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("global_step_")) for path in directory.glob("global_step_*"))
+
+
+def test_all_attempts_together_keep_as_many_as_one(earlier: Path) -> None:
+    retention = Retention(earlier, "sft", KEPT["sft"])
+    retention.look()
+    assert left(earlier) == [10, 20, 30]
+    for step, expected in ((40, [20, 30, 40]), (50, [30, 40, 50]), (60, [40, 50, 60])):
+        save(earlier, step)
+        retention.look()
+        assert left(earlier) == expected
+
+
+@pytest.mark.parametrize("interrupted", ["no tracker", "a truncated shard", "a missing shard"])
+def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupted: str) -> None:
+    retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=1"])
+    save(earlier, 40)
+    shard = earlier / "global_step_40" / "optim_world_size_2_rank_1.pt"
+    if interrupted == "no tracker":
+        tracker(earlier, 30)
+    elif interrupted == "a truncated shard":
+        shard.write_bytes(shard.read_bytes()[:100])
+    else:
+        shard.unlink()
+    retention.look()
+    assert left(earlier) == [10, 20, 30, 40]
+    save(earlier, 50)
+    retention.look()
+    assert left(earlier) == [50]
+
+
+def test_a_later_checkpoint_that_is_being_written_stays(earlier: Path) -> None:
+    retention = Retention(earlier, "sft", KEPT["sft"])
+    save(earlier, 40)
+    shards(earlier / "global_step_50")
+    retention.look()
+    assert left(earlier) == [20, 30, 40, 50]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["trainer.max_ckpt_to_keep=null"],
+        ["trainer.max_ckpt_to_keep=0"],
+        ["trainer.max_ckpt_to_keep=-1"],
+        ["trainer.max_ckpt_to_keep=1", "~trainer.max_ckpt_to_keep"],
+        ["trainer.max_ckpt_to_keep=1", "+trainer={max_ckpt_to_keep:null}"],
+        ["trainer.max_actor_ckpt_to_keep=1"],
+    ],
+)
+def test_without_a_limit_all_checkpoints_stay(earlier: Path, overrides: list[str]) -> None:
+    retention = Retention(earlier, "sft", overrides)
+    save(earlier, 40)
+    retention.look()
+    assert left(earlier) == [10, 20, 30, 40]
+
+
+def test_actor_and_critic_have_limits_of_their_own(tmp_path: Path) -> None:
+    directory = tmp_path / "jobs" / "ppo-1" / "checkpoints"
+    for step in (2, 4):
+        save(directory, step, "ppo")
+    retention = Retention(directory, "ppo", KEPT["ppo"])
+    for step in (6, 8):
+        save(directory, step, "ppo")
+        retention.look()
+    assert sorted(path.parent.name for path in directory.glob("*/actor")) == [f"global_step_{n}" for n in (4, 6, 8)]
+    assert [path.parent.name for path in directory.glob("*/critic")] == ["global_step_8"]
+    # Of each, verl leaves the state of the data loader as well.
+    assert left(directory) == [2, 4, 6, 8]
+
+
+def test_nothing_elsewhere_is_removed(earlier: Path, tmp_path: Path) -> None:
+    """A job may put links in the place of its checkpoints."""
+    victim = tmp_path / "victim"
+    shards(victim / "global_step_10")
+    (earlier / "global_step_10").rename(tmp_path / "moved")
+    (earlier / "global_step_10").symlink_to(victim / "global_step_10")
+    retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=1"])
+    save(earlier, 40)
+    retention.look()
+    assert len(list(victim.rglob("*.pt"))) == 6 and left(earlier) == [10, 40]

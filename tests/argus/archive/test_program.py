@@ -1,0 +1,124 @@
+"""The program as it runs beside jobs, in several versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from program import write_program
+
+from argus.archive.archive import Archive
+from argus.archive.program import RECORD, Program, Runner, directory, entrypoint
+from argus.common.identity import PROGRAM_DIRECTORY
+
+TELLS = """
+import json, os, sys
+facts = {
+    "arguments": sys.argv[1:], "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(),
+    "environment": sorted(os.environ), "program": sys.argv[0],
+}
+with open(sys.argv[3] + "/facts.json", "w") as file:
+    json.dump(facts, file)
+"""
+OTHER = "argus-000000000000.zip"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "sft-1")
+    made.reserve()
+    return made
+
+
+def facts(archive: Archive) -> dict[str, object]:
+    return dict(json.loads((archive.path / "facts.json").read_text()))
+
+
+def test_it_runs_beside_the_job_and_is_not_a_part_of_it(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not swept with the job's processes, and Ray does not take it for the job's driver."""
+    for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "x")
+    (tmp_path / "__main__.py").write_text(TELLS)
+    assert Runner(archive, Program(str(tmp_path))).start("evidence", "end").wait(30) == 0
+    told = facts(archive)
+    variables = told.pop("environment")
+    assert isinstance(variables, list)
+    assert told == {
+        "arguments": ["launch", "evidence", str(archive.path), "end"],
+        "cwd": "/",
+        "leads": True,
+        "program": str(tmp_path),
+    }
+    assert "RAY_ADDRESS" in variables
+    assert not {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR"} & set(variables)
+
+
+def test_the_launcher_needs_the_standard_library_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(write_program(tmp_path)), "launch", "walk", "a"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.endswith("KeyError: 'walk'\n")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """The directory of a machine: the current version is this one, and there is another one."""
+    made = tmp_path / "program"
+    sources = write_program(tmp_path / "sources")
+    with zipfile.ZipFile(made.with_suffix(".zip"), "w") as file:
+        for path in sources.rglob("*.py"):
+            file.write(path, path.relative_to(sources))
+    made.mkdir()
+    made.with_suffix(".zip").rename(made / "argus-111111111111.zip")
+    (made / "current").symlink_to("argus-111111111111.zip")
+    with zipfile.ZipFile(made / OTHER, "w") as file:
+        file.writestr("__main__.py", TELLS)
+    return made
+
+
+@pytest.mark.parametrize("verb", ["run", "ranks"])
+def test_a_job_runs_the_version_with_which_it_was_submitted(programs: Path, archive: Archive, verb: str) -> None:
+    archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
+    arguments = {"run": ["1"], "ranks": ["1", "0", "m", "1", "2", "a"]}[verb]
+    command = Program(str(programs / "current")).command(str(archive.path), verb, *arguments)
+    subprocess.run(command, check=True)
+    assert facts(archive)["program"] == str(programs / OTHER)
+    assert facts(archive)["arguments"] == ["launch", verb, str(archive.path), *arguments]
+
+
+def test_a_steward_runs_the_current_version(programs: Path, archive: Archive) -> None:
+    archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
+    subprocess.run(Program(str(programs / "current")).command(str(archive.path), "stop"), check=False)
+    assert not (archive.path / "facts.json").exists()
+
+
+@pytest.mark.parametrize("name", ["argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", "", 7, None])
+def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive: Archive, name: object) -> None:
+    """A job can write to its archive."""
+    (archive.path / OTHER).write_text("")
+    archive.write_json(RECORD, {"program": name})
+    if name is None:
+        archive.write_text(RECORD, "{")
+    source = "import sys; from argus.archive.archive import Archive; from argus.archive.program import Program; "
+    source += "print(Program.of_job(Archive(sys.argv[1])).path)"
+    environment = {**os.environ, "PYTHONPATH": str(programs / "current")}
+    command = [sys.executable, "-P", "-c", source, str(archive.path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(programs / "argus-111111111111.zip")
+
+
+def test_the_entrypoint(monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
+    monkeypatch.delenv(PROGRAM_DIRECTORY, raising=False)
+    assert entrypoint("/my root/jobs/a") == "python3 /opt/argus/current launch run '/my root/jobs/a'"
+    # Processes of nodes have their machine's own directory.
+    monkeypatch.setenv(PROGRAM_DIRECTORY, str(programs))
+    assert directory() == "${ARGUS_VERL_PROGRAM}"
+    shown = subprocess.run(["sh", "-c", f"echo {entrypoint('/a')}"], capture_output=True, text=True, check=True)
+    assert shlex.split(shown.stdout) == ["python3", str(programs / "current"), "launch", "run", "/a"]

@@ -1,0 +1,320 @@
+"""Evidence of a job; Ray and its nodes are fakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import answered
+
+from argus.archive.archive import Archive
+from argus.evidence import evidence, node
+from argus.evidence.evidence import Moment
+from argus.hooks import redact
+
+HEAD_FILES = [
+    "ray_job_list.json",
+    "ray_list_nodes.json",
+    "ray_list_actors.json",
+    "ray_list_tasks.json",
+    "ray_list_placement_groups.json",
+    "nodes.json",
+    "ray_cluster_status.json",
+    "ray_status.txt",
+]
+JOBS = [
+    {
+        "submission_id": "grpo-1",
+        "job_id": "01",
+        "driver_node_id": "n1",
+        "entrypoint": "own_entrypoint",
+        "runtime_env": {"env_vars": {"A": "1"}},
+    },
+    {"submission_id": "grpo-1~2", "job_id": "02", "driver_node_id": "n1"},
+    # Not started yet.
+    {"submission_id": "grpo-1~3", "job_id": None, "driver_node_id": None},
+    {
+        "submission_id": "grpo-10",
+        "job_id": "03",
+        "driver_node_id": "n3",
+        "entrypoint": "run --key of_another",
+        "metadata": {"key": "of_another"},
+        "message": "of_another",
+        "runtime_env": {"env_vars": {"A": "of_another"}},
+    },
+]
+ACTORS = [
+    {"job_id": "01", "node_id": "n2", "pid": 20, "name": "own_actor", "serialized_runtime_env": "{}"},
+    {"job_id": "02", "node_id": "n2", "pid": 21},
+    {"job_id": "02", "node_id": "gone", "pid": 22},
+    # It was never placed.
+    {"job_id": "02", "node_id": None, "pid": None},
+    {
+        "job_id": "03",
+        "node_id": "n3",
+        "pid": 30,
+        "name": "of_another",
+        "serialized_runtime_env": "of_another",
+        "death_cause": {"actor_died_error_context": {"error_message": "of_another"}},
+        "options": {"runtime_env": {"env_vars": {"A": "of_another"}}},
+    },
+]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "grpo-1")
+    made.reserve()
+    return made
+
+
+class Head:
+    """A fake of the head's API."""
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return [dict(job) for job in JOBS]
+
+    def get(self, path: str) -> Any:
+        if path == "/api/jobs/":
+            return self.jobs()
+        if path.startswith("/nodes"):
+            return {"data": {"summary": [{"hostname": "worker-0", "cpu": 3.5, "cmdline": ["x"]}]}}
+        if path == "/api/cluster_status":
+            return {"data": {"clusterStatus": {"loadMetricsReport": {"usageByNode": {"n1": {"GPU": [1.0, 4.0]}}}}}}
+        if path == "/api/cluster_status?format=1":
+            return {"data": {"clusterStatus": "======== Autoscaler status ========"}}
+        if path.startswith("/api/v0/tasks"):
+            raise ConnectionError("the list of tasks contains hf_secret")
+        return answered(path, ACTORS if "actors" in path else [{"asked": path}])
+
+
+class Nodes:
+    """A fake of Ray with a head and three workers, where functions run at once."""
+
+    problem = ""
+
+    def __init__(self, *silent: str) -> None:
+        self.silent = silent
+        self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
+
+    def nodes(self) -> list[dict[str, Any]]:
+        head = {"NodeID": "n0", "NodeName": "ray-head", "Resources": {"node:__internal_head__": 1.0}}
+        return [head, *({"NodeID": f"n{n}", "NodeName": f"worker-{n}", "Resources": {}} for n in (1, 2, 3))]
+
+    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
+        self.asked.append((node_id, function.__name__, arguments))
+        return node_id, lambda: function(*arguments)
+
+    def results(
+        self, started: Mapping[str, tuple[str, Callable[[], Any]]], seconds: float
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        problems = {name: "no answer within 45 s" for name, (at, _function) in started.items() if at in self.silent}
+        return {name: function() for name, (_at, function) in started.items() if name not in problems}, problems
+
+
+class NoRay(Nodes):
+    problem = "Ray cannot be reached: there is no Ray here"
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "own_head", lambda _address: Head())
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    def collect(
+        archive: str, directory: str, job_ids: list[str], since: float, with_packages: bool
+    ) -> list[dict[str, Any]]:
+        text = json.dumps({"job_ids": job_ids, "since": since, "with_packages": with_packages})
+        return [node.write(Path(archive), f"{directory}/request.json", lambda: text, redact.Redactor([]))]
+
+    monkeypatch.setattr(node, "collect", collect)
+
+
+def index(archive: Archive) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (archive.path / "debug" / "index.jsonl").read_text().splitlines()]
+
+
+def files(archive: Archive) -> list[str]:
+    """Without the times in their names."""
+    paths = (path for path in archive.path.glob("debug/**/*") if path.is_file() and path.name != "index.jsonl")
+    return sorted(str(path.relative_to(archive.path / "debug")).partition("-")[2] for path in paths)
+
+
+# --- What the head knows ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_is_asked_when_the_api_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ray").write_text('#!/bin/sh\necho "ray $*"\n')
+    (tmp_path / "ray").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    head = Head()
+    monkeypatch.setattr(head, "get", lambda _path: {"result": False})
+    assert evidence.ray_status(head) == "ray status -v\n"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("moment", ["submit", "periodic"])
+def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
+    redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
+    entries = evidence.collect(archive, Moment(moment))
+    assert [entry["file"].partition(f"-{moment}-")[2] for entry in entries] == [
+        name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES
+    ]
+    assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[-1]["file"])
+    texts = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
+    assert texts["ray_status.txt"] == "======== Autoscaler status ========\n"
+    assert json.loads(texts["ray_cluster_status.json"])["loadMetricsReport"]["usageByNode"] == {"n1": {"GPU": [1, 4]}}
+    assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks contains [secret]\n"
+    # The environments of other jobs do not belong here.
+    assert [job["submission_id"] for job in json.loads(texts["ray_job_list.json"])] == [
+        "grpo-1",
+        "grpo-1~2",
+        "grpo-1~3",
+        "grpo-10",
+    ]
+    assert "env_vars" not in texts["ray_job_list.json"]
+    # Nothing that other jobs were given or have said, and nobody's environment: the archive has that of its own job.
+    for name, text in texts.items():
+        assert "of_another" not in text, name
+        assert "runtime_env" not in text, name
+    assert "own_entrypoint" in texts["ray_job_list.json"]
+    actors = json.loads(texts["ray_list_actors.json"])
+    assert [{key: actor.get(key) for key in ("job_id", "node_id", "pid")} for actor in actors] == [
+        {key: actor[key] for key in ("job_id", "node_id", "pid")} for actor in ACTORS
+    ]
+    assert actors[0]["name"] == "own_actor"
+    assert json.loads(texts["nodes.json"])[0]["cpu"] == 3.5
+    assert "cmdline" not in texts["nodes.json"]
+    assert index(archive) == [
+        {"time": line["time"], "moment": moment, **entry} for line, entry in zip(index(archive), entries, strict=True)
+    ]
+
+
+def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
+    (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0").mkdir()
+    (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0" / "stacks.txt").touch()
+    evidence.collect(archive, Moment("submit"))
+    for _round in range(evidence.PERIODIC_KEPT + 3):
+        evidence.collect(archive, Moment("periodic"))
+    kept = files(archive)
+    assert kept.count("periodic-ray_status.txt") == evidence.PERIODIC_KEPT
+    assert kept.count("submit-ray_status.txt") == kept.count("stall-worker-0/stacks.txt") == 1
+    # The index names what is there, and all of it.
+    named = [entry["file"] for entry in index(archive)]
+    assert all((archive.path / name).is_file() for name in named)
+    assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
+
+
+def test_the_actors_of_the_job_are_listed_before_those_of_others_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [{"job_id": "09", "state": "DEAD"}] * 5 + [{"job_id": "08", "state": "ALIVE"}] * 5
+    own = [{"job_id": "01", "state": "DEAD", "pid": 7}, {"job_id": "01", "state": "ALIVE", "pid": 8}]
+    monkeypatch.setattr(evidence, "LIMIT", 3)
+    head = Head()
+    monkeypatch.setattr(head, "get", lambda path: answered(path, [*many, *own]))
+    found = json.loads(evidence.actor_listing(head, {"01"}))  # type: ignore[arg-type]
+    assert [(actor["job_id"], actor.get("pid")) for actor in found] == [("01", 7), ("01", 8), *[("08", None)] * 3]
+
+
+# --- Who belongs to a job ---------------------------------------------------------------------------------------------
+
+
+def test_the_processes_of_a_job_are_those_of_all_its_attempts() -> None:
+    assert evidence.processes_on_head("", "grpo-1") == evidence.JobProcesses(
+        job_ids={"01", "02"}, driver_nodes={"n1"}, pids={"n2": {20, 21}, "gone": {22}}
+    )
+    assert evidence.processes_on_head("", "none") == evidence.JobProcesses()
+
+
+def test_the_address_comes_from_the_plan(archive: Archive) -> None:
+    assert evidence.address_of(archive) == "http://127.0.0.1:8265"
+    archive.write_json("config/plan.json", {"address": "http://127.0.0.1:9000"})
+    assert evidence.address_of(archive) == "http://127.0.0.1:9000"
+
+
+# --- Every node -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("moment", "packages"), [("start", True), ("demand", True), ("stall", False), ("end", False)])
+def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: bool) -> None:
+    archive.set_status("RUNNING", started_at=1000.5)
+    connection = Nodes()
+    entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
+    # The worker of another job is not asked; one that is gone is reported.
+    assert [(at, name) for at, name, _arguments in connection.asked] == [
+        ("n0", "processes_on_head"),
+        ("n0", "collect_head"),
+        ("n1", "collect"),
+        ("n2", "collect"),
+    ]
+    assert entries[0] == {"file": "", "error": "node gone: it is not alive"}
+    own = {entry["node"]: entry["file"] for entry in entries[1:]}
+    assert list(own) == ["the head's API", "worker-1", "worker-2"]
+    assert own["worker-2"].endswith(f"Z-{moment}-worker-2/request.json")
+    assert json.loads((archive.path / own["worker-2"]).read_text()) == {
+        "job_ids": ["01", "02"],
+        "since": 1000.5,
+        "with_packages": packages,
+    }
+    assert [entry["moment"] for entry in index(archive)] == [moment] * len(entries)
+
+
+def test_a_silent_node_does_not_prevent_evidence_of_the_others(archive: Archive) -> None:
+    entries = evidence.collect(archive, Moment("end"), Nodes("n1"))  # type: ignore[arg-type]
+    assert [entry["error"] for entry in entries if not entry["file"]] == [
+        "worker-1: no answer within 45 s",
+        "node gone: it is not alive",
+    ]
+    assert "end-worker-2/request.json" in files(archive)
+
+
+def test_without_an_answer_of_the_head_no_node_is_known(archive: Archive) -> None:
+    entries = evidence.collect(archive, Moment("end"), Nodes("n0"))  # type: ignore[arg-type]
+    assert entries == [{"file": "", "error": "the head's API: no answer within 45 s"}]
+
+
+def test_without_ray_only_this_node_is_inspected(archive: Archive) -> None:
+    entries = evidence.collect(archive, Moment("end"), NoRay())  # type: ignore[arg-type]
+    assert entries[0]["error"] == f"{NoRay.problem}; only this node was inspected"
+    assert files(archive) == [f"end-{socket.gethostname()}/request.json"]
+
+
+# --- What is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sweep(submission_id: str, pids: list[int]) -> dict[str, Any]:
+        return {"killed": {}, "left": [], "asked": [submission_id, pids]}
+
+    monkeypatch.setattr(node, "sweep", sweep)
+    found = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
+    # Also workers without its actors: a driver or children of the trainer may have run there.
+    assert {name: answer["asked"] for name, answer in found["nodes"].items()} == {
+        "worker-1": ["grpo-1", []],
+        "worker-2": ["grpo-1", [20, 21]],
+    }
+    assert found["problems"] == {"worker-3": "no answer within 45 s"}
+
+
+def test_without_ray_nothing_can_be_swept(archive: Archive) -> None:
+    assert evidence.sweep(archive, NoRay()) == {"nodes": {}, "problems": {"Ray": NoRay.problem}}  # type: ignore[arg-type]
+
+
+def dead_actor(job_id: str, node_id: str, reason: str) -> dict[str, Any]:
+    return {"job_id": job_id, "node_id": node_id, "death_cause": {"actor_died_error_context": {"reason": reason}}}
+
+
+@pytest.mark.parametrize(("ended", "nodes"), [(False, {"a"}), (True, {"a", "b"})])
+def test_nodes_that_a_job_may_have_lost(ended: bool, nodes: set[str]) -> None:
+    actors = [
+        dead_actor("01", "a", "NODE_DIED"),
+        # A trainer that fails first ends its actors too, also those of a lost node that Ray has not noticed yet.
+        dead_actor("01", "b", "OWNER_DIED"),
+        dead_actor("01", "c", "OUT_OF_SCOPE"),
+        dead_actor("02", "d", "NODE_DIED"),
+        {"job_id": "01", "node_id": "e", "death_cause": None},
+    ]
+    assert evidence.nodes_of_dead_actors(actors, "01", driver_ended=ended) == nodes

@@ -1,0 +1,417 @@
+"""Evidence of one node, and its sweep, with real processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from argus.archive.archive import JOB
+from argus.evidence import node
+from argus.evidence.node import Process, clip
+from argus.hooks import redact
+from argus.hooks.redact import Redactor
+from argus.io.control_group import oom_kills
+
+SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+NOTHING = Redactor([])
+START = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    """An id that no other test has, whatever runs at the same time."""
+    return f"sft-{os.getpid()}-{tmp_path.name}"
+
+
+@pytest.fixture
+def start() -> Iterator[START]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(code: str, **variables: str) -> subprocess.Popen[bytes]:
+        """A process that has printed `ready`."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, **variables}, stdout=subprocess.PIPE
+        )
+        started.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+# --- Processes --------------------------------------------------------------------------------------------------------
+
+
+def test_the_processes_of_a_job_inherit_its_variable(job: str, start: START) -> None:
+    first = start(SLEEP, **{JOB: job})
+    # The variable is inherited, by children in other sessions too.
+    second = start(
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', "
+        "'import time; time.sleep(60)'], start_new_session=True); print('ready', flush=True); child.wait()",
+        **{JOB: job},
+    )
+    start(SLEEP, **{JOB: f"{job}~2"})
+    start(SLEEP)
+    found = node.processes(job)
+    try:
+        assert [process.pid for process in found] == sorted(process.pid for process in found)
+        own = {process.pid: process for process in found}
+        assert {first.pid, second.pid} < set(own)
+        (child,) = set(own) - {first.pid, second.pid}
+        assert own[child].parent == second.pid
+        assert own[first.pid].parent == os.getpid()
+        assert own[first.pid].command == f"{sys.executable} -c {SLEEP}"
+        assert own[first.pid].threads == 1
+        assert own[first.pid].memory_mib > 0
+        assert own[first.pid].state[0] in "RSD"
+    finally:
+        for process in found:
+            if process.parent == second.pid:
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_zombie_does_not_count(job: str, start: START) -> None:
+    process = start(SLEEP, **{JOB: job})
+    process.kill()
+    # A zombie now: it has not been reaped.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert node.processes(job) == []
+
+
+def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "environ").write_bytes(environ)
+    (proc / str(pid) / "cmdline").write_bytes(cmdline)
+    if status is not None:
+        (proc / str(pid) / "status").write_text(status)
+
+
+def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
+    status = "Name:\tx\nState:\tS (sleeping)\nPPid:\t1\nVmRSS:\t    4096 kB\nThreads:\t3\n"
+    mark = b"A=1\0ARGUS_VERL_JOB=sft-1\0B=a=b\0"
+    made_up(tmp_path, 20, mark, status, b"ray::Worker.train()" + b"\0" * 20)
+    made_up(tmp_path, 3, mark, status.replace("VmRSS", "Other"), b"python3\0-m\0verl\0")
+    made_up(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
+    made_up(tmp_path, 5, b"", status)
+    made_up(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
+    # It ended while it was inspected.
+    made_up(tmp_path, 7, mark, None)
+    (tmp_path / "8").mkdir()
+    made_up(tmp_path, os.getpid(), mark, status)
+    assert node.processes("sft-1", tmp_path) == [
+        Process(3, 1, "S (sleeping)", 0, 3, "python3 -m verl"),
+        Process(20, 1, "S (sleeping)", 4, 3, "ray::Worker.train()"),
+    ]
+    assert node.variables(tmp_path / "20") == {"A": "1", "ARGUS_VERL_JOB": "sft-1", "B": "a=b"}
+    assert node.variables(tmp_path / "8") == {}
+
+
+def test_stacks_are_taken_of_python_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text('#!/bin/sh\necho "$*"\n')
+    spy.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    commands = ("python3 -m verl", "ray::Worker.train()", "/bin/sleep 60")
+    found = [Process(pid, 1, "S", 0, 1, command) for pid, command in enumerate(commands, start=10)]
+    assert node.stacks(found) == "dump --nonblocking --pid 10\n\ndump --nonblocking --pid 11\n"
+
+
+def test_a_process_that_gives_no_stack_does_not_hold_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text('#!/bin/sh\n[ "$4" = 10 ] && exec sleep 60\necho "$*"\n')
+    spy.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    run = node.run
+    monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=3))
+    found = [Process(pid, 1, "S", 0, 1, "python3") for pid in (10, 11)]
+    assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
+
+
+def test_without_py_spy_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_arguments, **_options: None)
+    assert node.stacks([Process(10, 1, "S", 0, 1, "python3")]) == "py-spy is not installed\n"
+
+
+@pytest.mark.skipif(not shutil.which("py-spy"), reason="py-spy is not installed here")
+def test_real_stacks(job: str, start: START) -> None:
+    start("def wait_for_ever():\n    import time\n    print('ready', flush=True)\n    time.sleep(60)\nwait_for_ever()")
+    start(f"def waits_here():\n    {SLEEP}\nwaits_here()", **{JOB: job})
+    text = node.stacks(node.processes(job))
+    assert "waits_here" in text
+    assert "wait_for_ever" not in text
+
+
+# --- What is written --------------------------------------------------------------------------------------------------
+
+
+def test_the_output_of_a_command(tmp_path: Path) -> None:
+    command = tmp_path / "tool"
+    command.write_text("#!/bin/sh\nprintf 'asked for %s\\377\\n' \"$*\"; echo oops >&2; exit 3\n")
+    command.chmod(0o755)
+    assert node.run(str(command), "a", "b") == "asked for a b\ufffd\noops\n[exit code 3]\n"
+    assert node.run("argus-there-is-no-such-tool", "-v") == "argus-there-is-no-such-tool is not installed\n"
+    assert node.run("true") == ""
+
+
+def test_a_long_text_is_cut_in_the_middle() -> None:
+    assert clip("abcdef", 6) == "abcdef"
+    assert clip("abcdefg", 6) == "abc\n[… 1 characters left out …]\nefg"
+    text = clip("a" * 1000 + "b" * 1000, 100)
+    assert text == "a" * 50 + "\n[… 1900 characters left out …]\n" + "b" * 50
+
+
+def test_a_file_of_evidence(tmp_path: Path) -> None:
+    entry = node.write(tmp_path, "debug/stamp-node/logs/a.txt", lambda: "größe\n", NOTHING)
+    assert entry == {"file": "debug/stamp-node/logs/a.txt", "bytes": 8}
+    assert (tmp_path / entry["file"]).read_text() == "größe\n"
+
+
+def test_an_error_in_place_of_evidence(tmp_path: Path) -> None:
+    def gone() -> str:
+        raise ConnectionError("Ray is gone, said hf_secret")
+
+    entry = node.write(tmp_path, "debug/one.json", gone, Redactor(["hf_secret"]))
+    text = "ConnectionError: Ray is gone, said [secret]"
+    assert entry == {"file": "debug/one.json.error", "error": text, "bytes": len(text) + 1}
+    assert (tmp_path / "debug" / "one.json.error").read_text() == f"{text}\n"
+
+
+def test_evidence_holds_no_secrets_and_is_not_cut_for_that(tmp_path: Path) -> None:
+    secret = "hf_" + "x" * 40
+    entry = node.write(tmp_path, "a.txt", lambda: f"token {secret}\n", Redactor([secret]))
+    assert entry == {"file": "a.txt", "bytes": 15}
+    assert (tmp_path / "a.txt").read_text() == "token [secret]\n"
+
+
+@pytest.mark.parametrize("size", [1, 10, 1000])
+def test_evidence_that_is_cut_is_marked(tmp_path: Path, size: int) -> None:
+    entry = node.write(tmp_path, "a.txt", lambda: "x" * (node.FILE_BYTES + size), NOTHING)
+    assert entry["cut"] is True
+    assert entry["bytes"] == (tmp_path / "a.txt").stat().st_size
+
+
+def test_text_that_cannot_be_encoded_is_not_lost(tmp_path: Path) -> None:
+    node.write(tmp_path, "a.txt", lambda: "a \udcff b\n", Redactor(["hf_secret"]))
+    assert (tmp_path / "a.txt").read_text() == "a ? b\n"
+
+
+def logs_of_ray(directory: Path) -> None:
+    for name, text in (
+        ("raylet.err", ""),
+        ("raylet.out", "raylet\n"),
+        ("gcs_server.out", "no business of a job\n"),
+        ("worker-0a1b-01000000-77.out", "said\n"),
+        ("worker-0a1b-01000000-77.err", ""),
+        ("worker-0a1b-02000000-78.err", "NCCL INFO one\nnothing\n"),
+        ("worker-0a1b-03000000-79.err", "of another job\n"),
+        ("runtime_env_setup-02000000.log", "set up\n"),
+        ("runtime_env_setup-03000000.log", "set up\n"),
+    ):
+        (directory / name).write_text(text)
+
+
+def test_the_logs_of_a_job(tmp_path: Path) -> None:
+    logs_of_ray(tmp_path)
+    found = node.log_names(["01000000", "02000000"], 0.0, tmp_path)
+    # Empty files are left out.
+    assert [path.name for path in found] == [
+        "raylet.out",
+        "runtime_env_setup-02000000.log",
+        "worker-0a1b-01000000-77.out",
+        "worker-0a1b-02000000-78.err",
+    ]
+    assert node.log_names(["01000000"], 0.0, tmp_path / "none") == []
+
+
+def test_the_logs_since_a_start_where_the_job_is_not_known(tmp_path: Path) -> None:
+    logs_of_ray(tmp_path)
+    os.utime(tmp_path / "worker-0a1b-02000000-78.err", (1000, 1000))
+    names = [path.name for path in node.log_names([], 2000.0, tmp_path)]
+    assert names == ["raylet.out", "worker-0a1b-01000000-77.out", "worker-0a1b-03000000-79.err"]
+
+
+def test_no_more_logs_than_can_be_read(tmp_path: Path) -> None:
+    for number in range(node.LOG_FILES + 5):
+        (tmp_path / f"worker-0a1b-01000000-{number}.out").write_text("x")
+    assert len(node.log_names(["01000000"], 0.0, tmp_path)) == node.LOG_FILES
+
+
+def test_the_end_of_a_log(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one two three")
+    assert node.tail(tmp_path / "a.log", 5) == "three"
+    assert node.tail(tmp_path / "a.log") == "one two three"
+
+
+def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
+    """The end of a secret could not be recognised."""
+    (tmp_path / "a.log").write_text("key: hf_secret\ntwo\nthree\n")
+    assert node.tail(tmp_path / "a.log", 13) == "two\nthree\n"
+
+
+def test_files_of_evidence_are_for_the_group_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        node.write(tmp_path, "debug/worker/logs/a.txt", lambda: "a", redact.Redactor([]))
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "debug/worker/logs/a.txt").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "debug/worker/logs").stat().st_mode) == 0o750
+
+
+def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "jobs" / job
+    archive.mkdir(parents=True)
+    redact.store(archive, {"MY_KEY": "hf_secret"})
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    logs_of_ray(logs)
+    (logs / "worker-0a1b-02000000-78.err").write_text("NCCL WARN hf_secret\nnothing\n[Gloo] connect\n")
+    names = node.log_names
+    monkeypatch.setattr(node, "log_names", lambda ids, since: names(ids, since, logs))
+    process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
+    entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=False)
+    own = archive / "debug" / "stamp-worker-0"
+    assert [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries] == [
+        "processes.json",
+        "stacks.txt",
+        "environment.json",
+        "gpu.txt",
+        "memory.txt",
+        "shm.txt",
+        "disk.txt",
+        "network.txt",
+        "communication.txt",
+        "logs/raylet.out",
+        "logs/runtime_env_setup-02000000.log",
+        "logs/worker-0a1b-02000000-78.err",
+    ]
+    assert [found["pid"] for found in json.loads((own / "processes.json").read_text())] == [process.pid]
+    environment = json.loads((own / "environment.json").read_text())[str(process.pid)]
+    assert (environment["MY_KEY"], environment["HF_TOKEN"], environment["NOTE"]) == ("[secret]", "[secret]", "plain")
+    assert (own / "communication.txt").read_text() == (
+        "worker-0a1b-02000000-78.err: NCCL WARN [secret]\nworker-0a1b-02000000-78.err: [Gloo] connect"
+    )
+    assert "MemTotal" in (own / "memory.txt").read_text()
+    for path in own.rglob("*"):
+        assert path.is_dir() or b"hf_secret" not in path.read_bytes()
+    entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=True)
+    assert entries[-1]["file"].endswith("/packages.txt")
+    assert f"pytest=={pytest.__version__}\n" in (own / "packages.txt").read_text()
+
+
+# --- What is left behind ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "shm"
+    path.mkdir()
+    monkeypatch.setattr(node, "SHM", path)
+    monkeypatch.setattr(node, "TERM_SECONDS", 0.2)
+    return path
+
+
+@pytest.mark.parametrize(("tool", "options"), [("nvidia-smi", "-q"), ("rocm-smi", "--showallinfo")])
+def test_the_state_of_the_accelerators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, options: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node.gpus() == "neither nvidia-smi nor rocm-smi is installed\n"
+    (tmp_path / tool).write_text('#!/bin/sh\necho "all: $*"\n')
+    (tmp_path / tool).chmod(0o755)
+    assert node.gpus() == f"all: \n\nall: {options}\n"
+
+
+def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) -> None:
+    deaf, polite = start(DEAF, **{JOB: job}), start(SLEEP, **{JOB: job})
+    other = start(SLEEP, **{JOB: f"{job}-other"})
+    unmarked = start(SLEEP)
+    found = node.sweep(job, [], patience=0)
+    assert found["killed"] == {
+        deaf.pid: f"{sys.executable} -c {DEAF}",
+        polite.pid: f"{sys.executable} -c {SLEEP}",
+    }
+    assert (found["left"], found["shm_removed"]) == ([], [])
+    assert (deaf.wait(5), polite.wait(5)) == (-signal.SIGKILL, -signal.SIGTERM)
+    assert other.poll() is unmarked.poll() is None
+
+
+def test_processes_have_time_to_end_by_themselves(job: str, start: START, shm: Path) -> None:
+    start("import time; print('ready', flush=True); time.sleep(0.3)", **{JOB: job})
+    begin = time.monotonic()
+    assert node.sweep(job, [])["killed"] == {}
+    # Nothing is waited for that is not there.
+    assert time.monotonic() - begin < node.LEAVE_SECONDS
+
+
+def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: START, shm: Path) -> None:
+    killed, alive = start(SLEEP, **{JOB: job}), start(SLEEP)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    foreign = subprocess.Popen([sys.executable, "-c", ""])
+    foreign.wait()
+    for process in (killed, alive, ended, foreign):
+        (shm / f"torch_{process.pid}_1234_0").touch()
+    for name in ("torch_x", "psm_1234", f"nccl-{ended.pid}"):
+        (shm / name).touch()
+
+    # Nobody waits for the one that the sweep kills: its parent may be slow, and it is a zombie until then.
+    found = node.sweep(job, [ended.pid, alive.pid], patience=0)
+    assert Path(f"/proc/{killed.pid}").exists()
+    assert sorted(found["shm_removed"]) == sorted(f"torch_{pid}_1234_0" for pid in (killed.pid, ended.pid))
+    assert {path.name for path in shm.iterdir()} == {
+        f"torch_{alive.pid}_1234_0",
+        f"torch_{foreign.pid}_1234_0",
+        "torch_x",
+        "psm_1234",
+        f"nccl-{ended.pid}",
+    }
+
+
+def test_a_job_that_left_nothing(job: str, shm: Path) -> None:
+    assert node.sweep(job, []) == {"killed": {}, "shm_removed": [], "left": [], "gpu_processes": []}
+
+
+def test_processes_of_the_job_that_hold_gpu_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert node.gpu_processes([10]) == []
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '10, 300 MiB, GPU-a'; echo '101, 20 MiB, GPU-b'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node.gpu_processes([10, 11]) == ["10, 300 MiB, GPU-a"]
+
+
+OOM_FILES = [
+    ("0::/\n", "memory.events", "low 0\noom 1\noom_kill 3\n"),
+    ("0::/system.slice/job\n", "system.slice/job/memory.events", "oom_kill 3\n"),
+    ("5:cpu:/docker/c\n4:memory:/docker/c\n0::/docker/c\n", "memory/memory.oom_control", "under_oom 0\noom_kill 3\n"),
+]
+
+
+@pytest.mark.parametrize(("groups", "file", "text"), OOM_FILES)
+def test_processes_that_the_kernel_ended_for_lack_of_memory(tmp_path: Path, groups: str, file: str, text: str) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    assert oom_kills(tmp_path / "cgroup", tmp_path / "fs") == 0
+    (tmp_path / "fs" / file).parent.mkdir(parents=True)
+    (tmp_path / "fs" / file).write_text(text)
+    assert oom_kills(tmp_path / "cgroup", tmp_path / "fs") == 3
+    assert oom_kills(tmp_path / "none", tmp_path / "fs") == 0

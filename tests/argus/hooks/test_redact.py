@@ -1,0 +1,328 @@
+"""Secrets: where they are stored, and that they appear nowhere else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from argus.hooks import redact
+from argus.hooks.redact import RedactedOutput, Redactor
+from argus.io.reading import UnreadableError
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs" / "sft-1"
+    path.mkdir(parents=True)
+    return path
+
+
+# --- Where they lie ---------------------------------------------------------------------------------------------------
+
+
+def test_only_the_nodes_user_can_read_them(archive: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        redact.store(archive, {"HF_TOKEN": "hf_größe"})
+    finally:
+        os.umask(before)
+    file = tmp_path / "jobs" / ".secrets" / "sft-1.json"
+    assert redact.secrets_file(archive) == file
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert redact.load(archive) == {"HF_TOKEN": "hf_größe"}
+
+
+def test_secrets_are_removed_after_the_job(archive: Path, tmp_path: Path) -> None:
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    redact.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
+    redact.forget(archive)
+    assert redact.load(archive) == {}
+    assert [path.name for path in (tmp_path / "jobs" / ".secrets").iterdir()] == ["sft-2.json"]
+    # Once more, or of a job that has none.
+    redact.forget(archive)
+
+
+def secrets_of(archive: Path) -> Path:
+    """The file of secrets, in a directory as the first submission makes it."""
+    file = redact.secrets_file(archive)
+    file.parent.mkdir(mode=0o700)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["readable", "hard link", "link", "fifo"])
+def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_path: Path, kind: str) -> None:
+    file, elsewhere = secrets_of(archive), tmp_path / "elsewhere"
+    elsewhere.write_text("{}")
+    if kind == "readable":
+        file.write_text("{}")
+        file.chmod(0o644)
+    elif kind == "fifo":
+        os.mkfifo(file)
+    else:
+        (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    found = file.lstat()
+    assert (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode), found.st_nlink) == (True, 0o600, 1)
+    assert redact.load(archive) == {"HF_TOKEN": "hf_secret"}
+    assert elsewhere.read_text() == "{}"
+
+
+def test_what_is_no_directory_of_secrets_has_none(archive: Path) -> None:
+    redact.secrets_file(archive).parent.write_text("")
+    with pytest.raises(OSError, match="File exists"):
+        redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    with pytest.raises(UnreadableError):
+        redact.load(archive)
+    # The end of a job needs no such directory.
+    redact.forget(archive)
+
+
+def test_a_fifo_in_place_of_the_file_does_not_hang(archive: Path) -> None:
+    os.mkfifo(secrets_of(archive))
+    with pytest.raises(UnreadableError):
+        redact.load(archive)
+
+
+# --- Out of what is written -------------------------------------------------------------------------------------------
+
+
+def test_a_text_without_its_secrets() -> None:
+    redactor = Redactor(["hf_secret", "größe"])
+    assert redactor.text("token=hf_secret größer hf_secr") == "token=[secret] [secret]r hf_secr"
+    assert redactor.text("") == ""
+
+
+def test_the_longest_secret_is_masked_first() -> None:
+    assert Redactor(["pass", "password", "password123"]).text("password123 password12 pass") == (
+        "[secret] [secret]12 [secret]"
+    )
+
+
+def test_regex_characters_in_secrets_are_literal() -> None:
+    assert Redactor(["a.*b", "(x|y)"]).text("a.*b aXXb (x|y) x") == "[secret] aXXb [secret] x"
+
+
+def test_short_values_are_too_common_to_be_secret() -> None:
+    redactor = Redactor(["abc", "", "1"])
+    assert redactor.text("abc 1") == "abc 1"
+    assert redactor.feed(b"abc 1") == b"abc 1"
+    assert redactor.rest() == b""
+
+
+def test_a_secret_of_several_lines_is_found_in_each() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQ\nab\n-----END KEY-----"
+    redactor = Redactor([key])
+    # One of the lines is too short to be masked alone.
+    assert redactor.text(f"key: {key}.") == "key: [secret]."
+    assert Redactor(["first\nsecond"]).text("key: first\nsecond.") == "key: [secret]\n[secret]."
+    assert Redactor(["a\nb\nc"]).text("key: a\nb\nc.") == "key: [secret]."
+    # As a log shows it, with something before each line.
+    assert redactor.text("1| MIIEvQ\n2| ab") == "1| [secret]\n2| ab"
+
+
+@pytest.mark.parametrize("secret", ['pass"word', "back\\slash", "größe!", "tab\there", "two\nlines"])
+def test_a_secret_as_json_writes_it(secret: str) -> None:
+    shown = Redactor([secret]).text(json.dumps({"command": f"login {secret}"}))
+    assert json.loads(shown) == {"command": "login [secret]"}
+
+
+def test_text_that_cannot_be_encoded_is_left_to_the_stream() -> None:
+    assert Redactor(["hf_secret"]).text("\udcff hf_secret") == "\udcff [secret]"
+
+
+def fed(secrets: list[str], pieces: list[bytes]) -> tuple[bytes, bytes]:
+    """What a stream shows by its last piece, and the rest."""
+    redactor = Redactor(secrets)
+    return b"".join(redactor.feed(piece) for piece in pieces), redactor.rest()
+
+
+@pytest.mark.parametrize(
+    ("secrets", "text"),
+    [
+        (["abcd"], "abcabcdabcdab"),
+        (["abcd", "cdef"], "abcdef cdef abcd"),
+        (["abcd", "abcdefgh"], "abcdefgh abcdef abcd"),
+        (["aaaa"], "aaaaaaaaa aaa"),
+        (["abab", "ababab", "baba"], "abababababa bab"),
+        (["größe", "ößeö"], "größeößeö"),
+        (["MIIE\nvQIB"], "MIIE\nvQIB MIIE vQIB\n"),
+    ],
+)
+def test_a_stream_in_pieces_of_every_size(secrets: list[str], text: str) -> None:
+    whole = Redactor(secrets).text(text).encode()
+    data = text.encode()
+    for size in range(1, len(data) + 1):
+        shown, rest = fed(secrets, [data[start : start + size] for start in range(0, len(data), size)])
+        assert shown + rest == whole
+
+
+def test_any_stream_in_any_pieces() -> None:
+    chance = random.Random(17)  # noqa: S311
+    for _round in range(3000):
+        secrets = ["".join(chance.choices("ab", k=chance.randint(4, 7))) for _number in range(chance.randint(1, 4))]
+        data = "".join(chance.choices("abc", weights=(5, 5, 1), k=chance.randint(0, 30))).encode()
+        cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 8)))
+        pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+        shown, rest = fed(secrets, pieces)
+        assert shown + rest == Redactor(secrets).text(data.decode()).encode(), (secrets, pieces)
+        for secret in secrets:
+            assert secret.encode() not in shown + rest
+
+
+def test_no_more_is_held_back_than_may_be_a_secret() -> None:
+    redactor = Redactor(["hf_secret"])
+    assert redactor.feed(b"step 1\n") == b"step 1\n"
+    assert redactor.feed(b"token hf_s") == b"token "
+    assert redactor.feed(b"ummer\n") == b"hf_summer\n"
+    assert redactor.feed(b"hf_secret") == b"[secret]"
+    assert redactor.feed(b"hf_") == b""
+    assert redactor.rest() == b"hf_"
+    assert redactor.rest() == b""
+
+
+def test_a_complete_secret_is_not_held_back_beside_a_longer_one() -> None:
+    assert Redactor(["hf_secret", "a much longer secret"]).feed(b"token hf_secret") == b"token [secret]"
+
+
+def test_a_stream_of_text() -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(RedactedOutput(io.TextIOWrapper(written), Redactor(["hf_secret"])), write_through=True)
+    assert stream.write("hf_secret\n") == 10
+    stream.writelines(["one\n", "hf_secret two\n"])
+    print("three", "hf_secret", file=stream)
+    stream.flush()
+    assert written.getvalue() == b"[secret]\none\n[secret] two\nthree [secret]\n"
+    assert stream.isatty() is False
+
+
+SECRETS = """
+    DATABASE_URL WANDB_KEY WANDB_API_KEY GH_PAT GITHUB_TOKEN PGPASSWORD REDIS_URL SENTRY_DSN AWS_ACCESS_KEY_ID
+    AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN HF_TOKEN HUGGING_FACE_HUB_TOKEN OPENAI_API_KEY SLACK_WEBHOOK
+    SLACK_WEBHOOK_URL MYSQL_PWD DOCKER_AUTH_CONFIG NETRC SSH_PASSPHRASE DB_PASSWD DB_PASS SERVICE_CREDS LOGIN_COOKIE
+    WEB_SESSION SERVICE_JWT CLIENT_CERT TLS_PRIVATE_KEY KUBECONFIG GOOGLE_APPLICATION_CREDENTIALS AZURE_CLIENT_SECRET
+    AZURE_STORAGE_CONNECTION_STRING MONGO_URI MONGODB_URL CELERY_BROKER_URL SQLALCHEMY_DATABASE_URI S3_KEY SSH_KEY
+    NPM_CONFIG__AUTH COMET_API_KEY MLFLOW_TRACKING_PASSWORD RAY_AUTH_TOKEN VAULT_TOKEN NPMTOKEN STORAGE_SAS REDIS_AUTH
+    githubToken wandb_api_key dbPassword api-key AccountKey
+"""
+HARMLESS = """
+    TOKENIZERS_PARALLELISM MAX_TOKENS VLLM_MAX_NUM_BATCHED_TOKENS MAX_TOKEN_LEN TOKENS_PER_GPU PAD_TOKEN EOS_TOKEN_ID
+    TOKEN_LEVEL_LOSS NCCL_DEBUG NCCL_KEY NCCL_SOCKET_IFNAME TORCH_NCCL_ASYNC_ERROR_HANDLING KEYBOARD MONKEY
+    PYTHONHASHSEED PYTHONPATH RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE SSL_CERT_FILE SSL_CERT_DIR SSH_AUTH_SOCK PWD OLDPWD
+    PATH LD_LIBRARY_PATH HF_HOME WANDB_PROJECT WANDB_BASE_URL MLFLOW_TRACKING_URI OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
+    REWARD_FN_KEY PROMPT_KEY PUBLIC_KEY TOKENIZER COMPASS PASS_AT_K BYPASS PATIENCE PATTERN AUTHOR CERTAIN DETOKENIZE
+    SESSION_NAME RAY_SESSION_DIR XDG_SESSION_ID NO_PROXY CONCERT SAMPLES_PER_TOKEN
+"""
+
+
+@pytest.mark.parametrize("name", SECRETS.split())
+def test_a_name_of_a_secret(name: str) -> None:
+    assert redact.is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", HARMLESS.split())
+def test_a_name_of_a_setting(name: str) -> None:
+    assert not redact.is_secret_name(name)
+
+
+def test_an_environment_without_secrets() -> None:
+    variables = {
+        "PATH": "/bin",
+        "HF_TOKEN": "hf_abc",
+        "WANDB_API_KEY": "0123",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "DB_PASSWD": "x",
+        "RAY_AUTH_TOKEN": "x",
+        "RAY_AUTH_TOKEN_PATH": "/run/token",
+        "RAY_AUTH_MODE": "token",
+        "GOOGLE_APPLICATION_CREDENTIALS_FILE": "/run/google",
+        "TOKENIZERS_PARALLELISM": "true",
+        "NOTE": "it is hf_secret",
+    }
+    kept = redact.environment(variables, Redactor(["hf_secret"]))
+    assert list(kept) == sorted(variables)
+    assert {name for name, value in kept.items() if value == redact.MASK} == {
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWD",
+        "RAY_AUTH_TOKEN",
+    }
+    assert kept["NOTE"] == "it is [secret]"
+    assert kept["TOKENIZERS_PARALLELISM"] == "true"
+
+
+# --- In a worker ------------------------------------------------------------------------------------------------------
+
+WORKER = """
+import os, sys
+from argus.io.reading import UnreadableError
+from argus.hooks.redact import enter_worker
+enter_worker()
+print("token", os.environ.get("HF_TOKEN"), flush=True)
+print("error", os.environ.get("HF_TOKEN"), file=sys.stderr)
+print("is", len(os.environ.get("HF_TOKEN", "")))
+raise ValueError("hf_secret")
+"""
+
+
+def test_a_worker_has_the_secrets_and_masks_them(archive: Path) -> None:
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        env={**os.environ, redact.ARCHIVE: str(archive)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "token [secret]\nis 9\n"
+    assert done.stderr.startswith("error [secret]\n")
+    assert re.search(r"^ValueError: \[secret\]$", done.stderr, re.MULTILINE)
+    assert "hf_secret" not in done.stdout + done.stderr
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
+EVERY_WAY = """
+import os, sys
+from argus.io.reading import UnreadableError
+from argus.hooks.redact import enter_worker
+enter_worker()
+key = os.environ["KEY"]
+print(key[:4], key[4:], sep="")
+print(repr(dict(os.environ)))
+sys.stdout.buffer.write(b"buffer " + key.encode() + b"\\n")
+sys.stdout.buffer.raw.write(b"raw " + key.encode() + b"\\n")
+sys.__stdout__.write("dunder " + key + "\\n")
+sys.stdout.writelines(["lines ", key[:10], key[10:], "\\n"])
+sys.stdout.write("prompt -----"); sys.stdout.flush()
+sys.stdout.write("\\nend " + key[:12])
+"""
+
+
+def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
+    redact.store(archive, {"KEY": KEY})
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_WAY],
+        env={**os.environ, redact.ARCHIVE: str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    for part in ("PRIVATE", "MIIEvQ", "hkiG9w", "AQEFAAS"):
+        assert part not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[secret]"
+    for word in ("buffer", "raw", "dunder", "lines"):
+        assert f"{word} [secret]" in lines
+    # In their order, and nothing is lost: also what was held back at the end.
+    assert lines[-2:] == ["prompt -----", "end [secret]"]

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+import yaml
+from jobs import parse_override
+
+from argus.io.hydra import (
+    hydra_value,
+    merge,
+    override_key,
+    override_list,
+    override_text,
+)
+
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    -3,
+    10**20,
+    0.5,
+    1e-3,
+    1e-05,
+    1e22,
+    math.inf,
+    -math.inf,
+    "",
+    " ",
+    "plain",
+    "two words",
+    "two  spaces",
+    " a",
+    "a ",
+    "a,b",
+    "a=b",
+    "a:b",
+    "it's",
+    'say "x"',
+    "'",
+    "''",
+    "\\",
+    "\\'",
+    "\\\\'",
+    "a\\",
+    "a\\\\",
+    "a\\\n",
+    "a\\b",
+    "tab\there",
+    "two\nlines",
+    "(1+2)",
+    "[1,2]",
+    "{a:1}",
+    "#no comment",
+    "100%",
+    "a@b",
+    "/private/common/models/tiny-qwen2",
+    "größe",
+    "null",
+    "NULL",
+    "None",
+    "true",
+    "False",
+    "1",
+    "-1",
+    "+1",
+    "1.5",
+    "1e5",
+    "1E-5",
+    "1_000",
+    "1e1_0",
+    ".5",
+    "5.",
+    "inf",
+    "-inf",
+    "nan",
+    "-nan",
+    "+NaN",
+    "1 2",
+    "true false",
+    "glob(*)",
+    [],
+    {},
+    [1, "1", None, True, "a,b"],
+    [[1, [2.5]], []],
+    [{"name": "a b", "lr": 0.1, "nested": {"on": True, "empty": []}}],
+    [{"optim.lr": 1}],
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_hydra_parses_the_same_value_back(value: Any) -> None:
+    back = parse_override(f"key={hydra_value(value)}").value()
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_hydra_parses_not_a_number_back() -> None:
+    assert math.isnan(parse_override(f"key={hydra_value(math.nan)}").value())
+
+
+def test_hydra_parses_any_text_back() -> None:
+    pytest.importorskip("hydra")
+    chance = random.Random(17)  # noqa: S311
+    for _ in range(400):
+        text = "".join(chance.choice("ab1.e_-+ '\"\\,=:{}[]()$#\n\t~@%|/nfut") for _ in range(chance.randint(0, 8)))
+        for value in (text, [text, "x"], [{"k": text}]):
+            assert parse_override(f"key={hydra_value(value)}").value() == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("plain", "plain"),
+        ("/private/models/a-b_1.0", "/private/models/a-b_1.0"),
+        ("1", "'1'"),
+        ("a,b", "'a,b'"),
+        ("it's", r"'it\'s'"),
+        ("a\\", r"'a\\'"),
+        (True, "True"),
+        (None, "null"),
+        (1.0e-3, "0.001"),
+        (("a", 1), "[a,1]"),
+        ({"a": {"b": [1, "2"]}}, "{a:{b:[1,'2']}}"),
+    ],
+)
+def test_hydra_value(value: Any, text: str) -> None:
+    assert hydra_value(value) == text
+
+
+def test_overrides_from_a_mapping() -> None:
+    given = {
+        "trainer.save_freq": 5,
+        "data": {"train_batch_size": 8, "filter": {"on": False}},
+        "actor_rollout_ref.actor": {"optim.lr": 1.0e-3, "stop": ["a", "b,c"]},
+        "nothing": {},
+        "note": "a, b",
+    }
+    assert override_list(given) == [
+        "trainer.save_freq=5",
+        "data.train_batch_size=8",
+        "data.filter.on=False",
+        "actor_rollout_ref.actor.optim.lr=0.001",
+        "actor_rollout_ref.actor.stop=[a,'b,c']",
+        "nothing={}",
+        "note='a, b'",
+    ]
+
+
+@pytest.mark.parametrize("text", ["1e-6", "5E-7", "-1.5e3", "1.e-3"])
+def test_a_learning_rate_of_a_mapping_is_a_number(text: str) -> None:
+    (override,) = override_list(yaml.safe_load(f"optim: {{lr: {text}}}"))
+    assert parse_override(override).value() == float(text)
+
+
+def test_overrides_from_a_list_are_not_changed() -> None:
+    given = ["trainer.save_freq=5", "+new.key=x", "++forced=1", "~gone", "~gone.too=1", "note='a, b'"]
+    assert override_list(given) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "override"),
+    [
+        ({"+model": {"a": 1}}, "+model.a=1"),
+        ({"model": {"+a": 1}}, "+model.a=1"),
+        ({"model": {"b": {"++a": 1}}}, "++model.b.a=1"),
+        ({"++model": {"+a": 1}}, "+model.a=1"),
+        ({"model": {"~a": None}}, "~model.a"),
+        ({"~model.a": None}, "~model.a"),
+        ({"~model.a": 1}, "~model.a=1"),
+        ({"model.a": None}, "model.a=null"),
+    ],
+)
+def test_the_prefix_of_an_override_comes_first(given: dict[str, Any], override: str) -> None:
+    assert override_list(given) == [override]
+    assert parse_override(override).key_or_group == override_key(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("a.b=1", "a.b"),
+        ("+a=1", "a"),
+        ("++a.b=c=d", "a.b"),
+        ("~a", "a"),
+        ("~a.b=1", "a.b"),
+        ("db@package=mysql", "db"),
+        ("+db@a.b=mysql", "db"),
+        ("~db@package", "db"),
+        ("a=b@c", "a"),
+        (" a =1", "a"),
+        ("=1", ""),
+        ("~", ""),
+        ("+=1", ""),
+        ("@package=1", ""),
+    ],
+)
+def test_the_key_of_an_override(override: str, key: str) -> None:
+    assert override_key(override) == key
+
+
+def test_overrides_of_the_user_replace_defaults() -> None:
+    defaults = ["a=1", "++b.c=2", "d=3", "e=4"]
+    assert merge(defaults, ["b.c=20", "~d", "f=6", "+e=5"]) == ["a=1", "b.c=20", "~d", "f=6", "+e=5"]
+    assert merge(defaults, []) == defaults
+
+
+def test_overrides_of_the_same_key_remain_in_their_order() -> None:
+    assert merge(["a=1"], ["a=2", "a=3"]) == ["a=2", "a=3"]
+    assert merge(["db@pkg=x", "a=1"], ["+db=y"]) == ["a=1", "+db=y"]
+
+
+@pytest.mark.parametrize(
+    ("override", "text"),
+    [
+        ("a=cpu", "cpu"),
+        ("a='cpu'", "cpu"),
+        ('+a="cpu"', "cpu"),
+        ("a= cpu ", "cpu"),
+        ("a=b=c", "b=c"),
+        ("~a", ""),
+        ("a=", ""),
+    ],
+)
+def test_the_text_of_an_override(override: str, text: str) -> None:
+    assert override_text(override) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("a=1", "is a str, 'a=1'"),
+        (None, "is a NoneType, None"),
+        (["a=1", "b"], "'b' is not key=value"),
+        (["a=1", 2], "2 is not key=value"),
+        (["=1"], "'=1' is not key=value"),
+        (["~"], "'~' is not key=value"),
+        (["~=1"], "'~=1' is not key=value"),
+        (["@package=1"], "'@package=1' is not key=value"),
+        ({"": 1}, "'=1' is not key=value"),
+        ({"+": 1}, "'+=1' is not key=value"),
+    ],
+    ids=str,
+)
+def test_an_entry_that_is_not_an_override(given: Any, message: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        override_list(given)
+    assert str(raised.value) == message
+
+
+def test_a_list_of_overrides_is_a_copy() -> None:
+    given = ["a=1"]
+    override_list(given).append("b=2")
+    assert given == ["a=1"]
+    assert override_list(("a=1",)) == ["a=1"]

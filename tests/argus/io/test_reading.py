@@ -1,0 +1,121 @@
+"""What a job can put where a file is expected."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from argus.io import reading
+from argus.io.reading import MIB, UnreadableError, list_directory, read_bytes, read_json, read_mapping, read_text
+
+
+def refused(root: Path, name: str = "a/file") -> str:
+    started = time.monotonic()
+    with pytest.raises(UnreadableError) as error:
+        read_mapping(root / name, MIB)
+    assert time.monotonic() - started < 30
+    assert str(root) in error.value.path
+    return error.value.why
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root" / "a").mkdir(parents=True)
+    return tmp_path / "root"
+
+
+def test_a_regular_file_is_read(root: Path) -> None:
+    (root / "a" / "file").write_text('{"key": "välue"}')
+    assert read_mapping(root / "a/file") == {"key": "välue"}
+    assert read_json(root / "a/file") == {"key": "välue"}
+    assert read_text(root / "a/file") == '{"key": "välue"}'
+    assert read_bytes(root / "a/file", 17) == '{"key": "välue"}'.encode()
+
+
+def test_a_missing_file_is_missing(root: Path) -> None:
+    for name in ("a/file", "b/file", "file"):
+        with pytest.raises(FileNotFoundError):
+            read_bytes(root / name)
+
+
+def test_a_fifo_does_not_hang(root: Path) -> None:
+    os.mkfifo(root / "a" / "file")
+    assert refused(root) == "is not a regular file"
+
+
+def test_a_directory_is_no_file(root: Path) -> None:
+    (root / "a" / "file").mkdir()
+    assert refused(root) == "is not a regular file"
+
+
+def test_a_file_instead_of_a_directory(root: Path) -> None:
+    (root / "b").write_text("")
+    assert refused(root, "b/file") == "cannot be opened (Not a directory)"
+
+
+def test_a_sparse_file_is_not_read_into_memory(root: Path) -> None:
+    with (root / "a" / "file").open("wb") as file:
+        file.truncate(1 << 40)
+    assert refused(root) == "has more than 1 MiB"
+
+
+def test_the_limit_itself_is_allowed(root: Path) -> None:
+    (root / "a" / "file").write_bytes(b"12345")
+    assert read_bytes(root / "a/file", 5) == b"12345"
+    with pytest.raises(UnreadableError):
+        read_bytes(root / "a/file", 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"[]", "is not a mapping"),
+        (b"[" * 200_000, "is nested too deeply"),
+        (b'{"a": ' * 65 + b"1" + b"}" * 65, "is nested too deeply"),
+        (b'{"a": NaN}', "is not JSON (NaN is not a number)"),
+        (b'{"a": -Infinity}', "is not JSON (-Infinity is not a number)"),
+        (b'{"a": 1e999}', "is not JSON (1e999 is not a number)"),
+        (b"\xff", "is not UTF-8 (invalid start byte at byte 0)"),
+        (b'{"a": "\\ud800"}', "has characters that no text has"),
+        (b'{"a": "\\u0000"}', "has characters that no text has"),
+        (b"\0", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
+    ],
+)
+def test_other_content(root: Path, content: bytes, why: str) -> None:
+    (root / "a" / "file").write_bytes(content)
+    assert refused(root) == why
+
+
+def test_no_descriptor_is_left_open(root: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for name in ("a", "a/missing", "missing/file"):
+        with pytest.raises((UnreadableError, FileNotFoundError)):
+            read_bytes(root / name)
+    list_directory(root / "a")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_listing(root: Path) -> None:
+    (root / "a" / "file").touch()
+    (root / "a" / "sub").mkdir()
+    (root / "a" / "link").symlink_to("sub")
+    assert sorted(list_directory(root / "a")) == ["file", "link", "sub"]
+    assert list_directory(root / "a", lambda entry: entry.is_dir(follow_symlinks=False)) == ["sub"]
+    assert list_directory(root / "missing") == []
+    for name, why in (("a/file", "Not a directory"), ("a\0b", "embedded null byte")):
+        with pytest.raises(UnreadableError, match=f"cannot be listed \\({why}\\)$"):
+            list_directory(root / name)
+
+
+def test_a_listing_has_a_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "DIRECTORY_ENTRIES", 3)
+    for name in "123":
+        (root / "a" / name).touch()
+    assert len(list_directory(root / "a")) == 3
+    (root / "a" / "4").touch()
+    with pytest.raises(UnreadableError, match=r"a cannot be listed \(it has more than 3 entries\)$"):
+        list_directory(root / "a")

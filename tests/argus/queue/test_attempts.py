@@ -1,0 +1,494 @@
+"""Attempts: how each is started, and what follows one."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.archive import failures
+from argus.archive.archive import Archive
+from argus.archive.checkpoints import Checkpoint
+from argus.archive.failures import Failure, FailureKind
+from argus.archive.plan import Plan
+from argus.archive.status import Attempt, Status
+from argus.io.schema import parse
+from argus.queue import attempts
+from argus.queue.room import Demand
+
+OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
+PLAN: dict[str, Any] = {
+    "workload": "sft",
+    "overrides": ["data.seed=1"],
+    "retries": 1,
+    "entrypoint": "python3 /opt/argus/current launch run /archive",
+    "entrypoint_num_cpus": 1,
+    "entrypoint_resources": {"worker_node": 1},
+}
+LOST = failures.failure("node_lost", "node worker-1 was lost")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "sft-1")
+    made.reserve()
+    made.write_json("config/plan.json", PLAN)
+    made.write_json("config/runtime_env.json", {"env_vars": {"A": "1", "VERL_FILE_LOGGER_PATH": "before"}})
+    return made
+
+
+def checkpoint(archive: Archive, step: int) -> Path:
+    """A checkpoint that counts as complete: its backend's files cannot be checked."""
+    path = archive.path / "checkpoints" / f"global_step_{step}"
+    path.mkdir()
+    (path / "weights.distcp").touch()
+    (path.parent / "latest_checkpointed_iteration.txt").write_text(str(step))
+    return path
+
+
+def events(archive: Archive) -> list[str]:
+    return [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+
+
+# --- What an attempt is -----------------------------------------------------------------------------------------------
+
+
+def test_a_job_begins_with_its_first_attempt(archive: Archive) -> None:
+    assert attempts.current(archive) == 1
+    archive.set_status("RUNNING", attempt=3)
+    assert attempts.current(archive) == 3
+
+
+def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
+    assert attempts.steps_done(archive, 1) == 0
+    lines = "".join(json.dumps({"step": step, "data": {}}) + "\n" for step in (4, 5, 5, 6))
+    # Before the first step, the trainer validates what it resumes from.
+    archive.metrics_file(2).write_text('{"step": 3, "data": {"val-core/x": 1}}\n' + lines + '{"step": 7')
+    assert attempts.steps_done(archive, 1) == 0
+    assert attempts.steps_done(archive, 2) == 3
+
+
+def test_without_metrics_the_steps_are_those_in_the_attempts_log(archive: Archive) -> None:
+    log = "step:1 - loss:5\nstep:2 - loss:4\nARGUS_VERL_ATTEMPT=2\n(x) step:2 - loss:4\nstep:3 - a:1\nstep:3 - b:2\n"
+    archive.driver_log.write_text(f"step:0 - val-core/x:1\n{log}")
+    assert attempts.steps_done(archive, 2) == 2
+    # The first attempt has no line of its own.
+    assert attempts.steps_done(archive, 1) == 3
+
+
+@pytest.mark.parametrize(
+    ("attempt", "step", "resumed_from", "expected"),
+    [
+        (1, None, None, OWN),
+        (1, 10, None, OWN),
+        # It resumed from a checkpoint, and has none of its own yet.
+        (2, None, None, OWN),
+        (2, None, "sft-0", OWN),
+        (
+            2,
+            10,
+            None,
+            [
+                "data.seed=1",
+                "trainer.save_freq=5",
+                "trainer.resume_mode=resume_path",
+                "trainer.resume_from_path=/checkpoints/global_step_10",
+            ],
+        ),
+        (
+            3,
+            10,
+            "sft-0",
+            [
+                "data.seed=1",
+                "trainer.save_freq=5",
+                "trainer.resume_mode=resume_path",
+                "trainer.resume_from_path=/checkpoints/global_step_10",
+            ],
+        ),
+    ],
+)
+def test_the_overrides_of_an_attempt(
+    attempt: int, step: int | None, resumed_from: str | None, expected: list[str]
+) -> None:
+    found = Checkpoint(step, Path(f"/checkpoints/global_step_{step}"), 4, "") if step else None
+    plan = Plan(overrides=tuple(OWN), resumed_from=resumed_from)
+    assert attempts.overrides(plan, attempt, found) == expected
+
+
+@pytest.mark.parametrize(
+    ("retries", "attempt", "kind", "steps", "answer"),
+    [
+        (1, 1, "node_lost", 0, True),
+        (1, 1, "killed", 0, True),
+        (1, 2, "node_lost", 0, False),
+        (2, 2, "node_lost", 0, True),
+        (0, 1, "node_lost", 0, False),
+        # Before the first step, the configuration of the network is wrong.
+        (1, 1, "communication", 0, False),
+        (1, 1, "communication", 1, True),
+        (9, 1, "config", 5, False),
+        (9, 1, "stopped", 5, False),
+        (9, 1, "unknown", 5, False),
+    ],
+)
+def test_which_failures_are_retried(retries: int, attempt: int, kind: str, steps: int, answer: bool) -> None:
+    assert attempts.may_retry(Plan(retries=retries), Status(attempt=attempt), FailureKind(kind), steps) is answer
+
+
+def test_a_plan_has_no_retries_by_default() -> None:
+    assert not attempts.may_retry(Plan(), Status(), FailureKind.NODE_LOST, 5)
+
+
+def test_the_end_of_the_head_costs_no_retry() -> None:
+    lost = Attempt(attempt=1, state="FAILED", kind="head_lost")
+    assert attempts.may_retry(Plan(), Status(), FailureKind.HEAD_LOST, 0)
+    status = Status(attempt=2, attempts=(lost,))
+    assert attempts.may_retry(Plan(retries=1), status, FailureKind.NODE_LOST, 0)
+    assert not attempts.may_retry(Plan(), status, FailureKind.NODE_LOST, 0)
+
+
+# --- What an attempt is ended for -------------------------------------------------------------------------------------
+
+
+def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
+    assert attempts.verdict(archive) is None
+    archive.set_status("RUNNING", attempt=1)
+    attempts.set_verdict(archive, LOST)
+    assert attempts.verdict(archive) == LOST
+    archive.set_status("SUBMITTED", attempt=2)
+    assert attempts.verdict(archive) is None
+
+
+def test_a_failure_is_stored_as_json() -> None:
+    failure = Failure(FailureKind.UNKNOWN, "exit code 1", ("one", "two"), "Read the log.")
+    assert parse(Failure, json.loads(json.dumps(asdict(failure)))) == failure
+
+
+def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archive: Archive) -> None:
+    archive.set_status("RUNNING", attempt=1)
+    failure = failures.failure("communication", "Connection reset by peer")
+    before = time.time()
+    assert attempts.record_trouble(archive, failure, exit_code=1, attempt_steps=3) == "ENDING"
+    status = archive.status_json()
+    assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
+    assert before <= status["ended_at"] <= time.time()
+    assert parse(Failure, status["failure"]) == failure
+    assert "attempts" not in status
+
+
+# --- How an attempt ended ---------------------------------------------------------------------------------------------
+
+
+def running(archive: Archive, **details: Any) -> None:
+    archive.set_status("RUNNING", **{"attempt": 1, "attempt_started_at": 5.0, "resumed_from_step": None, **details})
+
+
+def test_an_attempt_that_succeeded(archive: Archive) -> None:
+    running(archive)
+    before = time.time()
+    assert attempts.record_end(archive, "SUCCEEDED", None, exit_code=0, steps=4, reason="the data ended") == "SUCCEEDED"
+    status = archive.status_json()
+    assert (status["state"], status["reason"], status["failure"]) == ("SUCCEEDED", "the data ended", None)
+    assert (status["exit_code"], status["steps"]) == (0, 4)
+    (ended,) = status["attempts"]
+    assert before <= ended.pop("ended_at") == status["ended_at"]
+    assert ended == {
+        "attempt": 1,
+        "started_at": 5.0,
+        "state": "SUCCEEDED",
+        "kind": "",
+        "reason": "the data ended",
+        "resumed_from": None,
+        "phases": {},
+    }
+
+
+def test_an_attempt_has_no_phases_of_the_one_before_it(archive: Archive) -> None:
+    archive.set_status("RETRYING", attempt=1, phases={"queue": 100.0, "loading weights": 60.0})
+    attempts.prepare(archive, 2)
+    assert archive.read_status().phases == {}
+
+
+def test_what_a_job_puts_there_are_no_phases() -> None:
+    written = {f"phase {number}": 1.0 for number in range(500)} | {"queue": 1e300, "driver": -1.0, "first step": 2.0}
+    assert Status(phases=written).phases == Attempt(phases=written).phases == {"first step": 2.0}
+    assert Status(phases={"driver": float("nan")}).phases == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "phases"),
+    [
+        (Status(), {}),
+        (Status(attempt_submitted_at=5.0), {"driver": 7.5}),
+        (Status(queued_at=2.0, attempt_submitted_at=5.0), {"queue": 3.0, "driver": 7.5}),
+        (Status(attempt=2, queued_at=2.0, ended_at=4.0, attempt_submitted_at=5.0), {"queue": 1.0, "driver": 7.5}),
+        (Status(queued_at=9.0, attempt_submitted_at=13.0), {"queue": 4.0, "driver": 0.0}),
+    ],
+)
+def test_the_phases_before_a_driver(status: Status, phases: dict[str, float]) -> None:
+    assert attempts.phases_before(status, 12.5) == phases
+
+
+def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
+    running(archive)
+    failure = failures.failure("config", "the configuration has no key trainer.x")
+    assert attempts.record_end(archive, "FAILED", failure, exit_code=1, attempt_steps=0) == "FAILED"
+    status = archive.status_json()
+    assert (status["state"], status["reason"]) == ("FAILED", failure.reason)
+    assert parse(Failure, status["failure"]) == failure
+    assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("FAILED", "config")]
+
+
+def test_an_attempt_that_is_retried(archive: Archive) -> None:
+    running(archive)
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
+    assert archive.status_json()["state"] == "RETRYING"
+    archive.set_status("SUBMITTED", attempt=2, resumed_from_step=10)
+    running(archive, attempt=2, attempt_started_at=50.0, resumed_from_step=10)
+    # retries: 1
+    assert attempts.record_end(archive, "FAILED", LOST, now=99.0, attempt_steps=0) == "FAILED"
+    assert archive.status_json()["ended_at"] == archive.status_json()["attempts"][-1]["ended_at"] == 99.0
+    shown = [
+        (ended["attempt"], ended["started_at"], ended["state"], ended["kind"], ended["resumed_from"])
+        for ended in archive.status_json()["attempts"]
+    ]
+    assert shown == [(1, 5.0, "FAILED", "node_lost", None), (2, 50.0, "FAILED", "node_lost", 10)]
+    # Every end is an event, without the list that grows.
+    assert events(archive) == ["RUNNING", "RETRYING", "SUBMITTED", "RUNNING", "FAILED"]
+    assert "attempts" not in (archive.path / "events.jsonl").read_text()
+
+
+def test_steps_decide_whether_a_broken_connection_is_retried(archive: Archive) -> None:
+    running(archive)
+    broken = failures.failure("communication", "Connection reset by peer")
+    assert attempts.record_end(archive, "FAILED", broken, attempt_steps=1) == "RETRYING"
+
+
+def test_a_job_with_a_stop_request_is_not_retried(archive: Archive) -> None:
+    running(archive)
+    archive.ask_to_stop()
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "FAILED"
+
+
+def test_a_stopped_attempt(archive: Archive) -> None:
+    running(archive)
+    assert attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15")) == "STOPPED"
+    status = archive.status_json()
+    reason = "signal 15, not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    assert (status["state"], status["reason"], status["failure"]["reason"]) == ("STOPPED", reason, reason)
+    assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("STOPPED", "stopped")]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_an_attempt_whose_node_was_removed(archive: Archive, retries: int) -> None:
+    archive.write_json("config/plan.json", {**PLAN, "retries": retries})
+    running(archive)
+    attempts.record_end(archive, "FAILED", LOST)
+    before = archive.read_status()
+    for _twice in range(2):
+        attempts.explain_removal(archive, "worker-1")
+    status = archive.read_status()
+    assert status.reason == "drain.yml removed node worker-1 with allow_disruption: node worker-1 was lost"
+    assert status.failure and status.failure.reason == status.reason
+    assert status.failure.kind == "node_lost" and status.failure.todo.startswith("Nothing is wrong with the node")
+    assert [one.reason for one in status.attempts] == [status.reason]
+    assert (status.state, status.ended_at) == (before.state, before.ended_at)
+
+
+def test_only_the_last_attempt_is_explained(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", LOST)
+    archive.set_status("SUBMITTED", attempt=2)
+    running(archive, attempt=2)
+    attempts.record_end(archive, "FAILED", LOST)
+    attempts.explain_removal(archive, "worker-2")
+    assert [one.reason.startswith("drain.yml") for one in archive.read_status().attempts] == [False, True]
+
+
+def test_other_ends_are_not_those_of_a_removed_node(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", failures.failure("config", "no key x"))
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == "no key x"
+    running(archive)
+    attempts.record_end(archive, "SUCCEEDED", None)
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == ""
+
+
+def test_a_stop_that_was_asked_for_is_not_that_of_a_removed_node(archive: Archive) -> None:
+    running(archive)
+    archive.ask_to_stop("alice")
+    attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15"))
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == "signal 15, by alice"
+
+
+@pytest.mark.parametrize(("who", "by"), [("alice@laptop", "alice@laptop"), ("a\n b", "a b"), ("", "stop.yml")])
+def test_a_stopped_attempt_names_who_asked_for_it(archive: Archive, who: str, by: str) -> None:
+    running(archive)
+    archive.ask_to_stop(who)
+    # Who asks later has not stopped it.
+    archive.ask_to_stop("bob@desk")
+    attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15"))
+    assert archive.read_status().reason == (f"signal 15, by {by}" if who else "signal 15, by bob@desk")
+
+
+def test_other_failures_do_not_name_who_asked_for_a_stop(archive: Archive) -> None:
+    running(archive)
+    archive.ask_to_stop("alice@laptop")
+    attempts.record_end(archive, "FAILED", LOST)
+    assert archive.read_status().reason == LOST.reason
+
+
+def test_the_reason_for_waiting_ends_with_the_submission(archive: Archive) -> None:
+    archive.set_status("QUEUED", reason="no GPUs are free")
+    attempts.prepare(archive, 1)
+    status = archive.read_status()
+    assert (status.state, status.reason) == ("SUBMITTED", "")
+
+
+def test_a_job_that_never_had_an_attempt_ends_without_one(archive: Archive) -> None:
+    archive.set_status("QUEUED", attempt=1, queued_at=1.0)
+    # Nothing was tried, and so nothing is tried again.
+    assert attempts.record_end(archive, "FAILED", LOST) == "FAILED"
+    status = archive.status_json()
+    assert (status["state"], status["attempts"]) == ("FAILED", [])
+
+
+def test_a_job_that_waited_for_its_next_attempt_keeps_those_it_had(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", LOST)
+    waited = failures.failure("no_resources", "waited 60 s: there is 1")
+    assert attempts.record_end(archive, "FAILED", waited) == "FAILED"
+    status = archive.status_json()
+    assert status["failure"]["kind"] == "no_resources"
+    assert [ended["kind"] for ended in status["attempts"]] == ["node_lost"]
+
+
+def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
+    running(archive)
+    attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
+    archive.set_status("ENDING", ended_at=77.0)
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
+    status = archive.status_json()
+    assert status["ended_at"] == 77.0
+    assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
+    # The details that the launcher recorded stay.
+    assert status["exit_code"] == 1
+
+
+def test_a_submission_that_failed_before_it_had_a_plan(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "sft-1")
+    archive.reserve()
+    assert attempts.record_end(archive, "FAILED", failures.failure("unknown", "the disk is full")) == "FAILED"
+    assert archive.status_json()["reason"] == "the disk is full"
+
+
+# --- Submitting -------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """A fake of Ray's client."""
+
+    def __init__(self, problem: Exception | None = None, known: Any = None) -> None:
+        self.problem = problem
+        self.known = known
+        self.submitted: list[dict[str, Any]] = []
+
+    def submit_job(self, **arguments: Any) -> str:
+        self.submitted.append(arguments)
+        if self.problem:
+            raise self.problem
+        return str(arguments["submission_id"])
+
+    def get_job_status(self, job_id: str) -> Any:
+        assert job_id == self.submitted[-1]["submission_id"]
+        if isinstance(self.known, Exception):
+            raise self.known
+        return self.known
+
+
+def test_the_first_attempt_is_as_the_plan_says(archive: Archive) -> None:
+    attempts.prepare(archive, 1, workload="sft")
+    status = archive.status_json()
+    assert (status["state"], status["attempt"], status["workload"]) == ("SUBMITTED", 1, "sft")
+    assert status["resumed_from_step"] is None
+    assert abs(status["attempt_submitted_at"] - time.time()) < 60
+    assert not (archive.path / "config" / "attempt-1.json").exists()
+
+
+def test_an_attempt_without_any_checkpoint_starts_over() -> None:
+    plan = Plan(overrides=("data.seed=1", "trainer.resume_mode=auto"))
+    assert attempts.overrides(plan, 2, None) == ["data.seed=1", "trainer.resume_mode=disable"]
+
+
+def test_the_first_attempt_may_resume_from_another_job(archive: Archive) -> None:
+    archive.write_json("config/plan.json", {**PLAN, "resumed_from": "sft-0", "resumed_from_step": 30})
+    attempts.prepare(archive, 1)
+    assert archive.status_json()["resumed_from_step"] == 30
+    # Without a checkpoint of its own, the next one goes on from there as well.
+    attempts.prepare(archive, 2)
+    assert archive.status_json()["resumed_from_step"] == 30
+    assert archive.read_mapping("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
+
+
+def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> None:
+    path = checkpoint(archive, 10)
+    attempts.prepare(archive, 2)
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == [
+        "data.seed=1",
+        "trainer.resume_mode=resume_path",
+        f"trainer.resume_from_path={path}",
+    ]
+    status = archive.status_json()
+    assert (status["attempt"], status["resumed_from_step"]) == (2, 10)
+
+
+def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
+    attempts.prepare(archive, 2)
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
+    assert archive.status_json()["resumed_from_step"] is None
+
+
+@pytest.mark.parametrize(("attempt", "identifier"), [(1, "sft-1"), (2, "sft-1~2")])
+def test_the_submission_to_ray(archive: Archive, attempt: int, identifier: str) -> None:
+    client = Client()
+    attempts.submit(archive, attempt, client)
+    assert client.submitted == [
+        {
+            "entrypoint": f"python3 /opt/argus/current launch run /archive {attempt}",
+            "submission_id": identifier,
+            "runtime_env": {
+                "env_vars": {
+                    "A": "1",
+                    "VERL_FILE_LOGGER_PATH": str(archive.path / "logs" / f"metrics-{attempt}.jsonl"),
+                }
+            },
+            "entrypoint_num_cpus": 1,
+            "entrypoint_resources": {"worker_node": 1},
+            "metadata": {
+                "submission_id": "sft-1",
+                "attempt": str(attempt),
+                **Demand.of(archive.plan() or Plan()).to_metadata(),
+            },
+        }
+    ]
+
+
+@pytest.mark.parametrize("known", ["PENDING", "RUNNING"])
+def test_a_lost_answer_is_not_a_refusal(archive: Archive, known: str) -> None:
+    client = Client(ConnectionError("timed out"), known)
+    attempts.submit(archive, 1, client)
+    assert len(client.submitted) == 1
+
+
+@pytest.mark.parametrize("known", ["FAILED", RuntimeError("404"), ConnectionError("timed out")])
+def test_a_refused_submission_is_an_error(archive: Archive, known: Any) -> None:
+    with pytest.raises(ConnectionError, match="the head does not answer"):
+        attempts.submit(archive, 1, Client(ConnectionError("the head does not answer"), known))

@@ -1,0 +1,276 @@
+"""Whether there is room for a job: what is free, what was just accepted, and what only one job can have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from argus.archive.plan import Plan
+from argus.queue.room import (
+    METADATA,
+    UNPLACED_SECONDS,
+    Demand,
+    Room,
+    accepted,
+    active,
+    capacity_problem,
+    look_at_placed,
+    placed,
+    reserve,
+)
+from argus.ray.api import WorkerCapacity
+
+NOW = 10_000.0
+
+
+def free(*workers: tuple[float, float]) -> list[WorkerCapacity]:
+    """By the GPUs and CPUs that are free on each."""
+    return [WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
+
+
+def left(workers: list[WorkerCapacity]) -> list[tuple[float, float]]:
+    return [(worker.free_gpus, worker.free_cpus) for worker in workers]
+
+
+def record(name: str, demand: Demand | None, status: str = "RUNNING", age: float = 5.0, **more: Any) -> dict[str, Any]:
+    metadata = demand.to_metadata() if demand else {}
+    return {
+        "submission_id": name,
+        "status": status,
+        "metadata": metadata,
+        "start_time": (NOW - age) * 1000,
+        "job_id": f"id-{name}",
+        **more,
+    }
+
+
+def group(name: str, state: str, *gpus: float) -> dict[str, Any]:
+    bundles = [{"unit_resources": {"GPU": count, "CPU": 3.0}} for count in gpus]
+    return {"creator_job_id": f"id-{name}", "state": state, "bundles": bundles}
+
+
+# --- What a job needs -------------------------------------------------------------------------------------------------
+
+PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=12, entrypoint_num_cpus=2)
+
+
+def test_the_demand_of_a_plan() -> None:
+    assert Demand.of(PLAN) == Demand(2, 4, 12, driver_cpus=2)
+    queue = replace(PLAN, transfer_queue=True, storage_units=8, exclusive_backend="Yuanrong")
+    assert Demand.of(queue) == Demand(2, 4, 12, 2, controller_cpus=1, storage_units=8, exclusive="Yuanrong")
+
+
+def test_the_demand_travels_in_rays_metadata() -> None:
+    demand = Demand(2, 4, 12, 1, 1, 8, "Yuanrong")
+    assert Demand.from_job(record("a", demand)) == demand
+    assert all(isinstance(value, str) for value in demand.to_metadata().values())
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {METADATA: None}, {METADATA: "no json"}, {METADATA: "[]"}, {METADATA: '{"nnodes": -1}'}]
+)
+def test_a_job_of_another_tool_has_no_demand(metadata: Any) -> None:
+    assert Demand.from_job({**record("a", None), "metadata": metadata}) is None
+
+
+@pytest.mark.parametrize(("units", "workers", "each"), [(8, 2, 4), (8, 3, 3), (1, 4, 1), (0, 4, 0), (8, 0, 0)])
+def test_storage_units_are_on_all_workers(units: int, workers: int, each: int) -> None:
+    assert Demand(storage_units=units).units_per_worker(workers) == each
+
+
+# --- What is free -----------------------------------------------------------------------------------------------------
+
+DRIVER = "the driver's 1 CPUs are not free beside the job on each worker that the job needs"
+QUEUE = "the driver's and TransferQueue's 2 CPUs are not free beside the job on each worker that the job needs"
+
+
+@pytest.mark.parametrize(
+    ("workers", "asked", "answer"),
+    [
+        # (nnodes, GPUs and CPUs on each, CPUs of the driver and of the controller, storage units)
+        ([(4, 13)], (1, 4, 12, 1), ""),
+        ([(4, 13), (4, 13)], (2, 4, 12, 1), ""),
+        ([(4, 12), (3, 48)], (1, 4, 12, 1), ""),
+        # The driver needs no GPU, only CPUs that the job does not.
+        ([(4, 12), (0, 0.5)], (1, 4, 12, 1), DRIVER),
+        ([(4, 12), (0, 1)], (1, 4, 12, 1), ""),
+        ([(4, 12), (0, 0)], (1, 4, 12, 0), ""),
+        ([(4, 12)], (1, 4, 12, 1), DRIVER),
+        ([(4, 12.5)], (1, 4, 12, 0.5), ""),
+        ([(4, 12), (4, 12)], (2, 4, 12, 1), DRIVER),
+        # Ray may put the driver on either of them.
+        ([(4, 12), (4, 13)], (2, 4, 12, 1), DRIVER),
+        # A worker that could take the job, and that it does not need.
+        ([(4, 12), (4, 12)], (1, 4, 12, 1), ""),
+        (
+            [(4, 12), (3, 48)],
+            (2, 4, 12, 1),
+            "the job needs 2 workers with 4 GPUs and 12 CPUs free; available: 1 "
+            "(worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)",
+        ),
+        (
+            [(4, 11.5)],
+            (1, 4, 12, 1),
+            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (worker-0: 4 GPU, 11.5 CPU)",
+        ),
+        (
+            [],
+            (1, 4, 12, 1),
+            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (no worker is alive)",
+        ),
+        # The controller is somewhere as well.
+        ([(4, 14)], (1, 4, 12, 1, 1), ""),
+        ([(4, 13)], (1, 4, 12, 1, 1), QUEUE),
+        # Driver and controller may be on two workers, and the job needs a third one.
+        ([(4, 13), (4, 13)], (1, 4, 12, 1, 1), QUEUE),
+        ([(4, 13), (4, 13), (4, 13)], (1, 4, 12, 1, 1), ""),
+        ([(4, 12), (0, 2)], (1, 4, 12, 1, 1), ""),
+        # Storage units are on every worker, also on those that the job does not use.
+        ([(4, 18), (4, 18)], (2, 4, 12, 1, 1, 8), ""),
+        ([(4, 17), (4, 18)], (2, 4, 12, 1, 1, 8), QUEUE),
+        (
+            [(4, 48), (0, 3)],
+            (1, 4, 12, 1, 1, 8),
+            "TransferQueue needs 4 CPU on every worker for its 8 storage units; available: worker-1: 3 CPU. "
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units sets their number",
+        ),
+        (
+            [(4, 15), (0, 4)],
+            (1, 4, 12, 1, 1, 8),
+            "the job needs 1 worker with 4 GPUs and 12 CPUs and 4 CPU on every worker for TransferQueue's storage "
+            "units free; available: 0 (worker-0: 4 GPU, 15 CPU, worker-1: 0 GPU, 4 CPU)",
+        ),
+    ],
+)
+def test_whether_a_job_has_capacity(workers: list[tuple[float, float]], asked: tuple[Any, ...], answer: str) -> None:
+    assert capacity_problem(free(*workers), Demand(*asked)) == answer
+
+
+# --- What was just accepted -------------------------------------------------------------------------------------------
+
+
+def test_an_accepted_job_takes_the_workers_that_it_fills_best() -> None:
+    assert left(reserve(free((8, 48), (4, 48)), [Demand(1, 4, 12)])) == [(8, 48), (0, 36)]
+    assert left(reserve(free((8, 48), (8, 48)), [Demand(1, 4, 12)])) == [(4, 36), (8, 48)]
+    assert left(reserve(free((8, 48), (8, 48)), [Demand(2, 4, 12)] * 2)) == [(0, 24), (0, 24)]
+
+
+def test_the_driver_and_the_queue_of_an_accepted_job() -> None:
+    demand = Demand(1, 4, 12, driver_cpus=2, controller_cpus=1, storage_units=3)
+    # Two units on each; the job on the first; the driver and the controller where most CPUs are free.
+    assert left(reserve(free((8, 48), (8, 48)), [demand])) == [(4, 34), (8, 43)]
+
+
+def test_an_accepted_job_that_does_not_fit_takes_what_there_is() -> None:
+    assert left(reserve(free((4, 48), (2, 48)), [Demand(2, 4, 12)])) == [(0, 36), (2, 48)]
+    assert reserve([], [Demand(1, 4, 12, 1, 1, 8)]) == []
+
+
+ROOM = Room(tuple(free((4, 48), (4, 48))))
+ONE, BOTH = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "asked", "taken"),
+    [
+        ([], BOTH, ()),
+        ([record("a", ONE)], BOTH, ("a",)),
+        ([record("a", ONE, "PENDING")], BOTH, ("a",)),
+        ([record("a", ONE)], ONE, ()),
+        ([record("b", ONE), record("a", ONE)], ONE, ("a", "b")),
+        # In the order of their submission.
+        ([record("b", ONE, age=9), record("a", ONE)], ONE, ("b", "a")),
+        ([record("a", ONE, "SUCCEEDED"), record("b", ONE, "FAILED"), record("c", ONE, "STOPPED")], BOTH, ()),
+        # A job of another tool, and what the job itself did before.
+        ([record("raysubmit_x", None)], BOTH, ()),
+        ([record("own", BOTH), record("own~2", BOTH)], BOTH, ()),
+    ],
+)
+def test_what_was_just_accepted_counts_as_taken(jobs: list[Any], asked: Demand, taken: tuple[str, ...]) -> None:
+    problem = ROOM.problem("own", asked, jobs)
+    assert problem.endswith(f", once {', '.join(taken)} has what it needs") if taken else problem == ""
+    # What Ray counts already is not counted twice.
+    assert replace(ROOM, placed=frozenset(taken)).problem("own", asked, jobs) == ""
+
+
+def test_what_is_not_free_is_not_blamed_on_others() -> None:
+    problem = ROOM.problem("own", Demand(3, 4, 12), [record("a", ONE)])
+    assert problem.startswith("the job needs 3 workers") and "once" not in problem
+
+
+def test_the_driver_of_a_running_job_has_its_cpus() -> None:
+    assert accepted(record("a", BOTH, "PENDING")) == BOTH
+    assert accepted(record("a", BOTH)) == replace(BOTH, driver_cpus=0)
+    assert accepted(record("a", None)) is None
+
+
+def test_active_jobs_in_the_order_of_their_submission() -> None:
+    jobs = [record("b", None), record("a", None), record("c", None, age=9), record("d", None, "SUCCEEDED")]
+    assert [job["submission_id"] for job in active([*jobs, {"status": "RUNNING"}])] == ["c", "a", "b"]
+
+
+OLD = UNPLACED_SECONDS + 1
+
+
+@pytest.mark.parametrize(
+    ("job", "groups", "has_its_place"),
+    [
+        (record("a", BOTH), [], False),
+        (record("a", BOTH), [group("a", "CREATED", 4, 4)], True),
+        (record("a", BOTH), [group("a", "CREATED", 4), group("a", "CREATED", 4)], True),
+        (record("a", BOTH), [group("a", "CREATED", 4), group("a", "PENDING", 4)], False),
+        (record("a", BOTH), [group("a", "REMOVED", 4, 4)], False),
+        (record("a", BOTH), [group("b", "CREATED", 4, 4)], False),
+        # Without a placement group it has its resources in another way, or does not need them.
+        (record("a", BOTH, age=OLD), [], True),
+        (record("a", BOTH, age=OLD - 2), [], False),
+        (record("a", BOTH, "PENDING", age=OLD), [], False),
+        (record("a", BOTH, age=OLD), [group("a", "PENDING", 4)], False),
+        (record("a", BOTH, age=OLD), [group("a", "RESCHEDULING", 4)], False),
+        (record("a", BOTH, age=OLD), [group("b", "PENDING", 4)], True),
+    ],
+)
+def test_which_jobs_have_their_place(job: dict[str, Any], groups: list[Any], has_its_place: bool) -> None:
+    assert placed([job], groups, NOW) == ({"a"} if has_its_place else set())
+
+
+def test_a_head_is_asked_for_groups_only_if_a_job_runs() -> None:
+    class Head:
+        def __init__(self, *jobs: dict[str, Any]) -> None:
+            self.asked = 0
+            self.list = list(jobs)
+
+        def jobs(self) -> list[dict[str, Any]]:
+            return self.list
+
+        def get(self, _path: str) -> Any:
+            self.asked += 1
+            return {"data": {"result": {"result": [group("a", "CREATED", 4, 4)]}}}
+
+    idle, busy = Head(record("a", None), record("b", ONE, "FAILED")), Head(record("a", BOTH), record("b", ONE))
+    assert (look_at_placed(idle, NOW), idle.asked) == (frozenset(), 0)
+    assert (look_at_placed(busy, NOW), busy.asked) == ({"a"}, 1)
+
+
+# --- What only one job can have ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "status", "waits"),
+    [
+        ("MooncakeStore", "MooncakeStore", "RUNNING", True),
+        ("MooncakeStore", "MooncakeStore", "PENDING", True),
+        ("MooncakeStore", "MooncakeStore", "FAILED", False),
+        ("MooncakeStore", "Yuanrong", "RUNNING", False),
+        ("MooncakeStore", "", "RUNNING", False),
+        ("", "", "RUNNING", False),
+        ("", "Yuanrong", "RUNNING", False),
+    ],
+)
+def test_a_backend_that_serves_one_job(own: str, other: str, status: str, waits: bool) -> None:
+    """Wherever the other job's archive is: Ray's list has it."""
+    jobs = [record("a", Demand(exclusive=other), status), record("own~2", Demand(exclusive=own))]
+    problem = "job a is active, and TransferQueue's backend MooncakeStore serves one job per cluster"
+    assert ROOM.problem("own", Demand(exclusive=own), jobs) == (problem if waits else "")

@@ -1,0 +1,56 @@
+"""One submission to Ray at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argus.ray.admission import (
+    LOCK,
+    POLL_SECONDS,
+    BusyError,
+    one_at_a_time,
+)
+
+
+def test_a_second_submission_waits_for_the_first(tmp_path: Path) -> None:
+    first = one_at_a_time(tmp_path)
+    first.__enter__()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            first.__exit__(None, None, None)
+
+    with one_at_a_time(tmp_path, sleep=sleep):
+        assert slept == [POLL_SECONDS] * 3
+    # It is free again.
+    with one_at_a_time(tmp_path, sleep=sleep):
+        assert len(slept) == 3
+
+
+def test_a_submission_that_does_not_end(tmp_path: Path) -> None:
+    slept: list[float] = []
+    with one_at_a_time(tmp_path):
+        with (
+            pytest.raises(BusyError, match="another submission did not end within 1 s"),
+            one_at_a_time(tmp_path, 1, slept.append),
+        ):
+            pytest.fail("two at a time")
+        assert sum(slept) == pytest.approx(1)
+
+
+def test_the_lock_is_released_by_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), one_at_a_time(tmp_path):
+        raise RuntimeError
+    with one_at_a_time(tmp_path, 0):
+        pass
+
+
+def test_the_lock_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / LOCK).symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic"), one_at_a_time(tmp_path):
+        pass
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,602 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import types
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.ray import api
+from argus.ray.api import (
+    RayApiError,
+    RayHead,
+    WorkerCapacity,
+    free_workers,
+    names_of,
+    with_names,
+)
+from argus.ray.draining import remember
+
+TOKEN = "4be7"
+
+
+class FakeHead(ThreadingHTTPServer):
+    """Answers as a head with tokens does: real HTTP, canned JSON."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def set_nodes(self, *nodes: dict[str, Any]) -> None:
+        self.answers["/api/v0/nodes"] = {"result": True, "msg": "", "data": {"result": {"result": list(nodes)}}}
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: FakeHead
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        given = self.headers.get("Authorization")
+        answer = self.server.answers.get(self.path.partition("?")[0])
+        if given != f"Bearer {TOKEN}":
+            status, body = (403 if given else 401), b"Unauthorized"
+        elif answer is None:
+            status, body = 404, b"not found"
+        else:
+            status, body = 200, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[FakeHead]:
+    with FakeHead() as fake:
+        thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield fake
+        fake.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def token_path(tmp_path: Path) -> str:
+    path = tmp_path / "auth_token"
+    path.write_text(f"{TOKEN}\n")
+    return str(path)
+
+
+@pytest.fixture
+def head(server: FakeHead, token_path: str) -> RayHead:
+    return RayHead(f"{server.address}/", token_path)
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: float) -> dict[str, Any]:
+    total = {"memory": 1e9, "node:10.0.0.1": 1.0, **resources}
+    return {"node_name": name, "state": state, "is_head_node": is_head, "resources_total": total}
+
+
+HEAD = node("ray-head", is_head=True)
+WORKER = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def test_nodes(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes(HEAD, WORKER)
+    assert head.nodes() == [HEAD, WORKER]
+    assert server.asked == ["/api/v0/nodes?detail=1&limit=10000"]
+
+
+def test_drivers_without_a_submission_are_dropped(server: FakeHead, head: RayHead) -> None:
+    job = {"type": "SUBMISSION", "submission_id": "grpo-1", "status": "RUNNING"}
+    server.answers["/api/jobs/"] = [
+        {"type": "DRIVER", "submission_id": None, "status": "RUNNING"},
+        job,
+        {"type": "DRIVER", "status": "SUCCEEDED"},
+    ]
+    assert head.jobs() == [job]
+
+
+def test_one_job(server: FakeHead, head: RayHead) -> None:
+    server.answers["/api/jobs/grpo-1"] = {"submission_id": "grpo-1", "status": "PENDING"}
+    assert head.job("grpo-1") == {"submission_id": "grpo-1", "status": "PENDING"}
+    assert head.job("grpo-2") is None
+
+
+def test_another_error_of_one_job_is_an_error(server: FakeHead, tmp_path: Path) -> None:
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address).job("grpo-1")
+    assert error.value.status == 401
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("other", 403)])
+def test_without_the_right_token(server: FakeHead, tmp_path: Path, token: str | None, status: int) -> None:
+    path = tmp_path / "token"
+    if token:
+        path.write_text(token)
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address, str(path) if token else "").jobs()
+    assert str(error.value) == (
+        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not match this cluster; after an "
+        "interrupted rotation, run cluster_up.yml -e rotate_token=true -e allow_disruption=true)"
+    )
+    assert error.value.status == status
+    assert TOKEN not in str(error.value)
+
+
+def test_without_the_file_of_the_token(server: FakeHead, tmp_path: Path) -> None:
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address, str(tmp_path / "none")).nodes()
+    assert str(error.value) == (
+        f"the token file {tmp_path}/none cannot be read (No such file or directory); cluster_up.yml creates it"
+    )
+    assert server.asked == []
+
+
+def test_a_closed_port(closed_port: int) -> None:
+    with pytest.raises(RayApiError) as error:
+        RayHead(f"http://127.0.0.1:{closed_port}").nodes()
+    assert str(error.value).startswith(f"http://127.0.0.1:{closed_port}/api/v0/nodes?detail=1&limit=10000 does not")
+    assert "Connection refused" in str(error.value)
+    assert error.value.status is None
+
+
+def test_a_server_that_never_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        started = time.monotonic()
+        with pytest.raises(RayApiError, match="does not answer: timed out"):
+            RayHead(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=0.2).nodes()
+        assert time.monotonic() - started < 20
+
+
+class SlowHead:
+    """Accepts connections, and answers them from the given one on."""
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self.asked = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.open: list[socket.socket] = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _address = self.listener.accept()
+                self.open.append(connection)
+                self.asked += 1
+                if self.asked > self.silent:
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    def close(self) -> None:
+        for connection in [self.listener, *self.open]:
+            connection.close()
+
+
+@pytest.fixture
+def slow_head() -> Iterator[SlowHead]:
+    slow = SlowHead(silent=1)
+    yield slow
+    slow.close()
+
+
+def test_a_head_that_answers_slowly_is_asked_again(slow_head: SlowHead) -> None:
+    head = RayHead(slow_head.address, timeout=0.2, patience=30)
+    assert (head.jobs(), slow_head.asked) == ([], 2)
+    assert 0.2 <= head.slow < 30
+    # The longest wait is kept.
+    slow, slow_head.silent = head.slow, 0
+    assert (head.jobs(), head.slow, slow_head.asked) == ([], slow, 3)
+
+
+def test_a_head_is_asked_again_only_on_request(slow_head: SlowHead) -> None:
+    head = RayHead(slow_head.address, timeout=0.2)
+    with pytest.raises(api.HeadTimeoutError, match="does not answer: timed out"):
+        head.jobs()
+    assert (slow_head.asked, head.slow) == (1, 0)
+
+
+def test_a_head_that_is_too_slow_is_not_down(slow_head: SlowHead) -> None:
+    slow_head.silent = 2
+    head = RayHead(slow_head.address, timeout=0.1, patience=0.3)
+    expected = "/api/jobs/ answers slowly: no answer within 0.3 s, although it accepts connections"
+    with pytest.raises(api.HeadTimeoutError, match=expected):
+        head.jobs()
+    assert (slow_head.asked, head.slow) == (2, 0)
+
+
+def test_a_closed_port_is_not_asked_again(closed_port: int) -> None:
+    with pytest.raises(RayApiError, match=r"does not answer: .*refused") as error:
+        RayHead(f"http://127.0.0.1:{closed_port}", patience=30).jobs()
+    assert not isinstance(error.value, api.HeadTimeoutError)
+
+
+def test_an_answer_that_is_not_json(server: FakeHead, head: RayHead) -> None:
+    server.answers["/api/jobs/"] = b"<html>some other service</html>"
+    with pytest.raises(RayApiError, match="/api/jobs/ does not answer: Expecting value"):
+        head.jobs()
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"result": False, "msg": "GCS is starting", "data": None}, "GCS is starting"),
+        ({"data": {"result": {}}}, "{'data': {'result': {}}}"),
+        ("text", "text"),
+        ([], "[]"),
+    ],
+)
+def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, shown: str) -> None:
+    server.answers["/api/v0/nodes"] = answer
+    with pytest.raises(RayApiError) as error:
+        head.nodes()
+    assert str(error.value).endswith(f"answered without nodes: {shown}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["text", 7, None, [None], [7], [[]], [{"submission_id": "grpo-1"}], [{"submission_id": "grpo-1", "status": None}]],
+    ids=str,
+)
+def test_an_answer_without_jobs(server: FakeHead, head: RayHead, answer: Any) -> None:
+    server.answers["/api/jobs/"] = json.dumps(answer).encode()
+    with pytest.raises(RayApiError, match="/api/jobs/ answered without status: "):
+        head.jobs()
+    server.answers["/api/jobs/grpo-1"] = json.dumps(answer).encode()
+    with pytest.raises(RayApiError, match="/api/jobs/grpo-1 answered without status: "):
+        head.job("grpo-1")
+
+
+@pytest.mark.parametrize("node", [None, "x", {"node_name": 1}, {**HEAD, "resources_total": []}], ids=str)
+def test_a_node_that_is_malformed(server: FakeHead, head: RayHead, node: Any) -> None:
+    server.set_nodes(HEAD, node)
+    with pytest.raises(RayApiError, match="answered without node_name, state, resources_total: "):
+        head.nodes()
+
+
+def test_json_that_is_nested_too_deeply(server: FakeHead, head: RayHead) -> None:
+    server.answers["/api/jobs/"] = b"[" * 100_000
+    with pytest.raises(RayApiError, match="/api/jobs/ does not answer: its JSON is nested too deeply"):
+        head.jobs()
+
+
+def test_an_answer_without_end(server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "ANSWER_BYTES", api.MIB)
+    server.answers["/api/jobs/"] = b" " * api.MIB + b"[]"
+    with pytest.raises(RayApiError, match="/api/jobs/ answered with more than 1 MiB"):
+        head.jobs()
+
+
+class Witness(ThreadingHTTPServer):
+    """Records everything that it is sent; answers with a redirect if it has somewhere to lead to."""
+
+    def __init__(self, leads_to: str = "", status: int = 302) -> None:
+        super().__init__(("127.0.0.1", 0), Recorder)
+        self.leads_to, self.status = leads_to, status
+        self.seen: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Recorder(BaseHTTPRequestHandler):
+    server: Witness
+
+    def answer(self) -> None:
+        self.server.seen.append(f"{self.requestline}\n{self.headers}")
+        self.send_response(self.server.status if self.server.leads_to else 200)
+        if self.server.leads_to:
+            self.send_header("Location", self.server.leads_to)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    do_GET = do_CONNECT = answer  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(server: Witness) -> Iterator[Witness]:
+    with server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(token_path: str, status: int) -> None:
+    with serving(Witness()) as other, serving(Witness(f"{other.address}/steal", status)) as server:
+        with pytest.raises(RayApiError) as error:
+            RayHead(server.address, token_path).jobs()
+        assert str(error.value) == (
+            f"{server.address}/api/jobs/ answered HTTP {status} (a redirect, which is not followed: another address "
+            "would receive the cluster's token)"
+        )
+        assert error.value.status == status
+        assert len(server.seen) == 1
+        assert other.seen == []
+
+
+PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
+    """A proxy that every variable of the environment names."""
+    with serving(Witness()) as witness:
+        for name in PROXIES:
+            monkeypatch.setenv(name, witness.address)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        yield witness
+
+
+def test_a_proxy_of_the_environment_is_not_used(server: FakeHead, head: RayHead, proxy: Witness) -> None:
+    """A proxy cannot reach the head's loopback interface, and would receive the token."""
+    server.set_nodes(HEAD)
+    assert head.nodes() == [HEAD]
+    assert proxy.seen == []
+
+
+def test_an_environment_without_proxies(server: FakeHead, proxy: Witness) -> None:
+    """Ray's own client, and every other one, reads the proxies of the environment; here that of the library."""
+
+    def ask() -> urllib.request.Request:
+        return urllib.request.Request(f"{server.address}/", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
+
+    urllib.request.build_opener().open(ask(), timeout=5).close()
+    assert f"Bearer {TOKEN}" in proxy.seen.pop()
+    api.without_proxies(os.environ)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.build_opener().open(ask(), timeout=5)
+    assert proxy.seen == []
+    environ = {"HTTP_PROXY": "x", "Https_Proxy": "x", "no_proxy": "x", "FTP_PROXY": "x", "PATH": "/bin"}
+    api.without_proxies(environ)
+    assert environ == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://10.0.0.1:8265",
+        "http://head.example.org:8265",
+        "https://head.example.org",
+        "http://127.0.0.1.example.org:8265",
+        "http://localhost.example.org:8265",
+        "http://0.0.0.0:8265",
+        "http://2130706433:8265",
+        "http://127.1:8265",
+        "http://0177.0.0.1:8265",
+        "http://[::]:8265",
+        "http://[fe80::1]:8265",
+        "http://169.254.169.254",
+    ],
+)
+def test_a_foreign_host_never_receives_the_token(
+    address: str, token_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_args, **_more: pytest.fail("it was connected"))
+    with pytest.raises(RayApiError) as error:
+        RayHead(address, token_path).jobs()
+    assert str(error.value) == (
+        f"{address} would receive the cluster's token, and is neither a loopback address nor the head's address in the "
+        "inventory; set ray.address to http://127.0.0.1:<port>, as the head itself sees it"
+    )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "127.0.0.1:8265",
+        "auto",
+        "ray://127.0.0.1:10001",
+        "file:///etc/passwd",
+        "ftp://127.0.0.1",
+        "http://127.0.0.1:8265@evil.example.org",
+        "http://user:secret@127.0.0.1:8265",
+        "http://127.0.0.1\\@evil.example.org",
+        "http://evil.example.org#@127.0.0.1",
+        "http://127.0.0.1:8265?x=1",
+        "http://127.0.0.1:8265/\r\nX-Header: 1",
+        "http://127.0.0.1 .evil.example.org",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:8265\n",
+    ],
+)
+def test_an_address_that_is_none(address: str, token_path: str) -> None:
+    with pytest.raises(RayApiError, match="is not the address of a head, such as"):
+        RayHead(address, token_path).jobs()
+
+
+def test_addresses_that_may_receive_the_token() -> None:
+    for address in ("http://127.0.0.1:8265/", "http://localhost:8265", "http://[::1]:8265", "https://127.0.0.1"):
+        api.check_address(address)
+    api.check_address("http://10.0.0.1", allowed=["10.0.0.1"])
+    api.check_address("http://Head:1", allowed=["head"])
+    with pytest.raises(RayApiError):
+        api.check_address("http://10.0.0.2", allowed=["10.0.0.1"])
+
+
+def test_a_token_of_a_head_without_tls_is_not_sent_over_tls(server: FakeHead, token_path: str) -> None:
+    address = server.address.replace("http", "https")
+    with pytest.raises(RayApiError, match="does not answer: "):
+        RayHead(address, token_path, timeout=2).jobs()
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two tokens", b"line\nline", b"\xff\xfe", b"4be7\r\nX-Header: 1"])
+def test_a_token_that_is_none_is_neither_sent_nor_shown(server: FakeHead, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address, str(tmp_path / "token")).jobs()
+    assert str(error.value) == (
+        f"the token file {tmp_path}/token has no token; run cluster_up.yml -e rotate_token=true"
+    )
+    assert server.asked == []
+
+
+# --- Room for a job ---------------------------------------------------------------------------------------------------
+
+
+def started(name: str, node_id: str, start_time_ms: int = 0, **resources: float) -> dict[str, Any]:
+    return {**node(name, **resources), "node_id": node_id, "start_time_ms": start_time_ms}
+
+
+def test_free_resources_of_workers() -> None:
+    nodes = [
+        {**HEAD, "node_id": "h"},
+        started("worker-0", "a", CPU=48.0, GPU=4.0, worker_node=100.0),
+        # Nothing is in use there: Ray does not list it then.
+        started("worker-1", "b", CPU=24.0, worker_node=100.0),
+        {**started("worker-2", "c", CPU=1.0, worker_node=100.0), "state": "DEAD"},
+    ]
+    usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
+    assert free_workers(nodes, usage) == [
+        WorkerCapacity("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
+        WorkerCapacity("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_worker_that_was_replaced_is_the_one_that_started_last(order: int) -> None:
+    both = [
+        started("worker-0", "old", 1000, CPU=4.0, worker_node=1.0),
+        started("worker-0", "new", 2000, CPU=4.0, worker_node=1.0),
+    ]
+    (found,) = free_workers(both[::order], {"old": {"CPU": [4.0, 4.0]}})
+    assert (found.node_id, found.free_cpus) == ("new", 4.0)
+
+
+def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
+    report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
+    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": report}}}
+    assert [(worker.name, worker.free_cpus) for worker in head.capacity(since=99.0)] == [("worker-0", 40.0)]
+
+
+@pytest.mark.parametrize("noticed", [3, api.USAGE_ATTEMPTS + 1])
+def test_a_worker_that_came_back_counts_when_ray_has_noticed_the_death_of_the_other(
+    noticed: int, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = {**WORKER, "node_id": "new", "start_time_ms": 2}
+    asked = 0
+
+    def nodes() -> list[dict[str, Any]]:
+        nonlocal asked
+        asked += 1
+        state = "ALIVE" if asked < noticed else "DEAD"
+        return [new, {**WORKER, "node_id": "old", "start_time_ms": 1, "state": state}]
+
+    monkeypatch.setattr(api, "USAGE_SECONDS", 0.0)
+    monkeypatch.setattr(head, "nodes", nodes)
+    server.answers["/api/cluster_status"] = {
+        "data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}}
+    }
+    assert [worker.node_id for worker in head.capacity(since=99.0)] == ["new"]
+    assert asked == min(noticed, api.USAGE_ATTEMPTS)
+
+
+@pytest.mark.parametrize("status", [None, {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}])
+def test_a_head_that_has_not_counted_since(
+    status: dict[str, Any] | None, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "USAGE_SECONDS", 0.0)
+    server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
+    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
+    with pytest.raises(RayApiError, match="does not report what is in use"):
+        head.capacity(since=101.0)
+
+
+def test_the_host_of_the_inventory_is_allowed_to_this_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(api.ALLOWED_HOST, "")
+    head = "http://head.example:1"
+    assert "head.example" not in RayHead(head).allowed
+    api.allow_host(head)
+    assert "head.example" in RayHead("http://127.0.0.1:1").allowed
+    api.allow_host("file:///etc/passwd")
+    assert RayHead(head).allowed == ()
+
+
+@pytest.mark.parametrize("address", ["http://evil.example:8265", "http://user@127.0.0.1:8265", "ray://127.0.0.1"])
+def test_rays_own_client_gets_no_foreign_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    with pytest.raises(RayApiError):
+        api.job_client(address)
+
+
+def test_rays_own_client_gets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("ray.job_submission")
+    module.JobSubmissionClient = lambda address: (address, os.environ.get("HTTP_PROXY"))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray.job_submission", module)
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example")
+    assert api.job_client("http://127.0.0.1:8265") == ("http://127.0.0.1:8265", None)
+
+
+def test_nodes_without_new_work_are_marked(
+    server: FakeHead, head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.set_nodes(HEAD | {"node_id": "a"}, WORKER | {"node_id": "b"})
+    remember("b", tmp_path)
+    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
+    found = head.nodes()
+    assert [node.get("draining", False) for node in found] == [False, True]
+
+
+def test_names_of_nodes_by_their_ids_and_addresses() -> None:
+    ids = ["a" * 56, "b" * 56, "c" * 56]
+    nodes = [
+        {"node_name": name, "node_id": node_id, "node_ip": address}
+        for name, node_id, address in zip(
+            ["head", "worker-0", "worker-1"], ids, ["10.0.0.1", "10.0.0.2", "10.0.0.1"], strict=True
+        )
+    ]
+    names = names_of(nodes)
+    assert (
+        with_names(f"node {ids[1]} and node 10.0.0.2 were lost", names) == "node worker-0 and node worker-0 were lost"
+    )
+    # An address that two nodes have names none of them.
+    assert with_names("node 10.0.0.1 of 10.0.0.22", names) == "node 10.0.0.1 of 10.0.0.22"
+    # A node that came back has another id at the same address.
+    again = [*nodes[1:2], {**nodes[1], "node_id": ids[2]}]
+    assert with_names(f"10.0.0.2 {ids[2]} {ids[1]}", names_of(again)) == "worker-0 worker-0 worker-0"

@@ -1,0 +1,210 @@
+"""Functions that run on chosen nodes; Ray is a fake."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from argus.archive.program import CURRENT, DEFAULT_DIRECTORY
+from argus.ray import tasks
+from argus.ray.tasks import Connection, last_line
+
+
+class Ray(types.ModuleType):
+    """A fake of the package."""
+
+    def __init__(self, init: Callable[[], None] = lambda: None) -> None:
+        super().__init__("ray")
+        self.begin = init
+        self.by_value: list[types.ModuleType] = []
+        self.cloudpickle = types.ModuleType("ray.cloudpickle")
+        self.cloudpickle.register_pickle_by_value = self.by_value.append  # type: ignore[attr-defined]
+        self.options: dict[str, Any] = {}
+        self.actors: list[Actor] = []
+
+    def init(self, **options: Any) -> None:
+        self.options = options
+        self.begin()
+
+    def get_runtime_context(self) -> Any:
+        return types.SimpleNamespace(get_node_id=lambda: "here")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": "n0", "Alive": True}, {"NodeID": "n1", "Alive": False}]
+
+    def remote(self, kind: Callable[[str], Any]) -> Any:
+        self.actors.append(Actor(kind))
+        return self.actors[-1]
+
+
+class Actor:
+    """An actor, and how it is to be created."""
+
+    def __init__(self, kind: Callable[[str], Any]) -> None:
+        self.kind = kind
+        self.how: dict[str, Any] = {}
+
+    def options(self, **how: Any) -> Actor:
+        self.how = how
+        return self
+
+    def remote(self, python_path: str) -> Any:
+        one = self.kind(python_path)
+        return types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *arguments: Call(one.run, arguments)))
+
+
+class Call:
+    """A reference to the result of a method of an actor."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+
+    def future(self) -> Future[Any]:
+        made: Future[Any] = Future()
+        try:
+            made.set_result(self.function(*self.arguments))
+        except HangsError:
+            return Future()
+        except Exception as error:
+            made.set_exception(error)
+        return made
+
+
+class HangsError(Exception):
+    """A function does not end."""
+
+
+def hang() -> None:
+    raise HangsError
+
+
+def fail() -> None:
+    raise KeyError("a")
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    made = Ray()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    strategies = types.ModuleType("ray.util.scheduling_strategies")
+    strategies.NodeAffinitySchedulingStrategy = lambda node_id, soft: (node_id, soft)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setitem(sys.modules, "ray.cloudpickle", made.cloudpickle)
+    monkeypatch.setitem(sys.modules, "ray.util", types.ModuleType("ray.util"))
+    monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
+    return made
+
+
+def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) -> None:
+    connection = Connection()
+    assert connection.problem == ""
+    # The actor is pickled with its code, and finds the program with which it imports the function.
+    assert [module.__name__ for module in ray.by_value] == ["argus.ray.tasks"]
+    assert ray.options["address"] == "auto"
+    call = connection.on("n0", max, 3, 5)
+    assert ray.actors[0].how == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
+    assert connection.results({"worker-0": call}, 1) == ({"worker-0": 5}, {})
+    assert sys.path[1] == f"{DEFAULT_DIRECTORY}/{CURRENT}"
+
+
+def test_a_node_has_one_process(ray: Ray) -> None:
+    connection = Connection()
+    calls = {str(place): connection.on(node, max, place, 5) for place, node in enumerate(("n0", "n1", "n0"))}
+    assert connection.results(calls, 1) == ({"0": 5, "1": 5, "2": 5}, {})
+    assert [actor.how["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1"]
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_an_actor_that_hangs_or_has_died_does_not_concern_the_next_function_there(ray: Ray, hangs: bool) -> None:
+    connection = Connection()
+    calls = {"n0": connection.on("n0", max, 1, 2), "n1": connection.on("n1", hang if hangs else fail)}
+    assert list(connection.results(calls, 1)[1]) == ["n1"]
+    again = {node: connection.on(node, max, 1, 2) for node in ("n0", "n1")}
+    assert connection.results(again, 1) == ({"n0": 2, "n1": 2}, {})
+    assert [actor.how["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1", "n1"]
+
+
+def test_on_its_own_node_a_function_runs_in_this_process(ray: Ray) -> None:
+    connection = Connection()
+    over = threading.Event()
+    started = {
+        "number": connection.on("here", os.getpid),
+        "wrong": connection.on("here", fail),
+        "late": connection.on("here", over.wait),
+        "elsewhere": connection.on("n0", max, 1, 2),
+    }
+    problems = {"wrong": "KeyError: 'a'", "late": "no answer within 0.5 s"}
+    assert connection.results(started, 0.5) == ({"number": os.getpid(), "elsewhere": 2}, problems)
+    over.set()
+    assert connection.results({"late": started["late"]}, 20) == ({"late": True}, {})
+    assert len(ray.actors) == 1
+
+
+def test_only_nodes_that_are_alive(ray: Ray) -> None:
+    assert [entry["NodeID"] for entry in Connection().nodes()] == ["n0"]
+
+
+def test_missing_results_are_reported(ray: Ray) -> None:
+    connection = Connection()
+    started = {name: connection.on("n0", *call) for name, call in {"one": (max, 1, 2), "two": (fail,)}.items()}
+    started["three"] = connection.on("n1", hang)
+    assert connection.results(started, 0.5) == (
+        {"one": 2},
+        {"two": "KeyError: 'a'", "three": "no answer within 0.5 s"},
+    )
+
+
+def test_an_image_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert Connection().problem.startswith("Ray cannot be reached: ")
+
+
+def test_a_head_that_is_gone(ray: Ray) -> None:
+    def fail() -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    ray.begin = fail
+    assert Connection().problem == "Ray cannot be reached: Could not find any running Ray instance."
+
+
+def test_a_head_that_does_not_answer(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    ray.begin = lambda: over.wait(30) and None
+    monkeypatch.setattr(tasks, "CONNECT_SECONDS", 0.1)
+    try:
+        assert Connection().problem == "Ray did not answer within 0.1 s"
+    finally:
+        over.set()
+
+
+class OfRay(Exception):  # noqa: N818 - Ray's own is named after its cause
+    """What Ray raises for an error of a function on another node."""
+
+    cause = KeyError("a")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("one\ntwo\n\n"), "ValueError: one"),
+        (OfRay("ray::NodeRunner.run() (pid=7)\n  File x\nKeyError: 'a'"), "KeyError: 'a'"),
+        (ValueError(""), "ValueError: "),
+        (KeyError("a"), "KeyError: 'a'"),
+    ],
+)
+def test_an_error_without_its_traceback(error: Exception, text: str) -> None:
+    assert last_line(error) == text
+
+
+@pytest.mark.parametrize("name", ["ActorUnschedulableError", "TaskUnschedulableError"])
+def test_a_node_that_has_just_left_is_a_sentence(name: str) -> None:
+    error = type(name, (Exception,), {})("It is not schedulable: …")
+    assert last_line(error) == "the node has just left the cluster"
