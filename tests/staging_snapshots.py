@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
+from importlib.util import source_from_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ LEFT = {"tests/test_all.py": "", "setup.py": SETUP}
 
 
 IGNORED = {
-    "verl/__pycache__/__init__.cpython-311.pyc": "compiled",
+    "verl/__pycache__/gone.cpython-311.pyc": "compiled",
     "verl/.git": "gitdir: ../.git/modules/verl",
     "verl.egg-info/PKG-INFO": "",
     ".git/HEAD": "",
@@ -127,7 +128,13 @@ def put_wheel(directory: Path, version: str, version_file: bool = True) -> None:
 
 
 def files(directory: Path) -> list[str]:
-    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+    """Without the bytecode of what is there, which staging adds."""
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(directory).as_posix()
+        for path in paths
+        if path.suffix != ".pyc" or not Path(source_from_cache(path)).exists()
+    )
 
 
 def manifest_at(path: str | Path) -> dict[str, Any]:

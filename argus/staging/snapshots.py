@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import io
 import tarfile
@@ -176,6 +177,9 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
             tree.add(overlay, to)
         content = tree.content_sha256()
         tree.write(MARKER, partial(io.BytesIO, f'MARKER = "{code_id}"\n'.encode()))
+        # Jobs write none, and each of their processes would compile the same files again. Some files are of other
+        # versions of Python.
+        compileall.compile_dir(directory, ddir=str(target), quiet=2)
         facts = {
             "code_id": code_id,
             "source": source.label,

@@ -405,5 +405,6 @@ def test_two_jobs_at_the_same_time_use_their_own_verl(submit: Submit, tmp_path: 
         assert imported == {code_id}
     spans = [(job.archive.read_status().started_at, job.archive.read_status().ended_at) for job in jobs.values()]
     assert max(start for start, _ in spans) < min(end for _, end in spans), "they did not run at the same time"
-    written = list((SHARED_ROOT / "common" / "code").rglob("__pycache__"))
-    assert written == []
+    # Staging compiles; jobs write nothing.
+    bytecode = (SHARED_ROOT / "common" / "code").rglob("__pycache__")
+    assert [path for path in bytecode if path.stat().st_mtime > max(start for start, _ in spans)] == []

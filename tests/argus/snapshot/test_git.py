@@ -117,7 +117,11 @@ def test_a_token_is_in_the_environment_of_git_and_nowhere_else(
         f"GIT_CONFIG_KEY_1=http.{private_host}/.extraHeader",
         f"GIT_CONFIG_VALUE_1=Authorization: Basic {secret}",
     }
-    for text in (argv, repr(source), *(path.read_text() for path in Path(staged.path).rglob("*") if path.is_file())):
+    for text in (
+        argv,
+        repr(source),
+        *(path.read_text("latin-1") for path in Path(staged.path).rglob("*") if path.is_file()),
+    ):
         assert TOKEN not in text
         assert secret not in text
     assert not any(TOKEN in line for line in environment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,10 @@ def test_a_snapshot_is_what_a_job_imports(shared_root: Path, index: Path) -> Non
     path = snapshot(shared_root, release("0.9.0"), "mine").path
     code = "import verl, mvp_marker; print(verl.__file__, verl.__version__, mvp_marker.MARKER)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
+        [sys.executable, "-v", "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{path}/verl/__init__.py 0.9.0 mine\n"
+    assert f"code object from '{cache_from_source(f'{path}/verl/__init__.py')}'" in done.stderr
 
 
 def test_a_snapshot_is_read_by_all_whatever_the_umask(shared_root: Path, tree: Path) -> None:
