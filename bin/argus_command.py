@@ -56,7 +56,7 @@ OPTIONS = {
     "--wait": ("job_wait", "", "follow the job to its end"),
     "--force": ("allow_disruption", "", "also if that ends running jobs"),
     "--resume-from": ("resume_from", "ID", "begin with the last checkpoint of a job"),
-    "--tier": ("preflight_tier", "TIER", "fast, standard or deep"),
+    "--tier": ("preflight_tier", "TIER", "fast or deep"),
     "--tag": ("tag", "NAME=VALUE", "only jobs with this tag"),
     "--follow": ("job_follow", "", "show new lines until its end"),
     "--rank": ("job_log_rank", "N", "only lines of this rank of torch"),

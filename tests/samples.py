@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     EngineStatus,
     Image,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, PathState
+from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
@@ -50,6 +52,13 @@ def recorded(name: str) -> str:
 
 def gpus(count: int, name: str = H100) -> list[Gpu]:
     return [Gpu(index, name, f"GPU-{index}", 81559, "550.90.07") for index in range(count)]
+
+
+def nvidia_smi(count: int) -> str:
+    """Return what "nvidia-smi -q -x" prints of so many of the recorded H200."""
+    text = (RECORDED.parent / "preflight" / "nvidia_smi_h200.xml").read_text()
+    before, gpu, after = re.split(r"(<gpu id.*</gpu>)", text, flags=re.S)
+    return before + gpu * count + after
 
 
 def hca(device: str, state: str) -> Hca:

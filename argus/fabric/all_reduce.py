@@ -24,6 +24,9 @@ RESERVE_SECONDS = 15.0
 # How often the tensor is reduced. Each step, such as connecting, may take so long; until all processes run it takes
 # longer: importing torch does on a cold disk.
 TIMES, SECONDS, START_SECONDS = 5, 30.0, 90.0
+# The tensor in MiB: large enough that latencies do not count, on CPUs small enough for seconds.
+GLOO, NCCL = "gloo", "nccl"
+MIB = {GLOO: 64, NCCL: 1024}
 ERROR_LENGTH = 200
 
 
@@ -55,6 +58,10 @@ def workers_of(nodes: Sequence[dict[str, Any]]) -> list[Worker]:
     return sorted((worker for worker in found if worker.processes), key=lambda worker: worker.name)
 
 
+def backend_of(workers: Sequence[Worker]) -> str:
+    return NCCL if workers and workers[0].accelerator != CPU else GLOO
+
+
 def bus_bandwidth(mib: int, processes: int, seconds: float) -> float:
     """In GB/s, as nccl-tests count it: what each link carries, whatever the number of processes."""
     return (mib << 20) * 2 * (processes - 1) / processes / max(seconds, 1e-9) / 1e9
@@ -68,10 +75,10 @@ def is_waiting(error: str) -> bool:
 class Cluster:
     """Measures groups of workers, whose resources it holds."""
 
-    def __init__(self, connection: Connection, workers: Sequence[Worker], mib: int) -> None:
+    def __init__(self, connection: Connection, workers: Sequence[Worker]) -> None:
         self._connection = connection
         self._workers = {worker.name: worker for worker in workers}
-        self._mib = mib
+        self._backend = backend_of(workers)
         self._reserve(workers)
 
     def _reserve(self, workers: Sequence[Worker]) -> None:
@@ -114,9 +121,8 @@ class Cluster:
 
         members = [(name, number) for name in group for number in range(self._workers[name].processes)]
         first = self._workers[group[0]]
-        is_cpu = first.accelerator == CPU
-        together = first.address, port, len(members), "gloo" if is_cpu else "nccl", self._mib
-        share = {"num_cpus": 1} if is_cpu else {"num_cpus": 0, "num_gpus": 1}
+        together = first.address, port, len(members), self._backend
+        share = {"num_cpus": 1} if self._backend == GLOO else {"num_cpus": 0, "num_gpus": 1}
         # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
         remote = self._connection.ray.remote(max_calls=1)(take_part)
         started = {}
@@ -133,13 +139,13 @@ class Cluster:
             # One fails, and the others wait for it: they say less.
             return Measured(None, min(wrong, key=is_waiting, default="no answer"))
         slowest = max(values[name] for name in names)
-        return Measured(round(bus_bandwidth(self._mib, len(names), slowest), 3))
+        return Measured(round(bus_bandwidth(MIB[self._backend], len(names), slowest), 3))
 
 
-def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any]:
+def all_reduce(floor: float, expected: Sequence[str]) -> dict[str, Any]:
     """Measure, and return the verdict as JSON, or ``skipped`` with the reason.
 
-    mib: the size of the tensor. floor: in GB/s. expected: the names of all workers.
+    floor: in GB/s. expected: the names of all workers.
     """
     connection = Connection()
     if connection.problem:
@@ -158,35 +164,34 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
     try:
         if len(workers) < 2:
             raise SkippedError("it needs two workers")
-        with closing(Cluster(connection, workers, mib)) as cluster:
+        with closing(Cluster(connection, workers)) as cluster:
             verdict = Search([worker.name for worker in workers], cluster.measure, floor).run()
     except SkippedError as error:
         if not silent:
             return {"skipped": str(error), "absent": absent}
         verdict = Verdict(Measured(None, str(error)))
     verdict = replace(verdict, measured={**silent, **verdict.measured}, bad=(*problems, *verdict.bad))
-    backend = "nccl" if workers and workers[0].accelerator != CPU else "gloo"
     processes = sum(worker.processes for worker in workers)
-    return {**to_json(verdict), "absent": absent, "backend": backend, "processes": processes}
+    return {**to_json(verdict), "absent": absent, "backend": backend_of(workers), "processes": processes}
 
 
 # --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
 
 
-def take_part(rank: int, address: str, port: int, world: int, backend: str, mib: int) -> float | str:
+def take_part(rank: int, address: str, port: int, world: int, backend: str) -> float | str:
     """Return the seconds of one all-reduce, or the error in one line. Only the rank differs between the processes."""
     try:
-        return reduce_together(rank, address, port, world, backend, mib)
+        return reduce_together(rank, address, port, world, backend)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return f"{type(error).__name__}: {lines[0][:ERROR_LENGTH]}"
 
 
-def reduce_together(rank: int, address: str, port: int, world: int, backend: str, mib: int) -> float:
+def reduce_together(rank: int, address: str, port: int, world: int, backend: str) -> float:
     import torch
     import torch.distributed as dist
 
-    on_gpu = backend == "nccl"
+    on_gpu = backend == NCCL
     device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     # Kernels on a GPU run on after the call.
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
@@ -198,7 +203,7 @@ def reduce_together(rank: int, address: str, port: int, world: int, backend: str
         dist.all_reduce(first)
         if float(first.min()) != world or float(first.max()) != world:
             raise RuntimeError(f"the sum of {world} ones is {float(first.min())}")
-        tensor = torch.zeros((mib << 20) // 4, device=device)
+        tensor = torch.zeros((MIB[backend] << 20) // 4, device=device)
         dist.all_reduce(tensor)
         wait()
         begin = time.perf_counter()

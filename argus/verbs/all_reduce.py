@@ -14,12 +14,11 @@ from .request import Request, common, request_from, write_answer
 class AllReduceRequest(Request):
     """The options of `all_reduce`, which changes nothing.
 
-    workers: the names of all of them. mib: the size of the tensor. floor: the bus bandwidth in GB/s below which workers
-    are slow; with 0, they are only compared with each other.
+    workers: the names of all of them. floor: the bus bandwidth in GB/s below which workers are slow; with 0, they are
+    only compared with each other.
     """
 
     workers: list[str]
-    mib: int = 64
     floor: float = 0.0
     check: bool = False
 
@@ -29,4 +28,4 @@ class AllReduceRequest(Request):
 def command(as_json: bool, **options: Any) -> None:
     """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
     request = request_from(AllReduceRequest, as_json, **options)
-    write_answer(all_reduce(request.mib, request.floor, request.workers))
+    write_answer(all_reduce(request.floor, request.workers))

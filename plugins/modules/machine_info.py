@@ -13,7 +13,7 @@ version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)
 description:
-  - Reads GPUs, HCAs, memory, mounts, container engine, containers, images and ports of a machine in one go.
+  - Reads GPUs, HCAs, memory, mounts, container engine, containers, images, ports and processes of a machine in one go.
   - Compares the machine with O(expect) and returns each problem as a finding, with what to do about it.
   - The module does not fail on findings. M(argus.verl.preflight_report) does.
   - The module changes nothing on the machine.
@@ -66,12 +66,6 @@ options:
     type: list
     elements: str
     default: []
-  tier:
-    description:
-      - Also read the topics of preflight up to this tier, and return them as RV(answers).
-      - By default, none is read.
-    type: str
-    choices: [fast, standard, deep]
   process:
     description:
       - A node that runs here without a container, C(ray_node_runtime=process), to report with the machine, by the
@@ -129,16 +123,6 @@ machine:
     interfaces:
       - {name: eth0, addresses: [10.0.0.11/24], mtu: 1500, speed_gbit: 25, state: up, uplink: true}
     ports_in_use: [22]
-answers:
-  description:
-    - With O(tier), by the name of the topic of preflight, what M(argus.verl.preflight_report) shows (C(columns)) and
-      compares between machines (C(compared)).
-  returned: always
-  type: dict
-  sample:
-    host:
-      columns: {kernel: 6.8.0-45-generic}
-      compared: [[host.kernel, the kernel, 6.8.0-45-generic]]
 expect:
   description: The value of O(expect), with its defaults.
   returned: always
@@ -182,8 +166,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.names import pr
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import look
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
-from ansible_collections.argus.verl.plugins.module_utils.preflight import topics
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, accepted
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 
 
@@ -196,7 +179,6 @@ def arguments() -> dict[str, Any]:
         "accept": names,
         "names": names,
         "images": names,
-        "tier": {"type": "str", "choices": ["fast", "standard", "deep"]},
         "process": {"type": "dict"},
         "expect": {"type": "dict", "default": {}},
     }
@@ -209,14 +191,12 @@ def main() -> None:
     wrong = list(problems(cluster_name=options["cluster"]))
     if wrong:
         module.fail_json(msg=wrong[0])
-    tier, process = options["tier"], options["process"]
+    process = options["process"]
     expected = Expectation.from_json({**options["expect"], **({"python": process["python"]} if process else {})})
-    # Before the threads of the probe.
-    reading = topics.reading(tier, expected) if tier else None
     token = Path(expected.token_file)
     paths = [expected.shared_root, *([str(token), str(token.parent)] if expected.token_file else [])]
     question = {name: options[name] for name in ("cluster", "engine", "names", "images")}
-    machine = Probe().machine(**question, paths=list(filter(None, paths)))
+    machine = Probe().machine(**question, paths=list(filter(None, paths)), python=expected.python)
     if process:
         machine = replace(machine, process=look(**process))
     if expected.token_file:
@@ -224,17 +204,11 @@ def main() -> None:
     if machine.process and not expected.address:
         # The node uses the network of this host, and only here its address is known.
         expected = replace(expected, address=machine.process.address)
-    context = Context(options["host"] or platform.node(), machine, expected)
-    findings = machine_findings(context.host, machine, expected)
-    more, answers = topics.judged(reading.answers(), context) if reading else ([], {})
-    # The basic answer has said already that nvidia-smi does not answer.
-    known = {finding.key for finding in findings}
-    findings += [finding for finding in more if not (finding.key.endswith(".answers") and finding.key in known)]
+    findings = machine_findings(options["host"] or platform.node(), machine, expected)
     module.exit_json(
         machine=machine.to_json(),
         time=time.time(),
         findings=[accepted(finding, options["accept"]).as_dict() for finding in findings],
-        answers=answers,
         expect=asdict(expected),
     )
 

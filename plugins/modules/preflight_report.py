@@ -14,7 +14,7 @@ description:
   - With O(state=planned), returns what the nodes of the inventory need of their machines, before these are probed.
   - With O(state=reported), reads the results of M(argus.verl.machine_info), which are registered as C(__preflight),
     compares the machines, judges what they have tried together, prints all findings, worst first, and fails on errors.
-    Writes the result as HTML and JSON to the controller.
+    Writes the result as JSON to the controller.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -37,13 +37,13 @@ options:
     elements: str
     required: true
   cluster:
-    description: The name of the cluster, which is also that of the files.
+    description: The name of the cluster, which is also that of the file.
     type: str
     default: ""
   tier:
     description: The tier that was asked for.
     type: str
-    choices: [fast, standard, deep]
+    choices: [fast, deep]
     default: fast
   accept:
     description: Keys of checks, as C(key) or C(key@host), whose findings become notes.
@@ -66,7 +66,7 @@ options:
     type: dict
     default: {}
   dest:
-    description: The directory on the controller for the files. Without it, none is written.
+    description: The directory on the controller for the file. Without it, none is written.
     type: path
 """
 
@@ -92,11 +92,11 @@ expectations:
   sample: {gpu-01: {trains: true, rdma: auto}}
 preflight:
   description:
-    - The result, as in the file, with C(tier), C(hosts), C(silent) (those without an answer), C(findings), C(hardware),
-      C(checks) (by machine and key, V(ok) or the worst severity of its findings) and C(sections) (further tables).
+    - The result, as in the file, with C(tier), C(hosts), C(silent) (those without an answer), C(findings), C(hardware)
+      and C(measured) (lines about the all-reduce).
   returned: with O(state=reported)
   type: dict
-  sample: {tier: fast, hosts: [gpu-01], checks: {gpu-01: {gpu.ecc: ok}}}
+  sample: {tier: fast, hosts: [gpu-01], silent: [], findings: []}
 controller_images:
   description: Images that machines lack, no registry has, and the engine of the controller has.
   returned: with O(state=reported)
@@ -110,10 +110,4 @@ image_builds:
   returned: with O(state=reported)
   type: dict
   sample: {}
-files:
-  description: The files that were written on the controller.
-  returned: with O(state=reported)
-  type: list
-  elements: str
-  sample: [artifacts/preflight/mvp.html]
 """

@@ -17,11 +17,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
-    all_reduce_rows,
+    all_reduce_lines,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, judged
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import trial_findings, trial_of
 from ansible_collections.argus.verl.plugins.plugin_utils.images import has_image, needed_images
@@ -133,7 +133,6 @@ def reported(
     results = {name: [_made(own.get(fact)) for fact in TRIAL] for name, own in machines.items()}
     trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
     collective = next(filter(None, (_made(own.get(ALL_REDUCE)) for own in machines.values())), {})
-    header, rows = all_reduce_rows(collective)
     result = judged(
         list(machines),
         probed(machines),
@@ -145,7 +144,7 @@ def reported(
             *all_reduce_findings(collective),
             *findings,
         ],
-        [Section("All-reduce", header, rows)] if rows else [],
+        all_reduce_lines(collective),
         [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
     )
     return replace(result, findings=attendance.tolerated(result.findings, present, absent_machines))

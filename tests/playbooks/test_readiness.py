@@ -49,8 +49,8 @@ def test_workers_that_cannot_join_or_work_are_named(tmp_path: Path) -> None:
     assert again.stdout.count("changed: [") == 1
 
     with bad(SLOW, HANGING):
-        standard = {"preflight_tier": "standard", "preflight_report_dir": str(tmp_path), **places}
-        checked = playbook("preflight", check=False, inventories=sources, **standard)
+        deep = {"preflight_tier": "deep", "preflight_report_dir": str(tmp_path), **places}
+        checked = playbook("preflight", check=False, inventories=sources, **deep)
     text = said(checked.stdout)
     assert checked.returncode != 0
     assert f"error {HANGING} runs nothing that Ray starts on it" in text

@@ -26,7 +26,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 
 @pytest.mark.usefixtures("submit")
 def test_workers_reduce_together() -> None:
-    shown = playbook("preflight", preflight_tier="standard").stdout
+    shown = playbook("preflight", preflight_tier="deep").stdout
     assert "Report:" in shown and "no all-reduce" not in shown
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPUs, memory, mounts and ports: pure parsers of what nvidia-smi and the kernel print."""
+"""Memory, mounts and ports: pure parsers of what the kernel prints."""
 
 from __future__ import annotations
 
@@ -11,36 +11,6 @@ from dataclasses import dataclass
 
 # A line of /proc/net/tcp and tcp6: number, local address and port, remote ones, state. 0A is LISTEN.
 LISTENER = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A ", re.M)
-GPU_QUERY = (
-    "nvidia-smi",
-    "--query-gpu=index,name,uuid,memory.total,driver_version",
-    "--format=csv,noheader,nounits",
-)
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """memory_mib is 0 where the driver does not report it, as with memory shared between CPU and GPU."""
-
-    index: int
-    name: str
-    uuid: str
-    memory_mib: int
-    driver_version: str
-
-
-def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
-    """Return the GPUs, and the lines that describe none: a GPU lost from the bus appears as such a line."""
-    gpus: list[Gpu] = []
-    other_lines: list[str] = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 5 or not cells[0].isdigit():
-            other_lines.append(line)
-            continue
-        index, name, uuid, memory, driver = cells
-        gpus.append(Gpu(int(index), name, uuid, int(memory) if memory.isdigit() else 0, driver))
-    return gpus, other_lines
 
 
 def parse_meminfo(text: str) -> dict[str, int]:

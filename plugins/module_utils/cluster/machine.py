@@ -14,8 +14,10 @@ from ..network.hcas import Hca
 from ..network.interfaces import Interface
 from .devices import DeviceFile
 from .engine import RUNNING, Container, Engine, EngineStatus, Image
-from .hardware import Gpu, PathState
+from .gpus import Gpu, Xid
+from .hardware import PathState
 from .process_host import ProcessHost
+from .system import Software, System
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Machine:
     # The devices of AMD's GPUs.
     rocm_gpus: Sequence[str] = ()
     rocm_devices: Sequence[DeviceFile] = ()
+    amd_gpus: Sequence[Gpu] = ()
+    # Of the driver, in the kernel log, and why that cannot be read.
+    xids: Sequence[Xid] = ()
+    kernel_log_error: str = ""
+    system: System = field(default_factory=System)
+    # Where nodes are processes.
+    software: Software | None = None
     interfaces: Sequence[Interface] = ()
     proxies: Mapping[str, str] = field(default_factory=dict)
     # The name of the program that nodes run, argus-<hash>.zip.
@@ -67,7 +76,11 @@ class Machine:
         return cls(
             **{
                 **answer,
-                "gpus": [Gpu(**gpu) for gpu in answer["gpus"]],
+                "gpus": [Gpu.from_json(gpu) for gpu in answer["gpus"]],
+                "amd_gpus": tuple(Gpu.from_json(gpu) for gpu in answer["amd_gpus"]),
+                "xids": tuple(Xid(**xid) for xid in answer["xids"]),
+                "system": System.from_json(answer["system"]),
+                "software": Software(**answer["software"]) if answer["software"] else None,
                 "hcas": [Hca(**hca) for hca in answer["hcas"]],
                 "interfaces": tuple(
                     Interface(**{**each, "addresses": tuple(each["addresses"])}) for each in answer["interfaces"]

@@ -44,21 +44,21 @@ from .engine import (
     with_systemd,
     with_tun,
 )
+from .gpus import GPU_QUERY, Gpu, Xid, parse_gpus, parse_xids, read_amd_gpus
 from .hardware import (
-    GPU_QUERY,
-    Gpu,
     Mount,
     PathState,
     mount_of,
     parse_ephemeral,
-    parse_gpus,
     parse_listeners,
     parse_meminfo,
     parse_mountinfo,
     parse_ranges,
 )
 from .machine import Machine
+from .processes import placed
 from .programs import run_program
+from .system import SOFTWARE_PROGRAM, Software, parse_software, read_system
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)
@@ -69,6 +69,7 @@ PATH_SECONDS = 5.0
 # The disk that fills up where there is no engine: Ray's sessions, logs and spilled objects.
 RAY_DISK = "/tmp"  # noqa: S108
 NET = "/proc/sys/net/ipv4"
+KERNEL_LOG = (("dmesg",), ("journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat"))
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
@@ -92,11 +93,16 @@ class Probe:
         names: Sequence[str] = (),
         images: Sequence[str] = (),
         paths: Sequence[str] = (),
+        python: str = "",
     ) -> Machine:
-        """names, images, paths: of containers, images and directories to report besides those of the cluster."""
+        """names, images, paths: of containers, images and directories to report besides those of the cluster.
+
+        python: that of a node without a container.
+        """
         # Each call to the engine takes 20 to 100 ms and none depends on another.
         with ThreadPoolExecutor(max_workers=8) as pool:
             asked_gpus, asked_hcas = pool.submit(self.gpus), pool.submit(self.hcas)
+            asked_software = pool.submit(self.software, python)
             asked_engine, asked_paths = pool.submit(self.engine, engine), pool.submit(self.paths, paths)
             asked_containers = pool.submit(self.containers, engine, cluster, names)
             asked_images = {name: pool.submit(self.image, engine, name) for name in images}
@@ -112,6 +118,7 @@ class Probe:
                     state = replace(state, status=EngineStatus.FAILED, error=str(error))
             disk = self._disk(state)
         gpus, gpus_error = asked_gpus.result()
+        xids, kernel_log_error = self.xids() if gpus or gpus_error else ([], "")
         return Machine(
             cluster=cluster,
             python=sys.executable,
@@ -135,6 +142,11 @@ class Probe:
             rdma_devices=tuple(self.rdma_devices()),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
+            amd_gpus=tuple(read_amd_gpus(self._root)),
+            xids=tuple(xids),
+            kernel_log_error=kernel_log_error,
+            system=read_system(self._root),
+            software=asked_software.result(),
             interfaces=tuple(read_interfaces(self._root)),
             proxies=proxies_of(os.environ),
         )
@@ -144,12 +156,26 @@ class Probe:
         code, out, err = self._run(GPU_QUERY)
         if code == NOT_INSTALLED:
             return [], None
-        gpus, other_lines = parse_gpus(out)
-        # A driver that does not work prints its error on stdout, where the rows are expected.
-        error = " ".join(other_lines)
+        # A driver that does not work prints its error on stdout.
+        gpus, error = parse_gpus(out) if out.strip() else ([], "")
+        gpus = [replace(gpu, processes=tuple(placed(self._root, process) for process in gpu.processes)) for gpu in gpus]
         if code:
-            return gpus, " ".join([*other_lines, *err.split()]) or f"exit code {code} without a message"
+            return gpus, " ".join([*filter(None, [error]), *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None
+
+    def xids(self) -> tuple[list[Xid], str]:
+        """Return the errors of NVIDIA's driver in the kernel log, and why the log cannot be read."""
+        problems = []
+        for argv in KERNEL_LOG:
+            code, out, err = self._run(argv)
+            # Without rights journalctl ends with 0 and an empty log.
+            if code == 0 and out.strip():
+                return parse_xids(out), ""
+            problems.append(f"{argv[0]}: {' '.join(err.split())[:200] or f'exit code {code} without a message'}")
+        return [], "; ".join(problems)
+
+    def software(self, python: str) -> Software | None:
+        return parse_software(python, *self._run([python, "-c", SOFTWARE_PROGRAM])) if python else None
 
     def hcas(self) -> list[Hca]:
         """Return the ports that ibdev2netdev lists; on InfiniBand without IPoIB it lists none, and sysfs has them."""

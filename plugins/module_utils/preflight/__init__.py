@@ -3,11 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Preflight: what is wrong with the machines, before nodes start on them.
 
-On the machine, the module machine_info calls `machine` for the basic answer, and `topics` for the rest: a topic, such
-as the GPUs, is a file that reads facts and judges them. `reading` has the processes with time limits in which topics
-are read. On the controller, the action preflight_report calls `judgement`, which compares the machines and applies what
-the operator accepts. `checks` has the words for both, `table` all checks. `trial` writes to the shared root, for the
-module shared_root_trial.
+On the machine, the module machine_info reads it with `cluster.probe`, and calls `machine`, which finds what is wrong.
+On the controller, the action preflight_report calls `judgement`, which compares the machines and applies what the
+operator accepts. `checks` has the words for both, `table` all checks. `trial` writes to the shared root, for the module
+shared_root_trial.
 
 What these modules import runs on machines with Python 3.9.
 """

@@ -62,10 +62,10 @@ def _text(measured: Measured) -> str:
     return f"fails ({measured.error})" if measured.bandwidth is None else f"{measured.bandwidth:.2f} GB/s"
 
 
-def all_reduce_rows(answer: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """A table of what was measured; no rows if nothing was."""
+def all_reduce_lines(answer: Mapping[str, Any]) -> list[str]:
+    """What was measured; no lines if nothing was."""
     if not answer.get("whole"):
-        return ["workers", "bus bandwidth"], []
+        return []
     verdict = from_json(dict(answer))
-    first = [f"all ({answer['processes']} processes, {answer['backend']})", _text(verdict.whole)]
-    return ["workers", "bus bandwidth"], [first, *([", ".join(g), _text(m)] for g, m in verdict.measured.items())]
+    first = f"All-reduce of all workers ({answer['processes']} processes, {answer['backend']}): {_text(verdict.whole)}"
+    return [first, *(f"{', '.join(group)}: {_text(measured)}" for group, measured in verdict.measured.items())]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of preflight: tiers, expectations, checks, problems and topics."""
+"""The words of preflight: expectations, checks and problems."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..argus.common.findings import NOTE, Finding
 from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
 from ..cluster.ports import PortRange
-from .reading import Process, Reader
 from .table import CHECKS
 
-Facts = TypeVar("Facts")
 # Variables are text if they come from the command line.
 CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "int": int,
@@ -117,11 +115,6 @@ class Context:
     machine: Machine
     expected: Expectation
 
-    def foreign(self, processes: Iterable[Process]) -> list[Process]:
-        """Those that are of no cluster, and should use no GPU."""
-        own = {container.id for container in self.machine.containers.values() if container.cluster}
-        return [each for each in processes if not each.of_node and each.container not in own]
-
 
 class Compared(NamedTuple):
     """A value that has to be the same on all machines; an empty one is not known."""
@@ -129,24 +122,6 @@ class Compared(NamedTuple):
     key: str
     name: str
     value: str
-
-
-@dataclass(frozen=True)
-class Topic(Generic[Facts]):
-    """Checks that share what they read on a machine.
-
-    name: the first part of the keys of its checks, one of which is that the machine answers.
-    read: the facts. It should not raise, and may hang.
-    judge: what is wrong with the machine.
-    compared: what has to be the same on all machines.
-    columns: cells of the hardware table, by the title of the column.
-    """
-
-    name: str
-    read: Callable[[Reader, Expectation], Facts]
-    judge: Callable[[Facts, Context], Iterable[Problem]]
-    compared: Callable[[Facts, Context], Iterable[Compared]] = lambda _facts, _context: ()
-    columns: Callable[[Facts], Mapping[str, str]] = lambda _facts: {}
 
 
 def listed_counts(names: Iterable[str]) -> str:

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..argus.common.findings import ERROR, SEVERITIES, Finding
 from ..argus.common.text import nearest
 from ..cluster.machine import Machine
-from . import network, storage
+from . import gpu, host, network, software, storage
 from .checks import Context, Expectation, accepted, differences
-from .table import CHECKS, TIERS
+from .table import CHECKS
 
 ACCEPT = "preflight_accept"
 
@@ -25,57 +25,27 @@ class Probed:
 
     context: Context
     findings: Sequence[Finding]
-    answers: Mapping[str, Mapping[str, Any]]
 
     @classmethod
     def from_json(cls, host: str, result: Mapping[str, Any]) -> Probed:
         context = Context(host, Machine.from_json(result["machine"]), Expectation.from_json(result["expect"]))
-        return cls(context, [Finding(**finding) for finding in result["findings"]], result.get("answers") or {})
-
-    @property
-    def columns(self) -> dict[str, str]:
-        return {title: cell for answer in self.answers.values() for title, cell in answer["columns"].items()}
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table, such as what the all-reduce has measured."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+        return cls(context, [Finding(**finding) for finding in result["findings"]])
 
 
 @dataclass(frozen=True)
 class Judged:
     """The result for all machines.
 
-    findings: worst first. checks: the keys of those that were made. silent: hosts without any answer.
+    findings: worst first. silent: hosts without any answer. measured: what the all-reduce has measured, in lines.
     hardware: by host, the cells of a table by the title of the column.
     """
 
     tier: str
     hosts: Sequence[str]
     silent: Sequence[str]
-    checks: Sequence[str]
     findings: Sequence[Finding]
     hardware: Mapping[str, Mapping[str, str]]
-    sections: Sequence[Section] = ()
-
-    def state(self, host: str, check: str) -> str:
-        """The worst severity of a check for a host: "ok" without a finding, empty if it was not made."""
-        severities = {finding.key: finding.severity for finding in reversed(self.findings) if finding.where == host}
-        # What does not answer was not checked. The mounts are those of the shared root.
-        topic = check.partition(".")[0]
-        answers = {f"{topic}.answers", "root.answers" if topic == "storage" else ""}
-        is_made = host not in self.silent and answers.isdisjoint(severities)
-        return severities.get(check, "ok" if is_made else "")
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "checks": {host: {key: self.state(host, key) for key in self.checks} for host in self.hosts},
-        }
+    measured: Sequence[str] = ()
 
 
 def judged(
@@ -84,7 +54,7 @@ def judged(
     tier: str,
     accept: Sequence[str] = (),
     others: Iterable[Finding] = (),
-    sections: Sequence[Section] = (),
+    measured: Sequence[str] = (),
     inventory: Iterable[str] = (),
 ) -> Judged:
     """Compare the hosts, and apply what the operator accepts.
@@ -96,7 +66,7 @@ def judged(
     cells = network.cells(contexts)
     findings = [
         *(finding for machine in probed.values() for finding in machine.findings),
-        *_compared(probed),
+        *_compared(contexts),
         *network.network_findings(contexts),
         *storage.mount_findings(contexts),
         *others,
@@ -106,21 +76,31 @@ def judged(
         tier,
         hosts,
         [host for host in hosts if host not in probed],
-        [key for key, check in CHECKS.items() if TIERS.index(check.tier) <= TIERS.index(tier)],
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
-        {host: {**machine.columns, **cells.get(host, {})} for host, machine in probed.items()},
-        sections,
+        {host: {**_columns(context.machine), **cells.get(host, {})} for host, context in contexts.items()},
+        measured,
     )
 
 
-def _compared(probed: Mapping[str, Probed]) -> Iterator[Finding]:
+def _compared(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     values: dict[tuple[str, str], dict[str, str]] = {}
-    for host, machine in probed.items():
-        for key, name, value in (row for answer in machine.answers.values() for row in answer["compared"]):
+    for name, (machine, expected) in ((name, (each.machine, each.expected)) for name, each in contexts.items()):
+        for key, what, value in (
+            *gpu.compared(machine, expected),
+            *host.compared(machine),
+            *software.compared(machine),
+        ):
+            # NCCL has two packages, of which a machine has one.
             if value:
-                values.setdefault((key, name), {})[host] = value
-    for (key, name), by_host in values.items():
-        yield from differences(key, name, by_host)
+                values.setdefault((key, what), {})[name] = value
+    for (key, what), by_host in values.items():
+        yield from differences(key, what, by_host)
+
+
+def _columns(machine: Machine) -> dict[str, str]:
+    gpus = machine.gpus or machine.amd_gpus
+    columns = {"GPUs": gpu.models(gpus), "driver": gpus[0].driver_version} if gpus else {}
+    return {**columns, "kernel": machine.system.kernel}
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import re
 import stat
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
@@ -21,16 +19,15 @@ from ..cluster.node_process import ORPHANED
 from ..cluster.ports import DASHBOARD_USE
 from ..cluster.state import ROCKSDB
 from ..privileges import UNPRIVILEGED
-from .checks import Expectation, Problem, listed_counts
+from .checks import Expectation, Problem
+from .gpu import gpu_problems
+from .host import host_problems
+from .network import hostname_problems
+from .software import software_problems
 
 GIB = 2**30
 # Ray refuses to start a node with less for its processes: ray/_private/resource_and_label_spec.py.
 LEAST_BESIDE = 0.05
-# Drivers report less than the name of a product: 79.6 GiB of an H100 80GB, 45.0 GiB of an L40S 48GB.
-GPU_MEMORY_TOLERANCE = 0.1
-GPU_REMEDY = (
-    "use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory"
-)
 MOST_LISTED = 4
 # The token, and the registry of jobs with their JobSpecs.
 STATE_FREE_BYTES = 64 * 2**20
@@ -45,8 +42,9 @@ NETWORK_FILE_SYSTEMS = (
 
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
     checks = (
-        *(_engine, _packages, _user, _gpus, _gpu_access, _hcas, _shared_root, _space, _memory, _names, _token),
+        *(_engine, _packages, _user, gpu_problems, _hcas, _shared_root, _space, _memory, _names, _token),
         *(_state_dir, _process, _podman, _ports, _given_away, _hca_devices),
+        *(host_problems, software_problems, hostname_problems),
     )
     return [problem.finding(host) for check in checks for problem in check(machine, expectation)]
 
@@ -99,63 +97,6 @@ def _user(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         "could neither read the token nor write to the shared root",
         f'remove ray_node_user, so that nodes run as "{machine.user}", or set ansible_become: true for the machines',
     )
-
-
-def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    found, expected = len(machine.gpus) or len(machine.rocm_gpus), expectation.gpus
-    wanted = "" if expected is None else f", expected {expected}"
-    if machine.gpus_error:
-        # A machine whose GPUs are not used, such as the head's, works with a broken driver.
-        yield Problem(
-            "gpu.answers",
-            f"nvidia-smi fails and shows {found} GPUs{wanted}: {machine.gpus_error}",
-            "after a driver update reload the nvidia modules or reboot; a GPU lost from the bus shows in dmesg as Xid",
-            WARNING if expected == 0 else ERROR,
-        )
-    elif expected is not None and found < expected:
-        yield Problem(
-            "gpu.count",
-            f"{found} GPUs found, expected at least {expected}",
-            "check for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory"
-            if found
-            else "install the driver (nvidia-smi is not on PATH, amdgpu is not loaded, or this machine has no GPU)",
-        )
-    models = [gpu.name for gpu in machine.gpus]
-    if len(set(models)) > 1:
-        yield Problem(
-            "gpu.model",
-            f"GPUs of different models: {listed_counts(models)}, expected one model",
-            "exclude the smaller GPUs: a job is limited by the speed and memory of the smallest one",
-        )
-    if expected != 0:
-        kinds = ((gpu.name, gpu.memory_mib) for gpu in machine.gpus)
-        yield from kind_problems(kinds, expectation, "gpu.model", "gpu.memory_size")
-
-
-def kind_problems(gpus: Iterable[tuple[str, int]], expected: Expectation, model: str, size: str) -> Iterator[Problem]:
-    """gpus: the model and MiB of each GPU; 0 where the driver does not report its memory."""
-    # A whole word: "A10" is not an A100.
-    words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
-    for (name, mib), count in sorted(Counter(gpus).items()):
-        if expected.gpu_model and not words.search(name):
-            yield Problem(model, f"{count} x {name}, expected {expected.gpu_model}", GPU_REMEDY, ERROR)
-        if mib < expected.gpu_memory_gib * 1024 * (1 - GPU_MEMORY_TOLERANCE):
-            memory = f"{mib / 1024:.1f} GiB" if mib else "an unknown amount"
-            what = f"{count} x {name} with {memory} of memory, expected {expected.gpu_memory_gib:g} GiB"
-            yield Problem(size, what)
-
-
-def _gpu_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    engine, found = machine.engine, len(machine.gpus)
-    if found and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
-        yield Problem(
-            "gpu.engine",
-            f"{found} GPUs found, but {engine.name} {engine.version} cannot give them to containers: "
-            'it has neither a runtime "nvidia" nor a CDI specification for nvidia.com/gpu',
-            "install nvidia-container-toolkit, then: nvidia-ctk runtime configure --runtime=docker and restart docker"
-            if engine.name == "docker"
-            else "install nvidia-container-toolkit, then: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-        )
 
 
 def _hcas(machine: Machine, expectation: Expectation) -> Iterator[Problem]:

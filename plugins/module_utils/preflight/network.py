@@ -6,52 +6,34 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 
 from ..argus.common.findings import ERROR, WARNING, Finding
+from ..cluster.machine import Machine
 from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, HcaClass, Host, common_network, derive, hca_class
 from ..network.hcas import ETHERNET
-from ..network.interfaces import holder, resolved
-from .checks import Context, Expectation, Problem, Topic
-from .reading import Reader
+from ..network.interfaces import holder
+from .checks import Context, Expectation, Problem
 
 # A cable has some errors after every restart of a switch. One that is bad has many more than the others.
 FEW_ERRORS, TIMES_MEDIAN = 10, 10
 
 
-@dataclass(frozen=True)
-class Names:
-    """What a machine resolves its own name to, of IPv4."""
-
-    hostname: str
-    addresses: tuple[str, ...] = ()
-
-
-def read(_reader: Reader, _expected: Expectation) -> Names:
-    hostname = socket.gethostname()
-    return Names(hostname, tuple(address for address in resolved(hostname) if ":" not in address))
-
-
-def judge(names: Names, context: Context) -> Iterator[Problem]:
+def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
     # With a network of its own, a container has other names.
-    loopbacks = [each for each in names.addresses if ipaddress.ip_address(each).is_loopback]
-    if loopbacks and context.expected.address:
-        interface = holder(context.expected.address, context.machine.interfaces)
-        known = context.expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
+    loopbacks = [each for each in machine.system.addresses if ipaddress.ip_address(each).is_loopback]
+    if loopbacks and expected.address:
+        interface = holder(expected.address, machine.interfaces)
+        known = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
         effect = f"jobs get {GLOO_SOCKET_IFNAME}={known}" if known else "gloo fails with connectFullMesh"
         yield Problem(
             "network.hostname",
-            f"its host name {names.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
+            f"its host name {machine.system.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
             f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
             WARNING if known else ERROR,
         )
-
-
-TOPIC = Topic("network", read, judge)
 
 
 def on_the_network(contexts: Mapping[str, Context]) -> dict[str, Host]:

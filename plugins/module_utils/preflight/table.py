@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-FAST, STANDARD, DEEP = TIERS = ("fast", "standard", "deep")
+FAST, DEEP = TIERS = ("fast", "deep")
 # By tier, for each check: its key, by which an operator accepts it; its severity, unless a problem has its own; what is
 # checked. Below, what to do about a problem that has no instruction of its own.
 TABLES = {
@@ -36,8 +36,6 @@ gpu.processes  error  no program besides the cluster's own nodes uses a GPU
     end it, or ask its owner to: jobs need all of the memory
 gpu.memory  warning  no memory is in use without a process
     look for processes of other containers (fuser -v /dev/nvidia*), or reset the GPU
-amd.answers  error  the machine answers in time
-    look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 amd.driver  error  all machines have one amdgpu driver
     install one ROCm version on all machines
 amd.same  warning  all machines have the same GPUs
@@ -52,8 +50,6 @@ amd.processes  error  no program besides the cluster's own nodes uses a GPU
     end it, or ask its owner to: jobs need all of the memory
 amd.devices  error  /dev/kfd exists
     load the driver (modprobe amdgpu), and check dmesg for its error
-host.answers  error  the machine answers in time
-    look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 host.kernel  warning  all machines run one kernel
     update and reboot the machines that differ
 host.image  warning  an image is the same on all machines, and with it Python, Ray, torch, NCCL and verl
@@ -73,16 +69,12 @@ host.ray  warning  no Ray runs outside of containers, where nodes are containers
     end it, if it is a leftover (ray stop as its user): it takes memory and may use the same ports
 host.stray_token  warning  no ~/.ray/auth_token of Ansible's user
     remove it, unless you need it: from 2.59 on it switches on Ray's tokens for every Ray of this user
-software.answers  error  the machine answers in time
-    look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 software.python  error  ray_node_python runs, and has a Ray with tokens, where Ray runs without containers
     set ray_node_python to the Python in whose environment Ray and verl are installed
 software.ray  error  all nodes without containers have one Python and one Ray
     install the same on all hosts: Ray's nodes refuse a head with another version
 software.packages  warning  all nodes without containers have one torch, NCCL, vLLM, SGLang and verl
     install the same on all hosts: ranks with different versions fail, or train something else
-network.answers  error  the machine answers in time
-    look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 network.hostname  error  the machine's own name does not resolve to a loopback, or gloo fails
 network.proxy  warning  proxies leave out the addresses of the cluster
     add the addresses of the cluster and 127.0.0.1 to no_proxy
@@ -109,11 +101,11 @@ network.mtu  error  the MTU is the same on all machines
 storage.type  error  the shared root has one type of file system on all machines
     mount the shared file system on the machines that differ
 storage.source  warning  the shared root comes from one source on all machines
-    mount the same export everywhere; several names of one server are fine, and preflight_tier=standard shows it
+    mount the same export everywhere; several names of one server are fine, and preflight_tier=deep shows it
 storage.options  warning  the shared root is mounted with the same options on all machines
     use one line in /etc/fstab for all machines
 storage.local  warning  the shared root of several machines is no local file system
-    mount the shared file system there; preflight_tier=standard shows whether machines see each other's files
+    mount the shared file system there; preflight_tier=deep shows whether machines see each other's files
 machine.engine  error  the container engine answers
 machine.packages  error  Python has the packages that starting containers needs
 machine.user  error  without root, nodes run as Ansible's user, who owns the token and the directories
@@ -148,7 +140,7 @@ podman.boot  warning  nodes start again after the machine has booted
 podman.limits  warning  the number of processes of a node can be limited
 podman.tun  error  without root, containers can have a network of their own
 """,
-    STANDARD: """
+    DEEP: """
 storage.trial  error  the nodes' user can write, read and lock on the shared root
     correct the error on that machine; cluster_up.yml creates the directories of the shared root
 storage.canary  error  what one machine writes to the shared root, all others read

@@ -23,7 +23,6 @@ RESULT = {
     "machine": HEALTHY.to_json(),
     "expect": {},
     "findings": [],
-    "answers": {"host": {"columns": {"kernel": "6.8"}, "compared": []}},
 }
 GROUPS = {"head": ["ray-head"], "workers": ["w0", "w1"], "ray": ["ray-head", "w0", "w1"]}
 
@@ -112,15 +111,15 @@ REDUCED = {**to_json(Verdict(Measured(10.0))), "backend": "nccl", "processes": 1
 
 
 @pytest.mark.parametrize(
-    ("collective", "notes", "tables"),
+    ("collective", "notes", "lines"),
     [
         ({}, [], []),
         ({"skipped": "it needs two workers"}, [("collective.skipped", "all workers")], []),
-        (REDUCED, [], ["All-reduce"]),
+        (REDUCED, [], ["All-reduce of all workers (16 processes, nccl): 10.00 GB/s"]),
     ],
 )
-def test_results_become_findings_and_tables(
-    collective: dict[str, Any], notes: list[tuple[str, str]], tables: list[str]
+def test_results_become_findings_and_lines(
+    collective: dict[str, Any], notes: list[tuple[str, str]], lines: list[str]
 ) -> None:
     def host(other: str, seconds: float | None) -> dict[str, Any]:
         written = {"uid": 1, "seen_uid": 1, "renamed": True}
@@ -134,8 +133,7 @@ def test_results_become_findings_and_tables(
 
     result = report({"a": host("b", 0.1), "b": host("a", None)}, "a", "b")
     assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *notes]
-    assert [section.title for section in result.sections] == tables
-    assert all(len(row) == len(section.header) for section in result.sections for row in section.rows)
+    assert result.measured == lines
 
 
 def test_tasks_that_crashed_or_were_skipped() -> None:
@@ -147,7 +145,7 @@ def test_tasks_that_crashed_or_were_skipped() -> None:
     skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
     facts = ("__preflight_written", "__preflight_compared", "__preflight_all_reduce")
     result = report({"a": {**own, **dict.fromkeys(facts, skipped)}}, "a")
-    assert (result.findings, result.sections) == ([], [])
+    assert (result.findings, result.measured) == ([], [])
 
 
 NODES = ["ray-head", "worker-0", "worker-1"]

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import E
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, proxies_of
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
-from samples import RECORDED, recorded
+from samples import RECORDED, nvidia_smi, recorded
 
 Answer = tuple[int, str, str]
 
@@ -56,9 +56,28 @@ def test_failure_without_a_message_is_an_error() -> None:
 
 @pytest.mark.parametrize("code", [0, 15])
 def test_lost_gpu_is_an_error_beside_the_other_gpus(code: int) -> None:
-    gpus, error = Probe(run=answering({"nvidia-smi": (code, recorded("nvidia_smi_gpu_lost.csv"), "")})).gpus()
-    assert len(gpus) == 7
-    assert error == "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
+    lost = "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
+    gpus, error = Probe(run=answering({"nvidia-smi": (code, f"{nvidia_smi(7)}\n{lost}\n", "")})).gpus()
+    assert (len(gpus), error) == (7, lost)
+
+
+def test_processes_on_gpus_are_those_of_containers(tmp_path: Path) -> None:
+    smi = (RECORDED.parent / "preflight" / "nvidia_smi_blackwell.xml").read_text()
+    write(tmp_path / "proc/4242/cgroup", f"0::/docker/{'a' * 64}\n")
+    (gpu,), _error = Probe(run=answering({"nvidia-smi": (0, smi, "")}), root=tmp_path).gpus()
+    assert gpu.processes[0].container == "a" * 64
+
+
+def test_the_journal_is_read_where_dmesg_is_forbidden() -> None:
+    log = (RECORDED.parent / "preflight" / "kernel_log.txt").read_text()
+    journal = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, log, "")})
+    assert (len(Probe(run=journal).xids()[0]), Probe(run=journal).xids()[1]) == (3, "")
+    # Without rights, it ends with 0 and is empty.
+    neither = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, "", "")})
+    assert Probe(run=neither).xids() == (
+        [],
+        "dmesg: not permitted; journalctl: exit code 0 without a message",
+    )
 
 
 # --- HCAs
@@ -325,7 +344,8 @@ esac
 def fake_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "programs"
     write(programs / "docker", FAKE_DOCKER.format(recorded=RECORDED))
-    write(programs / "nvidia-smi", f'#!/bin/sh\ncat "{RECORDED}/nvidia_smi_h100.csv"\n')
+    write(tmp_path / "smi.xml", nvidia_smi(8))
+    write(programs / "nvidia-smi", f'#!/bin/sh\ncat "{tmp_path}/smi.xml"\n')
     write(programs / "ibdev2netdev", f'#!/bin/sh\ncat "{RECORDED}/ibdev2netdev.txt"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
@@ -352,7 +372,7 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
         paths=["/private"],
     )
     assert (machine.cluster, machine.python, machine.missing_packages) == ("mvp", sys.executable, [])
-    assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 81559, None)
+    assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 143771, None)
     assert [mount.fstype for mount in machine.mounts] == ["nfs4"]
     assert machine.disk
     assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")

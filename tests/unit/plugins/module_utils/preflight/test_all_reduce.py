@@ -5,7 +5,7 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.suspects import Measured, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
-    all_reduce_rows,
+    all_reduce_lines,
 )
 
 FINE, SLOW, FAILED = Measured(10.0), Measured(1.0), Measured(None, "b 0: timeout")
@@ -23,7 +23,7 @@ def found(verdict: Verdict) -> list[tuple[str, str, str, str]]:
 def test_nothing_to_report() -> None:
     assert found(Verdict(FINE)) == []
     assert all_reduce_findings({}) == []
-    assert all_reduce_rows({})[1] == []
+    assert all_reduce_lines({}) == []
 
 
 def test_skipped_is_a_note() -> None:
@@ -76,7 +76,8 @@ def test_failure_of_everything_is_one_finding() -> None:
     assert found(Verdict(FAILED)) == [("collective.works", "error", "all workers", "fails (b 0: timeout)")]
 
 
-def test_table() -> None:
-    header, rows = all_reduce_rows(answer(Verdict(FINE, {("a", "b"): FAILED})))
-    assert header == ["workers", "bus bandwidth"]
-    assert rows == [["all (32 processes, nccl)", "10.00 GB/s"], ["a, b", "fails (b 0: timeout)"]]
+def test_lines() -> None:
+    assert all_reduce_lines(answer(Verdict(FINE, {("a", "b"): FAILED}))) == [
+        "All-reduce of all workers (32 processes, nccl): 10.00 GB/s",
+        "a, b: fails (b 0: timeout)",
+    ]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight import judgement, topics
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
+from ansible_collections.argus.verl.plugins.module_utils.preflight import judgement
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import (
     Context,
     Expectation,
@@ -17,36 +19,29 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judged,
     Probed,
-    Section,
     grouped,
     judged,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS, FAST, STANDARD
+from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS, FAST
 from samples import HEALTHY
 
 CHECK = "gpu.mig"
 REPAIR = CHECKS[CHECK].todo
 PREFLIGHT = Path(judgement.__file__).parent
-KEY = re.compile(r'(?:Problem|Compared|kind_problems)\(\s*"([^"]+)"')
+KEY = re.compile(r'(?:Problem|Compared)\(\s*"([^"]+)"')
 
 
 def probed(name: str, findings: Sequence[Finding] = (), kernel: str = "6.8") -> Probed:
-    host = {"columns": {"kernel": kernel}, "compared": [["host.kernel", "the kernel", kernel]]}
-    return Probed(Context(name, HEALTHY, Expectation()), findings, {"host": host})
+    machine = replace(HEALTHY, gpus=[], system=System(kernel=kernel))
+    return Probed(Context(name, machine, Expectation()), findings)
 
 
-def judge(*machines: Probed, tier: str = FAST, **options: Any) -> Judged:
+def judge(*machines: Probed, **options: Any) -> Judged:
     by_name = {machine.context.host: machine for machine in machines}
-    return judged(list(by_name), by_name, tier, **options)
+    return judged(list(by_name), by_name, FAST, **options)
 
 
 # --- Checks
-
-
-def test_a_tier_includes_the_ones_before() -> None:
-    fast, standard = (judge(probed("a"), tier=tier).checks for tier in (FAST, STANDARD))
-    assert set(fast) < set(standard)
-    assert "storage.canary" in set(standard) - set(fast)
 
 
 def test_problems_are_of_checks_in_the_table() -> None:
@@ -75,34 +70,12 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
     assert [each.where for each in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
 
 
-def test_keys_are_named_after_their_topics() -> None:
-    assert {f"{topic.name}.answers" for topic in topics.TOPICS} <= set(CHECKS)
+def test_keys_have_one_form() -> None:
     for key, check in CHECKS.items():
         assert re.fullmatch(r"[a-z]+\.[a-z_]+", key)
         assert check.severity in (ERROR, WARNING)
         assert check.about
         assert not check.about.endswith(".")
-
-
-def test_this_machine_answers() -> None:
-    expected = Expectation()
-    context = Context("here", HEALTHY, expected)
-    findings, answers = topics.judged(topics.reading(FAST, expected).answers(), context)
-    assert set(answers) == {"gpu", "amd", "host", "software", "network"}
-    assert not [finding for finding in findings if finding.key.endswith(".answers")]
-    assert judge(Probed(context, [], answers)).hardware["here"]["kernel"]
-
-
-def test_topics_that_do_not_answer() -> None:
-    answers = {topic.name: {"error": "no answer in time"} for topic in topics.TOPICS}
-    findings, known = topics.judged(answers, Context("a", HEALTHY, Expectation()))
-    assert known == {}
-    assert ("host.answers", ERROR, "host: no answer in time") in [
-        (each.key, each.severity, each.what) for each in findings
-    ]
-    result = judge(probed("a", [finding for finding in findings if finding.key == "host.answers"]))
-    assert (result.state("a", "host.answers"), result.state("a", "host.kernel")) == (ERROR, "")
-    assert result.state("a", "gpu.ecc") == "ok"
 
 
 def test_variables_may_be_text() -> None:
@@ -120,7 +93,6 @@ def test_healthy_machines() -> None:
     result = judge(probed("a"), probed("b"))
     assert (result.findings, result.silent, result.hosts) == ([], [], ["a", "b"])
     assert result.hardware == {"a": {"kernel": "6.8"}, "b": {"kernel": "6.8"}}
-    assert result.state("a", "gpu.ecc") == "ok"
 
 
 def test_findings_are_of_all_hosts_and_worst_first() -> None:
@@ -132,7 +104,6 @@ def test_findings_are_of_all_hosts_and_worst_first() -> None:
         (ERROR, "c", "gpu.ecc"),
         (WARNING, "a", "root.space"),
     ]
-    assert (result.state("a", "root.space"), result.state("b", "root.space")) == (ERROR, "ok")
 
 
 def test_machines_are_compared_with_each_other() -> None:
@@ -144,14 +115,14 @@ def test_machines_without_an_answer() -> None:
     silent = Finding("b", "does not answer", "", ERROR, "machine.reachable")
     result = judged(["a", "b"], {"a": probed("a")}, FAST, others=[silent])
     assert result.findings == [silent]
-    assert (result.silent, result.state("b", "gpu.ecc"), result.state("b", "machine.reachable")) == (["b"], "", ERROR)
+    assert result.silent == ["b"]
 
 
 def test_the_result_of_the_module_is_parsed() -> None:
     finding = Finding("a", "x", "y", ERROR, "gpu.count")
     result = {"machine": HEALTHY.to_json(), "expect": {"gpus": 4}, "findings": [finding.as_dict()]}
     found = Probed.from_json("a", result)
-    assert found == Probed(Context("a", HEALTHY, Expectation(gpus=4)), [finding], {})
+    assert found == Probed(Context("a", HEALTHY, Expectation(gpus=4)), [finding])
 
 
 # --- Acceptance
@@ -199,18 +170,3 @@ def test_unknown_entries_are_errors(entry: str, what: str, todo: str) -> None:
 def test_equal_findings_of_several_hosts_are_one_row() -> None:
     other = Finding("a", "3 errors", "reset", ERROR, "gpu.ecc")
     assert grouped([*ECC, other, ECC[0]]) == [Finding("a, b", "2 errors", "reset", ERROR, "gpu.ecc"), other]
-
-
-SECTION = Section("Shared <root>", ["from", "to"], [["a", "<b>"]])
-
-
-def test_json() -> None:
-    result = judged(["a", "b"], {"a": probed("a", ECC[:1])}, FAST, sections=[SECTION]).to_json()
-    assert (result["tier"], result["silent"], result["hardware"]) == ("fast", ["b"], {"a": {"kernel": "6.8"}})
-    assert result["findings"][0] == ECC[0].as_dict()
-    assert (result["checks"]["a"]["gpu.ecc"], result["checks"]["b"]["gpu.ecc"]) == (ERROR, "")
-    assert result["sections"] == [{"title": "Shared <root>", "header": ["from", "to"], "rows": [["a", "<b>"]]}]
-
-
-def test_the_name_of_the_variable() -> None:
-    assert judgement.ACCEPT == "preflight_accept"

@@ -7,11 +7,10 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import parse_gpus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
-from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca, recorded
+from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca
 
 FULL = Expectation(
     gpus=8,
@@ -139,8 +138,8 @@ def test_gpus_of_different_models_are_a_warning() -> None:
         ({"gpu_memory_gib": 141}, "gpu.memory_size", "expected 141 GiB"),
     ],
 )
-def test_recorded_gpus_that_are_not_the_expected_ones(expected: dict[str, Any], key: str, expectation: str) -> None:
-    found = parse_gpus(recorded("nvidia_smi_h100.csv"))[0]
+def test_gpus_that_are_not_the_expected_ones(expected: dict[str, Any], key: str, expectation: str) -> None:
+    found = gpus(8)
     finding = only(replace(FULL, **expected), gpus=found)
     assert (finding.key, finding.severity) == (key, ERROR)
     assert f"8 x {H100}" in finding.what
@@ -149,13 +148,12 @@ def test_recorded_gpus_that_are_not_the_expected_ones(expected: dict[str, Any], 
     assert none(replace(FULL, gpus=0, **expected), gpus=found)
 
 
-def test_recorded_gpus_that_are_the_expected_ones() -> None:
-    found = parse_gpus(recorded("nvidia_smi_h100.csv"))[0]
+def test_gpus_that_are_the_expected_ones() -> None:
     # The driver reports 79.6 GiB.
-    assert none(replace(FULL, gpu_model="nvidia h100", gpu_memory_gib=80), gpus=found)
+    assert none(replace(FULL, gpu_model="nvidia h100", gpu_memory_gib=80))
     # Memory that is shared with the CPU has no size.
     unified = replace(FULL, gpus=1, gpu_memory_gib=80)
-    assert only(unified, gpus=parse_gpus("0, NVIDIA GB10, GPU-1, [N/A], 580.95.05")[0]).key == "gpu.memory_size"
+    assert only(unified, gpus=[replace(gpus(1)[0], memory_mib=0)]).key == "gpu.memory_size"
 
 
 def test_one_gpu_of_eight_is_not_the_expected_one() -> None:

@@ -1,22 +1,19 @@
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import INFINIBAND, Hca
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
-    Names,
     cells,
     derived_environment,
-    judge,
+    hostname_problems,
     network_findings,
-    read,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Reader
 from samples import HEALTHY
 
 HCAS = [Hca(f"mlx5_{number}", 1, f"ib{number}", "up", 400, INFINIBAND) for number in range(8)]
@@ -29,25 +26,24 @@ def context(name: str = "gpu-0", last: int = 1, **expected: object) -> Context:
     return Context(name, replace(HEALTHY, interfaces=(eth0,), hcas=HCAS), known)
 
 
-def test_names_of_this_machine() -> None:
-    names = read(Reader(), Expectation())
-    assert names.hostname == socket.gethostname()
-    assert not [address for address in names.addresses if ":" in address]
+def named(*addresses: str, **expected: object) -> list[Problem]:
+    known = context(**expected)
+    machine = replace(known.machine, system=System(hostname="gpu-0", addresses=addresses))
+    return list(hostname_problems(machine, known.expected))
 
 
 def test_hostname_of_a_loopback() -> None:
-    names = Names("gpu-0", ("10.0.0.1", "127.0.1.1"))
-    (problem,) = judge(names, context())
+    both = ("10.0.0.1", "127.0.1.1")
+    (problem,) = named(*both)
     assert problem.what == ("its host name gpu-0 resolves to 127.0.1.1, a loopback: jobs get GLOO_SOCKET_IFNAME=eth0")
     assert (problem.severity, problem.key) == ("warning", "network.hostname")
-    (problem,) = judge(names, context(address="10.9.9.9"))
+    (problem,) = named(*both, address="10.9.9.9")
     assert problem.severity == "error"
-    assert "gloo fails" in problem.what
-    (problem,) = judge(names, context(address="10.9.9.9", network_env={"GLOO_SOCKET_IFNAME": "bond0"}))
+    (problem,) = named(*both, address="10.9.9.9", network_env={"GLOO_SOCKET_IFNAME": "bond0"})
     assert (problem.severity, problem.what.endswith("=bond0")) == ("warning", True)
-    assert list(judge(Names("gpu-0", ("10.0.0.1",)), context())) == []
+    assert named("10.0.0.1") == []
     # Nodes with a network of their own have other names.
-    assert list(judge(names, context(address=""))) == []
+    assert named(*both, address="") == []
 
 
 def proxy_findings(proxies: dict[str, str]) -> list[Finding]:

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The operating system of a machine, its kernel log, and the Python of a node without a container."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..network.interfaces import read, resolved
+from .processes import Process, placed, processes
+
+# A process that waits for a disk is in state D for moments.
+STUCK_SECONDS = 0.5
+RAY_PROGRAMS = ("raylet", "gcs_server")
+RAY = "ray"
+# Those that ranks have to agree on, with their names for people.
+PACKAGES = {
+    "torch": "torch",
+    # NCCL's package has the version of CUDA in its name.
+    "nvidia-nccl-cu12": "NCCL",
+    "nvidia-nccl-cu13": "NCCL",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "verl": "verl",
+}
+# By name: reading the metadata of all packages takes most of a second.
+SOFTWARE_PROGRAM = f"""
+import importlib.metadata, json, platform
+found = {{}}
+for name in {[RAY, *PACKAGES]}:
+    for each in importlib.metadata.distributions(name=name):
+        found.setdefault(name, each.version)
+print(json.dumps({{"python": platform.python_version(), "packages": found}}))
+"""
+
+
+@dataclass(frozen=True)
+class System:
+    """The operating system, as the machine answers.
+
+    open_files, locked_memory: hard limits, of the engine's daemon if there is one; "unlimited", a number or empty.
+    tmp_total_bytes, tmp_free_bytes: 0 if not known.
+    stuck: processes that were in state D for a while. ray: those of Ray, in any container.
+    token: the path of one in the home of Ansible's user, or empty.
+    addresses: what the machine resolves its own name to, of IPv4.
+    """
+
+    kernel: str = ""
+    open_files: str = ""
+    locked_memory: str = ""
+    tmp_total_bytes: int = 0
+    tmp_free_bytes: int = 0
+    governor: str = ""
+    stuck: tuple[Process, ...] = ()
+    ray: tuple[Process, ...] = ()
+    token: str = ""
+    hostname: str = ""
+    addresses: Sequence[str] = ()
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> System:
+        lists = {name: tuple(Process(**each) for each in answer[name]) for name in ("stuck", "ray")}
+        return cls(**{**answer, **lists, "addresses": tuple(answer["addresses"])})
+
+
+def read_system(root: Path) -> System:
+    listed = list(processes(root))
+    waiting = {each.pid for each in listed if each.state == "D"}
+    if waiting:
+        time.sleep(STUCK_SECONDS)
+    stuck = [each for each in processes(root) if each.pid in waiting and each.state == "D"] if waiting else []
+    daemon = next((each.pid for each in listed if each.name == "dockerd"), "self")
+    # Another user may not read those of the daemon.
+    limits = _limits(root, daemon) or _limits(root, "self")
+    total, free = _space(root / "tmp")
+    token = str(Path.home() / ".ray" / "auth_token")
+    # A process that has ended has no container any more.
+    ray = [each for each in listed if each.name in RAY_PROGRAMS and each.state not in "ZX"]
+    hostname = socket.gethostname()
+    return System(
+        kernel=read(root / "proc/sys/kernel/osrelease"),
+        open_files=limits.get("Max open files", ""),
+        locked_memory=limits.get("Max locked memory", ""),
+        tmp_total_bytes=total,
+        tmp_free_bytes=free,
+        governor=_governor(root),
+        stuck=tuple(stuck),
+        ray=tuple(placed(root, each) for each in ray),
+        token=token if os.path.lexists(root / token.lstrip("/")) else "",
+        hostname=hostname,
+        addresses=tuple(address for address in resolved(hostname) if ":" not in address),
+    )
+
+
+def _space(path: Path) -> tuple[int, int]:
+    try:
+        space = shutil.disk_usage(path)
+    except OSError:
+        return 0, 0
+    return space.total, space.free
+
+
+def _limits(root: Path, pid: int | str) -> dict[str, str]:
+    """The hard limits of a process by name, such as "Max open files"; "unlimited", or a number."""
+    return dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read(root / f"proc/{pid}/limits"), re.M))
+
+
+def _governor(root: Path) -> str:
+    scaling = root / "sys/devices/system/cpu/cpu0/cpufreq"
+    # Drivers of the CPU's own power management call it so too when they only do not waste power.
+    own = read(scaling / "scaling_driver") in ("intel_pstate", "amd-pstate-epp")
+    return "" if own else read(scaling / "scaling_governor")
+
+
+@dataclass(frozen=True)
+class Software:
+    """The Python of a node without a container, and its packages. path: of Python. problem: why it did not answer."""
+
+    path: str
+    python: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def parse_software(path: str, code: int, out: str, err: str) -> Software:
+    """Parse what SOFTWARE_PROGRAM prints."""
+    try:
+        # An environment may print something of its own first.
+        found = json.loads(out.strip().splitlines()[-1])
+        return Software(path, str(found["python"]), {str(k): str(v) for k, v in found["packages"].items()})
+    except (ValueError, LookupError, TypeError, AttributeError):
+        said = (err.strip() or out.strip()).splitlines()[-1:] or [f"exit code {code}"]
+        return Software(path, problem=said[0])

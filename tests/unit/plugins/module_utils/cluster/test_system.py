@@ -1,0 +1,133 @@
+"""The operating system below a root, and a real Python."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster import system
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
+from ansible_collections.argus.verl.plugins.module_utils.cluster.processes import Process
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import (
+    Software,
+    System,
+    parse_software,
+    read_system,
+)
+
+OURS = "a" * 64
+PYTHON = "/opt/verl/bin/python3"
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              unlimited            unlimited            seconds
+Max locked memory         65536                {1}            bytes
+Max open files            1024                 {0}               files
+"""
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def process(root: Path, pid: int, name: str, state: str = "S", container: str = "") -> None:
+    write(root / f"proc/{pid}/stat", f"{pid} ({name}) {state} 1 1 1 0 -1")
+    write(root / f"proc/{pid}/cgroup", f"0::/system.slice/docker-{container}.scope\n" if container else "0::/init\n")
+
+
+def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
+    write(tmp_path / "proc/self/limits", LIMITS.format(4096, 8388608))
+    process(tmp_path, 31, "gcs_server", container=OURS)
+    process(tmp_path, 32, "raylet")
+    process(tmp_path, 33, "python3")
+    # It ends, and has no cgroup any more.
+    process(tmp_path, 34, "raylet", "Z")
+    write(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/ml"))
+    write(tmp_path / "home/ml/.ray/auth_token", "")
+    found = read_system(tmp_path)
+    assert found == System(
+        "6.8.0-45-generic",
+        "4096",
+        "8388608",
+        found.tmp_total_bytes,
+        found.tmp_free_bytes,
+        "powersave",
+        (),
+        (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", "")),
+        "/home/ml/.ray/auth_token",
+        socket.gethostname(),
+        found.addresses,
+    )
+    assert found.tmp_total_bytes > found.tmp_free_bytes > 0
+    assert not [address for address in found.addresses if ":" in address]
+
+
+def test_limits_are_those_of_the_engine(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/limits", LIMITS.format(4096, 8388608))
+    write(tmp_path / "proc/9/limits", LIMITS.format(1048576, "unlimited"))
+    process(tmp_path, 9, "dockerd")
+    found = read_system(tmp_path)
+    assert (found.open_files, found.locked_memory) == ("1048576", "unlimited")
+    # Another user may not read them.
+    write(tmp_path / "proc/9/limits", "")
+    assert read_system(tmp_path).open_files == "4096"
+
+
+def test_a_process_is_stuck_if_it_stays_in_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process(tmp_path, 5, "nvidia-smi", "D")
+    process(tmp_path, 6, "dd", "D")
+    monkeypatch.setattr(system.time, "sleep", lambda _seconds: process(tmp_path, 6, "dd", "R"))
+    assert read_system(tmp_path).stuck == (Process(5, "nvidia-smi", "D"),)
+
+
+@pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
+def test_powersave_of_the_cpu_itself_is_fast(tmp_path: Path, driver: str) -> None:
+    write(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
+    write(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", f"{driver}\n")
+    assert read_system(tmp_path).governor == ""
+
+
+def installed(directory: Path, packages: Mapping[str, str]) -> None:
+    """Packages that have nothing but their metadata."""
+    for name, number in packages.items():
+        metadata = directory / f"{name.replace('-', '_')}-{number}.dist-info" / "METADATA"
+        write(metadata, f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+
+
+def test_a_real_python_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two packages with one name, the first counts, as for Python."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    installed(first, {"ray": "2.60.0", "Torch": "2.8.0+cu128", "nvidia-nccl-cu12": "2.27.3", "raylet": "1.0"})
+    installed(second, {"ray": "2.59.0"})
+    monkeypatch.setenv("PYTHONPATH", f"{first}:{second}")
+    assert Probe().software(sys.executable) == Software(
+        sys.executable,
+        platform.python_version(),
+        {"ray": "2.60.0", "torch": "2.8.0+cu128", "nvidia-nccl-cu12": "2.27.3"},
+    )
+    assert Probe().software("") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "problem"),
+    [
+        (127, "", "No such file or directory", "No such file or directory"),
+        (1, "", "Traceback\nImportError: no json", "ImportError: no json"),
+        (0, "[]", "", "[]"),
+        (0, '{"python": "3.12.3", "packages": []}', "", '{"python": "3.12.3", "packages": []}'),
+        (124, "", "", "exit code 124"),
+    ],
+)
+def test_a_python_that_does_not_run(code: int, out: str, err: str, problem: str) -> None:
+    assert parse_software(PYTHON, code, out, err) == Software(PYTHON, problem=problem)
+
+
+def test_an_environment_may_print_something_first() -> None:
+    answer = 'module load cuda\n{"python": "3.12.3", "packages": {"ray": "2.60.0"}}\n'
+    assert parse_software(PYTHON, 0, answer, "") == Software(PYTHON, "3.12.3", {"ray": "2.60.0"})

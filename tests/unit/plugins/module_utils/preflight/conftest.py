@@ -1,3 +1,0 @@
-from preflight_tree import tree
-
-__all__ = ["tree"]
