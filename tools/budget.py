@@ -69,7 +69,7 @@ def main(say: Callable[[str], object] = print) -> int:
     for seconds, name in slowest(REPO / ".cache" / "durations"):
         say(f"{seconds:7.1f} s  {name}")
     if above:
-        say("Delete what nobody would miss, or raise the limit in pyproject.toml, and give the reason in the commit.")
+        say("Delete something, or raise the limit in pyproject.toml and give the reason in the commit.")
     return 1 if above else 0
 
 

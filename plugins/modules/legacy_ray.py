@@ -10,7 +10,7 @@ short_description: "Internal: list and remove Ray that was started by hand"
 version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Lists the containers, processes and networks of Ray systems on a machine that are not of this collection, and
+  - Lists the containers and processes of Ray systems on a machine that are not of this collection, and
     removes those that O(remove) names. Volumes with a name, images and files stay.
   - Containers with a label of this collection, and processes with its mark, are never listed, so never removed.
   - Something in which a job runs is removed only if O(end_jobs) names it as well. Otherwise, nothing is removed.
@@ -48,8 +48,7 @@ EXAMPLES = r"""
 RETURN = r"""
 found:
   description:
-    - What there was, with the age in seconds, the ports on the machine, the titles of what runs in it, and the
-      numbers of its processes.
+    - What there was, with the titles of what runs in it and the numbers of its processes.
   returned: success
   type: list
   elements: dict
@@ -57,9 +56,7 @@ found:
     - name: mvp-ray-head
       kind: container
       owner: /home/argus/mvp
-      seconds: 86400.0
       work: []
-      ports: [8265]
       processes: [4711]
 removed:
   description: The names of what was removed.
@@ -74,7 +71,6 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
-    KINDS,
     LegacyError,
     LegacyMachine,
     refusals,
@@ -87,7 +83,7 @@ def change(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> 
     found = machine.look()
     if refused := refusals(found, params["remove"], params["end_jobs"]):
         raise LegacyError("; ".join(refused))
-    removed = sorted((one for one in found if one.name in params["remove"]), key=lambda one: KINDS.index(one.kind))
+    removed = [one for one in found if one.name in params["remove"]]
     if not check_mode:
         for one in removed:
             machine.remove(one)

@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ray that was started by hand on a machine, before this collection or beside it: what there is, and its removal.
 
@@ -15,15 +13,14 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
-from ..argus.common.text import duration, nearest
+from ..argus.common.text import nearest
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
 from .node_process import RAY_PROGRAMS
 from .probe import Run, user_name
@@ -40,27 +37,18 @@ OF_RAY = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
 TRAINER = "verl.trainer."
 TITLE_LENGTH, MOST_TITLES = 80, 5
 END_SECONDS, POLL_SECONDS = 10.0, 0.1
-OWN_NETWORKS = ("bridge", "host", "none")
-HEADER = ("machine", "name", "kind", "owner", "age", "ports", "runs")
-
-
-# In the order in which they are removed.
-KINDS = PROCESSES, CONTAINER, NETWORK = "processes", "container", "network"
+HEADER = ("machine", "name", "kind", "owner", "runs")
+PROCESSES, CONTAINER = "processes", "container"
 
 
 @dataclass(frozen=True)
 class Legacy:
-    """One thing of an earlier system. seconds: its age; work: what runs in it; ports: on which it listens.
-
-    processes: the numbers of its processes.
-    """
+    """A container, or the Ray of a user. work: the titles of its jobs' processes. processes: their numbers, of all."""
 
     name: str
     kind: str
     owner: str
-    seconds: float
     work: Sequence[str] = ()
-    ports: Sequence[int] = ()
     processes: Sequence[int] = ()
 
 
@@ -77,7 +65,6 @@ class Process:
     title: str
     container: str
     ours: bool
-    started: float
 
     @property
     def program(self) -> str:
@@ -96,11 +83,10 @@ class Process:
 def processes(proc: Path) -> Iterator[Process]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            there = entry.stat()
+            user = entry.stat().st_uid
             title = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
-            found = CONTAINER_ID.findall((entry / "cgroup").read_text())
-            container = found[-1] if found else ""
-            yield Process(int(entry.name), there.st_uid, title, container, _is_ours(entry), there.st_mtime)
+            containers = CONTAINER_ID.findall((entry / "cgroup").read_text())
+            yield Process(int(entry.name), user, title, containers[-1] if containers else "", _is_ours(entry))
 
 
 def _is_ours(entry: Path) -> bool:
@@ -116,27 +102,25 @@ def titles(found: Iterable[Process]) -> tuple[str, ...]:
 
 
 class LegacyMachine:
-    def __init__(self, engine: str, run: Run, proc: Path = PROC, clock: Callable[[], float] = time.time) -> None:
-        self.engine, self.run, self.proc, self.clock = engine, run, proc, clock
+    def __init__(self, engine: str, run: Run, proc: Path = PROC) -> None:
+        self.engine, self.run, self.proc = engine, run, proc
 
     def look(self) -> list[Legacy]:
         """All of it. Raises LegacyError if the engine does not answer."""
         running = sorted(processes(self.proc), key=lambda process: process.pid)
-        inspected = self._inspected("container", self._ask("ps", "-aq", "--no-trunc").split())
+        identifiers = self._ask("ps", "-aq", "--no-trunc").split()
+        inspected = json.loads(self._ask("container", "inspect", *identifiers)) if identifiers else []
         with_ray = {process.container for process in running if process.program in RAY_PROGRAMS}
         # Also without a label: nodes that are processes may run in a container of a platform.
         ours = {process.container for process in running if process.ours}
         ours |= {one["Id"] for one in inspected if CLUSTER_LABEL in ((one.get("Config") or {}).get("Labels") or {})}
         containers = [one for one in inspected if one["Id"] not in ours and _is_legacy(one, with_ray)]
-        found = [*self._of_users(running), *(self._container(one, running) for one in containers)]
-        return found + list(self._networks(containers))
+        return [*self._of_users(running), *(self._container(one, running) for one in containers)]
 
     def remove(self, asked: Legacy) -> None:
         """Raises LegacyError."""
         if asked.kind == CONTAINER:
             self._ask("rm", "--force", "--volumes", asked.name)
-        elif asked.kind == NETWORK:
-            self._ask("network", "rm", asked.name)
         else:
             self._end(asked)
 
@@ -144,54 +128,17 @@ class LegacyMachine:
         """The Ray of each user outside of containers."""
         bare = [process for process in running if not process.container and not process.ours]
         for user in sorted({process.user for process in bare if process.program in RAY_PROGRAMS}):
-            own = [process for process in bare if process.user == user]
-            ray = [process for process in own if process.is_ray or process.is_work]
-            ids = tuple(process.pid for process in ray)
-            age = self.clock() - min(process.started for process in ray)
+            ray = [process for process in bare if process.user == user and (process.is_ray or process.is_work)]
             name = user_name(user)
-            yield Legacy(f"ray@{name}", PROCESSES, name, age, titles(ray), self._listeners(ids), ids)
+            yield Legacy(f"ray@{name}", PROCESSES, name, titles(ray), [process.pid for process in ray])
 
     def _container(self, one: Mapping[str, Any], running: Sequence[Process]) -> Legacy:
         inside = [process for process in running if process.container == one["Id"]]
         config = one.get("Config") or {}
         labels = config.get("Labels") or {}
         owner = labels.get("com.docker.compose.project.working_dir") or config.get("User") or "root"
-        bindings = ((one.get("HostConfig") or {}).get("PortBindings") or {}).values()
-        ports = {int(binding["HostPort"]) for bound in bindings for binding in bound or [] if binding.get("HostPort")}
-        return Legacy(
-            one["Name"].lstrip("/"),
-            CONTAINER,
-            str(owner),
-            self.clock() - seconds_of(str(one.get("Created") or "")),
-            titles(inside),
-            tuple(sorted(ports)),
-            tuple(process.pid for process in inside),
-        )
-
-    def _networks(self, containers: Sequence[Mapping[str, Any]]) -> Iterator[Legacy]:
-        """Those that the containers use, and nothing of this collection does."""
-        used = {name for one in containers for name in (one.get("NetworkSettings") or {}).get("Networks") or {}}
-        names = sorted(used - set(OWN_NETWORKS))
-        for one in self._inspected("network", names):
-            if CLUSTER_LABEL not in (one.get("Labels") or {}):
-                age = self.clock() - seconds_of(str(one.get("Created") or ""))
-                yield Legacy(str(one["Name"]), NETWORK, "root", age)
-
-    def _listeners(self, pids: Sequence[int]) -> tuple[int, ...]:
-        inodes: dict[str, int] = {}
-        for name in ("tcp", "tcp6"):
-            with contextlib.suppress(OSError):
-                for line in (self.proc / "net" / name).read_text().splitlines()[1:]:
-                    cells = line.split()
-                    if cells[3] == "0A":
-                        inodes[f"socket:[{cells[9]}]"] = int(cells[1].rpartition(":")[2], 16)
-        ports = set()
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                for descriptor in (self.proc / str(pid) / "fd").iterdir():
-                    with contextlib.suppress(OSError):
-                        ports.add(inodes.get(str(descriptor.readlink()), 0))
-        return tuple(sorted(ports - {0}))
+        pids = [process.pid for process in inside]
+        return Legacy(one["Name"].lstrip("/"), CONTAINER, str(owner), titles(inside), pids)
 
     def _end(self, asked: Legacy) -> None:
         for signum in (signal.SIGTERM, signal.SIGKILL):
@@ -216,9 +163,6 @@ class LegacyMachine:
         running = [process for process in processes(self.proc) if process.pid in asked.processes]
         return [process.pid for process in running if (process.is_ray or process.is_work) and not process.ours]
 
-    def _inspected(self, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
-        return list(json.loads(self._ask(kind, "inspect", *names))) if names else []
-
     def _ask(self, *arguments: str) -> str:
         code, out, err = self.run([self.engine, *arguments])
         if code == NOT_INSTALLED:
@@ -232,15 +176,6 @@ def _is_legacy(one: Mapping[str, Any], with_ray: set[str]) -> bool:
     config = one.get("Config") or {}
     command = " ".join([*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])])
     return one["Id"] in with_ray or bool(RAY_NAME.search(one["Name"].lstrip("/"))) or "ray start" in command
-
-
-def seconds_of(text: str) -> float:
-    """A time of the engine, such as 2026-11-22T14:02:03.123456789Z, in seconds since the epoch."""
-    match = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)?", text)
-    if not match:
-        return 0.0
-    zone = (match[2] or "Z").replace("Z", "+00:00")
-    return datetime.fromisoformat(f"{match[1]}{zone}").timestamp()
 
 
 def refusals(found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[str]) -> list[str]:
@@ -265,8 +200,7 @@ def legacy_report(
         found = [Legacy(**one) for one in listed]
         known += [one.name for one in found]
         for one in found:
-            runs, ports = ", ".join(one.work), ", ".join(map(str, one.ports))
-            rows.append([host, one.name, one.kind, one.owner, duration(one.seconds), ports, runs])
+            rows.append([host, one.name, one.kind, one.owner, ", ".join(one.work)])
         for refused in refusals(found, remove, end_jobs):
             what, _colon, todo = refused.partition(": ")
             findings.append(Finding(host, what, todo))
