@@ -13,8 +13,8 @@ from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.slurm import script
 from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import script
 
 from argus.jobspec import environment
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES

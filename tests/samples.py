@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import ActionKind, PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     CLUSTER_LABEL,
     Container,
@@ -20,14 +19,15 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (
     NodePlan,
     Settings,
     accelerator_of,
     plan_node,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import ActionKind, PlannedNode
 
 RECORDED = Path(__file__).parent / "unit" / "fixtures" / "machine"
 GIB = 2**30

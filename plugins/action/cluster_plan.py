@@ -12,21 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import (
-    Attendance,
-    machine_problem,
-    shortage_findings,
-    task_problem,
-)
-from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import ClusterPlan, Planner
-from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import left_behind
-from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
-    ActiveJobs,
-    disruption_findings,
-    removal_findings,
-    rotation_findings,
-)
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
+from ansible_collections.argus.verl.plugins.modules.cluster_plan import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import (
     HEADS,
     NODES,
     WORKERS,
@@ -36,10 +25,21 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     machine_name,
     placement,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
-from ansible_collections.argus.verl.plugins.modules.cluster_plan import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import ClusterPlan, Planner
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import left_behind
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
+    ActiveJobs,
+    disruption_findings,
+    removal_findings,
+    rotation_findings,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import (
+    Attendance,
+    machine_problem,
+    shortage_findings,
+    task_problem,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show

@@ -13,19 +13,19 @@ from typing import Any
 
 from ansible import constants
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors
-from ansible_collections.argus.verl.plugins.module_utils.cluster import (
+from ansible_collections.argus.verl.plugins.modules.inventory_check import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import (
     inventory,
     inventory_files,
     nodes,
     port_inventory,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
-from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import OF_INVENTORY
-from ansible_collections.argus.verl.plugins.modules.inventory_check import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_keys import jobspec_keys
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import OF_INVENTORY
 
 
 def inventory_findings(

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import machine_name
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import legacy_report
 from ansible_collections.argus.verl.plugins.modules.legacy_report import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import machine_name
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 # In what the role ray_node registers what a machine has.

@@ -15,12 +15,12 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.readiness import unanswered
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope, cluster_report
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.readiness import RunResults
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.report import ClusterInfo, Scope, cluster_report
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.readiness import RunResults
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 # After how long a head that does not run is asked again.

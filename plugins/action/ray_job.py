@@ -28,8 +28,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
     log_lines,
     warning_lines,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.command_line import extra_variables
@@ -41,8 +39,10 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     no_answer,
     no_such_id,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     PROGRAM_ITSELF,
     Answer,

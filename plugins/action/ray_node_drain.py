@@ -14,15 +14,15 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence
-from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import PlannedMachine
+from ansible_collections.argus.verl.plugins.modules.ray_node_drain import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     departure,
     departure_findings,
     hold_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import PlannedMachine
-from ansible_collections.argus.verl.plugins.modules.ray_node_drain import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import sentence_width

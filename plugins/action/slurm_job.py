@@ -12,13 +12,13 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
-from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings
-from ansible_collections.argus.verl.plugins.module_utils.slurm.text import SlurmError
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.script import Wish, script, wish_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.text import SlurmError
 
 display = Display()
 LOOK_SECONDS = 0.5

@@ -69,8 +69,8 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
-from ansible_collections.argus.verl.plugins.module_utils.slurm.commands import passed_on
 from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import passed_on
 
 Answer = tuple[int, bytes, bytes]
 # What srun says of every command that fails, and of a site that binds no CPUs.

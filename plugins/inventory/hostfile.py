@@ -63,10 +63,10 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hostfile import inventory_of, parse
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, WORKERS
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import CONTAINER, PROCESS
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import resolved
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.hostfile import inventory_of, parse
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, WORKERS
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import CONTAINER, PROCESS
 
 NODE_VARIABLES = {
     CONTAINER: {"cluster_network": "host"},

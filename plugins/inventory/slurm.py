@@ -49,9 +49,9 @@ from typing import Any
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.slurm import allocation as model
-from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.module_utils.slurm.text import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation as model
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.text import SlurmError
 
 display = Display()
 

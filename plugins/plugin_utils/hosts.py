@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from ansible import context
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.validation import check_type_int
-from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, inventory_files, ports
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES, Groups, HostVars
+from ansible_collections.argus.verl.plugins.module_utils.cluster import ports
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, inventory_files
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES, Groups, HostVars
 
 
 def machine_hosts(groups: Groups, hostvars: HostVars, reached: Iterable[str]) -> list[str]:

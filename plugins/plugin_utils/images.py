@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, nodes
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars
 
 NOT_INPUTS = {".git", "__pycache__"}
 

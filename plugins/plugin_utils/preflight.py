@@ -10,10 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance, inventory, port_inventory
-from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import Attendance
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
@@ -25,6 +22,10 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement imp
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import trial_findings, trial_of
 from ansible_collections.argus.verl.plugins.plugin_utils.images import has_image, needed_images
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, port_inventory
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars, Variables
+from ansible_collections.argus.verl.plugins.plugin_utils.presence import attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import Attendance
 
 # What the role preflight registers.
 RESULT = "__preflight"

@@ -29,16 +29,16 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_roo
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.defaults import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission import REGISTRY, REGISTRY_VARIABLE
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
-    COMMAND_PATH,
-    KEEP_ID,
-    NO_SELINUX_LABEL,
-)
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
 from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
+    COMMAND_PATH,
+    KEEP_ID,
+    NO_SELINUX_LABEL,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
 display = Display()

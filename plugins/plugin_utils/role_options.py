@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HostVars, Variables, cluster_nodes
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HostVars, Variables, cluster_nodes
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 # The roles whose variables a node has.

@@ -52,9 +52,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     **PROGRAM,
     "privileges": {"argus.common"},
     "network": FILES,
-    "cluster": {*FILES, "argus.archive", "argus.ray", "argus.cluster", "network"},
+    "cluster": {*FILES, "network"},
     "preflight": {*FILES, "argus.fabric", "network", "cluster"},
-    "slurm": {*FILES, "network"},
+    "slurm": set(),
+    # On the controller alone.
+    "plugin_utils.inventory": {*FILES, "argus.cluster", "cluster"},
+    "plugin_utils.plan": {
+        *("argus.common", "argus.archive", "argus.ray", "argus.cluster", "cluster", "plugin_utils.inventory"),
+    },
+    "plugin_utils.presence": {
+        *("argus.common", "argus.ray", "argus.cluster", "cluster", "plugin_utils.inventory", "plugin_utils.plan"),
+    },
+    "plugin_utils.slurm": {"argus.common", "network", "slurm"},
 }
 STANDARD_LIBRARY = {*LAUNCHER, "argus.cluster", "argus.snapshot"}
 # The only file of the program that imports Ansible.
@@ -62,9 +71,9 @@ ARGUMENT_SPEC = "argus.jobspec.options"
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """The dotted names of the program and of module_utils; that of a package is its directory."""
-    for top, folder in ((REPO, REPO / "argus"), (UTILS, UTILS)):
-        for source in sorted(folder.rglob("*.py")):
+    """The dotted names of the program, of module_utils, and of packages of plugin_utils; a package is its directory."""
+    for top, pattern in ((REPO, "argus/**/*.py"), (UTILS, "**/*.py"), (UTILS.parent, "plugin_utils/*/*.py")):
+        for source in sorted(top.glob(pattern)):
             yield ".".join(source.relative_to(top).with_suffix("").parts).removesuffix(".__init__"), source
 
 
@@ -73,13 +82,14 @@ MODULES = dict(modules())
 
 def room_of(name: str) -> str:
     first, _, rest = name.partition(".")
-    return f"{first}.{rest.partition('.')[0]}" if first == "argus" and rest else first
+    return f"{first}.{rest.partition('.')[0]}" if first in ("argus", "plugin_utils") and rest else first
 
 
 def imports(name: str) -> Iterator[tuple[str, ast.Import | ast.ImportFrom, bool]]:
     """The absolute names that a file imports, and whether inside a function. `from .a import b` is both a and a.b."""
     source = MODULES[name]
     package = name.split(".") if source.name == "__init__.py" else name.split(".")[:-1]
+    package = package if package[:1] in (["argus"], ["plugin_utils"]) else ["module_utils", *package]
     tree = ast.parse(source.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     inside = {id(node) for function in functions for node in ast.walk(function)}
@@ -89,6 +99,7 @@ def imports(name: str) -> Iterator[tuple[str, ast.Import | ast.ImportFrom, bool]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             base += node.module.split(".") if node.module else []
+            base = base[1:] if base[:1] == ["module_utils"] else base
             yield from ((".".join([*base, alias.name]), node, id(node) in inside) for alias in node.names)
             yield ".".join(base), node, id(node) in inside
 

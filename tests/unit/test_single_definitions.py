@@ -62,7 +62,7 @@ def further_defaults() -> list[str]:
 
 def test_an_option_has_one_default() -> None:
     """Checks of an inventory before its variables are typed compare a node with others, and give no default."""
-    checks = ("plugins/module_utils/cluster/inventory.py", "plugins/module_utils/cluster/port_inventory.py")
+    checks = ("plugins/plugin_utils/inventory/inventory.py", "plugins/plugin_utils/inventory/port_inventory.py")
     assert [place for place in further_defaults() if not place.startswith(checks)] == []
 
 

@@ -12,9 +12,9 @@ from ansible_collections.argus.verl.plugins.action.cluster_plan import (
     probed_machines,
     unreached_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import ClusterPlan, Planner
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import INPUTS_LABEL, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import ClusterPlan, Planner
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
 from samples import HEALTHY, PROCESS_HOST, container, gpus, machine
 

@@ -12,7 +12,7 @@ from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
 from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, process_nodes
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import summary
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import summary
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
 
 REPO = Path(__file__).resolve().parents[4]

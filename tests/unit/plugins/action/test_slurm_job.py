@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.action import slurm_job
 from ansible_collections.argus.verl.plugins.action.slurm_job import waiting_line
-from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import Allocation
 from ansible_collections.argus.verl.plugins.plugin_utils import action
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import Allocation
 
 WISH = {"python": "/opt/verl/bin/python3", "nodes": "2", "gpus": 8, "cpus": "", "head": [], "setup": None}
 WAITS = Allocation(7, "argus-verl", "PENDING", "Resources")

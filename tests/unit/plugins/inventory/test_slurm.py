@@ -12,7 +12,7 @@ from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.argus.verl.plugins.inventory import slurm
 
-RECORDED = Path(__file__).parents[1] / "module_utils" / "slurm" / "recorded"
+RECORDED = Path(__file__).parents[1] / "plugin_utils" / "slurm" / "recorded"
 
 
 class Site:

@@ -1,0 +1,304 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inventory: who is placed where, and its checks before any host is touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...module_utils.argus.common.findings import WARNING, Finding
+from ...module_utils.argus.common.text import misspelt, nearest
+from ...module_utils.cluster.names import CHECKS
+from ...module_utils.cluster.process_host import is_reachable
+from .nodes import CONTAINER, PROCESS
+
+# Ansible's own: the variables of every host, and the hosts of every group.
+Variables = Mapping[str, Any]
+HostVars = Mapping[str, Variables]
+Groups = Mapping[str, "list[str]"]
+
+# The groups of the inventory.
+NODES = "ray"
+HEADS = "head"
+WORKERS = "workers"
+# The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
+PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
+# Connections that pass on all that a host answers, and the one that does not.
+LOCAL = "local"
+PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
+# Ansible still connects to it.
+OLD_HOST = "ansible_ssh_host"
+WHOLE_NUMBER = re.compile("[0-9]+")
+# Docker's rule for the names of containers and networks, restricted to valid host names.
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def runtime_of(variables: Variables) -> str:
+    return str(variables.get("ray_node_runtime") or CONTAINER)
+
+
+def on_host_network(variables: Variables) -> bool:
+    return runtime_of(variables) == PROCESS or variables.get("cluster_network") == "host"
+
+
+def machine_name(node: str, variables: Variables) -> str:
+    """The name of the machine of a node that people know: of several nodes, that of the first."""
+    local = "localhost" if variables.get("ansible_connection") == LOCAL else node
+    return node if runtime_of(variables) == PROCESS else str(variables.get("ray_node_machine") or local)
+
+
+def machine_key(node: str, variables: Variables) -> tuple[str, ...]:
+    """What nodes of one machine have in common. A process has its host for itself."""
+    name = machine_name(node, variables)
+    if variables.get("ray_node_machine") or name != node or runtime_of(variables) == PROCESS:
+        return (name,)
+    connection = str(variables.get("ansible_connection") or "ssh")
+    return connection, str(variables.get("ansible_host") or node), str(variables.get("ansible_port") or "")
+
+
+def placement(nodes: Iterable[str], hostvars: HostVars, reached: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The nodes of each machine, by the one that represents it: what belongs to the machine is done there.
+
+    reached: the hosts of the run. The first node among them represents a machine; without any, the first node.
+    """
+    machines: dict[tuple[str, ...], list[str]] = {}
+    for node in nodes:
+        machines.setdefault(machine_key(node, hostvars[node]), []).append(node)
+    here = set(reached)
+    return {next((node for node in found if node in here), found[0]): found for found in machines.values()}
+
+
+def address_of(variables: Variables) -> str:
+    """Where other nodes reach one that uses the network of its machine, as far as the inventory says; or ""."""
+    host = str(variables.get("ansible_host") or "")
+    return str(variables.get("ray_node_address") or (host if is_reachable(host) else ""))
+
+
+def cluster_nodes(groups: Groups) -> list[str]:
+    """Return heads and workers; unlike the group of all nodes, also those that are not in it by mistake."""
+    return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
+
+
+def group_findings(groups: Groups) -> Iterator[Finding]:
+    heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
+    if len(heads) > 1:
+        what = f"has {len(heads)} hosts ({', '.join(heads)})"
+        yield Finding(f"group {HEADS}", what, "a cluster has one head: keep exactly one")
+    if not heads:
+        yield empty_group(HEADS, "add the head: a cluster has exactly one", groups)
+    if not workers:
+        yield empty_group(WORKERS, "add at least one worker: the head never trains", groups)
+    if outside := [node for node in cluster_nodes(groups) if node not in groups.get(NODES, [])]:
+        todo = f"make head and workers children of {NODES}: as in inventories/prod, or in INI below [{NODES}:children]"
+        yield Finding(", ".join(outside), f"is not in the group {NODES}", todo)
+
+
+def both_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
+    """Find nodes that are head and worker. A machine can be both, with a node for each."""
+    for node in sorted(set(groups.get(HEADS, [])) & set(groups.get(WORKERS, []))):
+        todo = "the head never trains: remove it from workers"
+        if runtime_of(hostvars[node]) != PROCESS:
+            todo = f"the head never trains: make it two nodes, {node}-head in head and {node} in workers"
+            todo += same_host(node, hostvars[node], ", both with ")
+        yield Finding(node, "is in both head and workers", todo)
+
+
+def same_host(node: str, variables: Variables, before: str) -> str:
+    """The variable by which a node with another name is on the same host, for a remedy; or "" where none is needed."""
+    host = variables.get("ansible_host") or variables.get(OLD_HOST) or node
+    return "" if variables.get("ansible_connection") == LOCAL else f"{before}ansible_host {host}"
+
+
+def empty_group(name: str, todo: str, groups: Groups) -> Finding:
+    """The finding about a group without hosts, with the name of another one that it may be."""
+    others = [group for group, hosts in groups.items() if hosts and group not in (NODES, HEADS, WORKERS)]
+    todo = f"{todo}; {nearest(name, others) or f'in YAML, each host ends with a colon: {name}: {{hosts: {{gpu-0: }}}}'}"
+    return Finding(f"group {name}", "has no hosts", todo)
+
+
+def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> Iterator[Finding]:
+    """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
+
+    reached: the hosts that --limit leaves.
+    """
+    here = set(reached)
+    for group in works_on:
+        if groups.get(group) and here.isdisjoint(groups[group]):
+            todo = f"add some of them: {', '.join(groups[group])}"
+            yield Finding(f"group {group}", "--limit leaves out all of its hosts", todo)
+
+
+def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
+    if " " in node:
+        todo = f"end each host with a colon: hosts: {{{' '.join(f'{name}: ,' for name in node.split())[:-2]} }}"
+        yield Finding(node, "is several hosts in one name", todo)
+    elif not NAME.fullmatch(node):
+        name = re.sub("[^a-z0-9]+", "-", node.lower()).strip("-")[:63]
+        todo = (
+            f"name it {name}{same_host(node, settings, ', with ')}: lower-case letters, digits and dashes, at most 63"
+        )
+        yield Finding(node, "is not a valid node name", todo)
+    if OLD_HOST in settings:
+        yield Finding(node, f"has {OLD_HOST}, the old name of ansible_host", "rename it to ansible_host")
+    for name in ("ray_node_gpus", "ray_node_cpus"):
+        value = settings.get(name)
+        # -e passes text.
+        if value is not None and (isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value))):
+            yield Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default")
+    address, is_process = address_of(settings), runtime_of(settings) == PROCESS
+    # Of a node without a container, it is found on its host.
+    # What the findings above ask for is an address.
+    has_address = is_reachable(address) or (not address and is_reachable(str(settings.get(OLD_HOST) or node)))
+    if on_host_network(settings) and not has_address and (address or not is_process):
+        todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
+        yield Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo)
+
+
+def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
+    kinds: dict[str, str] = {}
+    for node in nodes:
+        own, runtime = hostvars[node], runtime_of(hostvars[node])
+        kinds.setdefault(runtime, node)
+        if runtime not in (CONTAINER, PROCESS):
+            todo = f"set {CONTAINER}, or {PROCESS} for a host that is itself the place where Ray runs"
+            yield Finding(node, f"ray_node_runtime is {runtime!r}", todo)
+        if runtime != PROCESS:
+            continue
+        if not PurePosixPath(str(own.get("ray_node_python") or "")).is_absolute():
+            todo = "set the absolute path of the Python in whose environment Ray and verl are installed"
+            yield Finding(node, "ray_node_python is not set to a path", todo)
+        if (network := own.get("cluster_network", "host")) != "host":
+            yield Finding(node, f"cluster_network is {network!r}", "remove it: a process uses its host's network")
+        if own.get("ray_node_machine", node) != node:
+            yield Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host")
+        if own.get("ansible_connection", "ssh") in PLAIN_SSH:
+            what = "jobs run there as the user of Ansible: what they answer in place of a module would act on all hosts"
+            yield Finding(node, what, f"set ansible_connection: {OWN_SSH}, which has the options of ssh")
+    if len(kinds) > 1:
+        what = f"ray_node_runtime differs: {', '.join(f'{node} {kind}' for kind, node in kinds.items())}"
+        yield Finding(f"group {NODES}", what, "set one value for all nodes of the cluster")
+
+
+def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
+    """Check that nodes reach each other, at addresses of their own machines."""
+    nodes = cluster_nodes(groups)
+    machines = {machine_name(host, hostvars[host]): there for host, there in placement(nodes, hostvars).items()}
+    own_network = [node for node in nodes if not on_host_network(hostvars[node])]
+    if own_network and len(machines) > 1:
+        what = f"a container network does not span {len(machines)} machines ({', '.join(machines)})"
+        todo = "set cluster_network: host, and for each node an IP address as ansible_host, or as ray_node_address"
+        yield Finding(", ".join(own_network), what, todo)
+    # Nodes of one machine share its address, and have ports of their own.
+    holders: dict[str, dict[str, str]] = {}
+    for machine, there in machines.items():
+        for node in there:
+            own = hostvars[node]
+            # Processes find theirs themselves, and share it with others on their host.
+            address = own.get("ray_node_address") if runtime_of(own) == PROCESS else address_of(own)
+            if on_host_network(own) and address:
+                holders.setdefault(str(address), {})[machine] = node
+    for address, by_machine in holders.items():
+        if len(by_machine) > 1:
+            names = ", ".join(by_machine)
+            what = f"are on {len(by_machine)} machines ({names}) with the same ray_node_address {address}"
+            is_process = any(runtime_of(hostvars[node]) == PROCESS for node in by_machine.values())
+            same = "remove it: processes find theirs" if is_process else "set the same ray_node_machine"
+            todo = f"correct the address, or, for nodes of one machine, {same}"
+            yield Finding(", ".join(by_machine.values()), what, todo)
+
+
+def _on_the_host(name: str, variables: Variables) -> Any:
+    """The value of a variable; "~" is the home of Ansible's user, which modules know and an engine does not."""
+    value = variables[name]
+    if name == "cluster_state_dir" and runtime_of(variables) == PROCESS and str(value).startswith("~/"):
+        return value[1:]
+    return value
+
+
+def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
+    """Check names and paths that reach machines, once for all hosts that have the same value."""
+    wrong: dict[tuple[str, str, str], list[str]] = {}
+    for host in hosts:
+        variables = hostvars[host]
+        for name, check in CHECKS.items():
+            # An explicit null replaces the default, too.
+            if name in variables and (todo := check(_on_the_host(name, variables))):
+                wrong.setdefault((name, repr(variables[name]), todo), []).append(host)
+    return [Finding(", ".join(at), f"{name} is {value}", todo) for (name, value, todo), at in wrong.items()]
+
+
+def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
+    """Check that jobs cannot reach the token of other clusters, and are not root."""
+    root, loaded = [], []
+    for host in hosts:
+        variables = hostvars[host]
+        shared_root = variables.get("shared_root_source") or variables.get("shared_root")
+        path = PurePosixPath(str(variables.get("cluster_state_dir") or ""))
+        if shared_root and PurePosixPath(str(shared_root)) in (path, *path.parents):
+            what = f"cluster_state_dir {path} lies in the shared root"
+            yield Finding(host, what, "move it to where jobs cannot write")
+        if str(variables.get("ray_node_user") or "").startswith("0:"):
+            root.append(host)
+        archive = variables.get("cluster_image_archive")
+        url = str(archive.get("url") or "") if isinstance(archive, Mapping) else ""
+        if shared_root and PurePosixPath(str(shared_root)) in PurePosixPath(url.removeprefix("file://")).parents:
+            loaded.append(host)
+    if loaded:
+        what = "cluster_image_archive.url is on the shared root, where jobs can replace what a machine's engine opens"
+        todo = "name a file on another file system, a web server, or its path on the controller"
+        yield Finding(", ".join(loaded), what, todo)
+    if root:
+        todo = 'set another user, such as "61000:61000", or remove ray_node_user for the default'
+        what = "ray_node_user is root: so is every job in its container, and on the shared root"
+        yield Finding(", ".join(root), what, todo, WARNING)
+
+
+def unknown_variables(
+    hosts: Sequence[str], hostvars: Mapping[str, Iterable[str]], known: set[str]
+) -> Iterator[Finding]:
+    """Find variables that nothing reads: those with a prefix of this collection, and those that are almost known."""
+    unknown: dict[str, list[str]] = {}
+    for host in hosts:
+        for name in hostvars[host]:
+            # Results of earlier plays of the same run begin with an underscore.
+            if name not in known and not str(name).startswith(("ansible_", "_")):
+                unknown.setdefault(str(name), []).append(host)
+    for name, at in unknown.items():
+        with_prefix = name.startswith(PREFIXES)
+        near = nearest(name, known) if with_prefix else misspelt(name, known)
+        if with_prefix or near:
+            where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
+            todo = near or "remove it; the roles' READMEs list all variables"
+            yield Finding(where, f"variable {name} is unknown", todo)
+
+
+def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
+    """Return every problem of an inventory that is visible without touching a host.
+
+    known: the names of all variables that have a meaning here.
+    """
+    nodes = cluster_nodes(groups)
+    return [
+        *group_findings(groups),
+        *both_findings(hostvars, groups),
+        *(finding for node in nodes for finding in node_findings(node, hostvars[node])),
+        *runtime_findings(nodes, hostvars),
+        *placement_findings(hostvars, groups),
+        *value_findings(nodes, hostvars),
+        *trust_findings(nodes, hostvars),
+        *unknown_variables(nodes, hostvars, set(known)),
+    ]
+
+
+def summary(hostvars: HostVars, groups: Groups, default_name: str) -> str:
+    """What a correct inventory describes.
+
+    default_name: the name of a cluster whose inventory has none.
+    """
+    name = hostvars[groups[HEADS][0]].get("cluster_name", default_name)
+    workers = len(groups[WORKERS])
+    return f"Inventory fine: cluster {name}, 1 head, {workers} {'worker' if workers == 1 else 'workers'}"

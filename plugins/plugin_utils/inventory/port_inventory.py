@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ports of an inventory: which machine holds which, and whether two of them collide, before any host is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...module_utils.argus.common.findings import Finding
+from ...module_utils.cluster.names import CHECKS
+from ...module_utils.cluster.ports import (
+    DASHBOARD_USE,
+    NODE_PORTS,
+    PORT_BASE,
+    PortPlan,
+    PortRange,
+    dashboard_port,
+    node_number,
+)
+from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, machine_name, on_host_network, placement
+
+# Others need root.
+FIRST_UNPRIVILEGED = 1024
+LAST = 65535
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The nodes of one machine, in the order of the inventory."""
+
+    heads: list[str] = field(default_factory=list)
+    workers: list[str] = field(default_factory=list)
+
+
+def placed_nodes(variables: Mapping[str, Variables], groups: Groups, reached: Iterable[str] = ()) -> dict[str, Placed]:
+    """Return the nodes of every machine by the one that represents it, as `placement` does."""
+    heads = set(groups.get(HEADS, []))
+    return {
+        host: Placed([node for node in nodes if node in heads], [node for node in nodes if node not in heads])
+        for host, nodes in placement(variables, variables, reached).items()
+    }
+
+
+def machine_ranges(placed: Placed, base: int, dashboard: int, host_network: bool) -> list[PortRange]:
+    """Return the ports of a machine that its nodes listen on; those of a container network are none of them."""
+    ranges = [PortRange(node, DASHBOARD_USE, dashboard, dashboard) for node in placed.heads]
+    for node in [*placed.heads, *placed.workers] if host_network else ():
+        ranges += PortPlan(base, node_number(node, node in placed.heads, True, placed.workers)).ranges(node)
+    return ranges
+
+
+def port_inventory_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
+    every = {node: hostvars[node] for node in cluster_nodes(groups)}
+    variables = {node: own for node, own in every.items() if on_host_network(own)}
+    bases = {node: own.get("cluster_port_base", PORT_BASE) for node, own in variables.items()}
+    if not bases or any(CHECKS["cluster_port_base"](base) for base in bases.values()):
+        # Reported with the other values.
+        return []
+    numbers = {node: int(base) for node, base in bases.items()}
+    if len(set(numbers.values())) > 1:
+        listed = ", ".join(f"{node} {base}" for node, base in numbers.items())
+        todo = "set it once for all nodes: workers find the head's GCS by it"
+        return [Finding(", ".join(numbers), f"cluster_port_base differs: {listed}", todo)]
+    base = next(iter(numbers.values()))
+    found: list[Finding] = []
+    for host, placed in placed_nodes(variables, groups).items():
+        found += _too_many(machine_name(host, variables[host]), placed.workers, base)
+        for head in placed.heads:
+            given = variables[head].get("cluster_dashboard_port", dashboard_port(base))
+            found += _dashboard(head, placed, given, base)
+    return found
+
+
+def _too_many(machine: str, workers: Sequence[str], base: int) -> Iterator[Finding]:
+    last = base + (1 + len(workers)) * NODE_PORTS - 1
+    if last > LAST:
+        what = f"its {len(workers)} workers would need ports up to {last} with cluster_port_base {base}"
+        todo = f"set a base of at most {LAST + 1 - (1 + len(workers)) * NODE_PORTS}: each node has {NODE_PORTS} ports"
+        yield Finding(machine, what, todo)
+
+
+def _dashboard(head: str, placed: Placed, given: Any, base: int) -> Iterator[Finding]:
+    if CHECKS["cluster_dashboard_port"](given):
+        return
+    port = int(given)
+    if port < FIRST_UNPRIVILEGED:
+        todo = f"set a port from {FIRST_UNPRIVILEGED} on: with the host's network, Ray opens it itself, without root"
+        yield Finding(head, f"cluster_dashboard_port is {port} with cluster_network: host", todo)
+    for ports in machine_ranges(placed, base, port, host_network=True):
+        if ports.use != DASHBOARD_USE and ports.first <= port <= ports.last:
+            what = f"cluster_dashboard_port {port} is also planned for {ports.use} of {ports.node}"
+            yield Finding(head, what, "remove cluster_dashboard_port, or set a port outside of the plan")

@@ -1,0 +1,169 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Actions: a planned node compared with what its machine has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from ...module_utils.argus.cluster.membership import ExpectedNode
+from ...module_utils.cluster.engine import (
+    DERIVED_LABEL,
+    PODMAN,
+    RUNNING,
+    SETTINGS_LABEL,
+    SPECIFICATION_LABEL,
+    Container,
+)
+from ...module_utils.cluster.machine import Machine
+from ...module_utils.cluster.node_process import FoundProcess
+from ...module_utils.cluster.state import ROCKSDB
+from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
+from .container import container_arguments, podman_run
+from .process import process_arguments
+
+AS_PLANNED = "runs as planned"
+# Not a reason to end jobs, which run with the old ones.
+STALE = (
+    "runs with other variables of NCCL or gloo than derived now, as after a port came up or went down; without jobs, "
+    "run cluster_down.yml and cluster_up.yml for the new ones"
+)
+
+
+class ActionKind(StrEnum):
+    NONE = "none"
+    KEEP = "keep"
+    START = "start"
+    CREATE = "create"
+    RECREATE = "recreate"
+
+
+class Action(NamedTuple):
+    """What has to be done to a node's container or process, and why; it disrupts when it ends one that runs."""
+
+    kind: ActionKind
+    reason: str
+    disrupts: bool = False
+
+
+def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
+    """Whether a head that is made anew has the tables of the one that runs: its jobs run on meanwhile.
+
+    settings: the label of the one that runs, which may be from another release.
+    """
+    storage = plan.settings.cluster_head_storage
+    return plan.role == HEAD and storage == ROCKSDB and f'"cluster_head_storage": "{storage}"' in (settings or "")
+
+
+def decide(
+    plan: NodePlan, there: Container | FoundProcess | None, specification: str, settings: str, derived: str
+) -> Action:
+    """Compare a planned node with what its machine has of it.
+
+    specification, settings, derived: what it would be started with.
+    """
+    if there is None:
+        return Action(ActionKind.CREATE, f"no {plan.settings.ray_node_runtime}")
+    is_running = there.state == RUNNING
+    disrupts = is_running and not keeps_tables(plan, there.settings)
+    if plan.settings.rotate_token:
+        # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
+        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=is_running)
+    if there.specification != specification:
+        changed = changed_settings(there.settings, settings)
+        reason = f"its settings changed{f': {changed}' if changed else ''}, it is {there.state}"
+        return Action(ActionKind.RECREATE, reason, disrupts=disrupts)
+    if plan.outdated:
+        reason = f"{plan.image} is built again from other inputs, it is {there.state}"
+        return Action(ActionKind.RECREATE, reason, disrupts=disrupts)
+    if isinstance(there, Container) and plan.image_id not in ("", there.image_id):
+        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=disrupts)
+    if not is_running:
+        return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {there.state}")
+    if there.derived != derived:
+        return Action(ActionKind.KEEP, STALE)
+    return Action(ActionKind.KEEP, AS_PLANNED)
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """A planned node and the action for it.
+
+    expected: what Ray has to report of it, with the reason if it cannot take part; there is nothing else then.
+    host: which represents its machine.
+    image_missing: whether the machine lacks the image.
+    container: arguments of community.docker.docker_container; empty for a process.
+    podman: instead of them, arguments of ansible.builtin.command.
+    process: arguments of argus.verl.node_process; empty for a container.
+    started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
+    state: in their words; empty for a new one.
+    """
+
+    expected: ExpectedNode
+    host: str = ""
+    action: ActionKind = ActionKind.NONE
+    reason: str = ""
+    disrupts: bool = False
+    accelerator: str = ""
+    image: str = ""
+    image_missing: bool = False
+    user: str = ""
+    container: Mapping[str, Any] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
+    podman: Mapping[str, Any] = field(default_factory=dict)
+    started_at: str | None = None
+    state: str = ""
+
+    @property
+    def absent(self) -> str:
+        """Why it cannot take part; "" if it can."""
+        return self.expected.absent
+
+    @property
+    def kind(self) -> str:
+        return PROCESS if self.process else CONTAINER
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "action": self.action.value, "absent": self.absent}
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:
+        typed = {"expected": ExpectedNode.from_json(answer["expected"]), "action": ActionKind(str(answer["action"]))}
+        return cls(**{**{each.name: answer[each.name] for each in fields(cls)}, **typed})
+
+
+def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
+    """Plan a node and decide what has to be done; PlanError when the machine cannot hold it."""
+    plan = plan_node(settings, machine, siblings)
+    container: dict[str, Any] = {}
+    process: dict[str, Any] = {}
+    there: Container | FoundProcess | None
+    if plan.host is None:
+        container, there = container_arguments(plan), machine.containers.get(plan.name)
+        labels = container["labels"]
+        wanted = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
+    else:
+        process = process_arguments(plan, plan.host, machine.user)
+        there = plan.host.node if plan.host.node.state else None
+        wanted = [process[name] for name in ("specification", "settings", "derived")]
+    action, reason, disrupts = decide(plan, there, *wanted)
+    return PlannedNode(
+        expected_node(plan),
+        host,
+        action,
+        reason,
+        disrupts,
+        accelerator=plan.accelerator,
+        image=plan.image,
+        image_missing=plan.settings.ray_node_runtime == CONTAINER and not plan.image_id,
+        user=plan.user,
+        container=container,
+        process=process,
+        podman=podman_run(container) if container and settings.cluster_engine == PODMAN else {},
+        started_at=there.started_at if there else None,
+        state=there.state if there else "",
+    )

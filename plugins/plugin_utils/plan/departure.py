@@ -1,0 +1,195 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Departure: how one node leaves the cluster, and which nodes outside the inventory a removed cluster leaves behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...module_utils.argus.cluster.membership import strangers
+from ...module_utils.argus.common.findings import WARNING, Finding
+from ...module_utils.argus.common.text import nearest, printable
+from ...module_utils.argus.ray.api import ALIVE
+from ...module_utils.cluster.engine import CLUSTER_LABEL
+from ...module_utils.cluster.machine import PlannedMachine
+
+# Names that commands may contain. Jobs have the cluster's token, so they can start nodes with any name, also one that a
+# shell or a template of Ansible would evaluate.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+ODD_NAME = "No playbook takes such a name: end it on its host, and find out whose job has started it"
+IN_INVENTORY = "cluster_up.yml starts it again, as long as it is in the inventory"
+
+
+def is_plain(node: str) -> bool:
+    """Whether the name of a node can be part of a command for people."""
+    return PLAIN_NAME.fullmatch(node) is not None
+
+
+def drain_command(node: str) -> str:
+    return f"drain.yml -e node={node}"
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A node that is to leave.
+
+    machine: the host that has its container or process.
+    node_id: Ray's id; "" if Ray does not have the node alive.
+    runs: whether it runs there.
+    last: whether nothing else of the cluster is on the machine, so that its token goes as well.
+    """
+
+    node: str
+    machine: str = ""
+    node_id: str = ""
+    runs: bool = False
+    last: bool = False
+    in_inventory: bool = False
+
+    @property
+    def gone(self) -> bool:
+        return not self.node_id and not self.machine
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "gone": self.gone}
+
+
+def departure(
+    node: str,
+    nodes: Sequence[Mapping[str, Any]],
+    machines: Mapping[str, PlannedMachine],
+    given_machine: str,
+    expected: Collection[str],
+    head_machine: str,
+) -> Departure:
+    """How a node leaves.
+
+    nodes: as the head knows them. machines: by their hosts. given_machine: the host of a node whose machine is not
+    in the inventory. expected: the nodes of the inventory.
+    """
+    alive = [one for one in nodes if one["node_name"] == node and one["state"] == ALIVE]
+    # For a while Ray reports a node and its replacement as alive.
+    newest = max(alive, key=lambda one: one.get("start_time_ms", 0), default={})
+    holders = {host: there for host, there in machines.items() if node in there.present}
+    machine, there = next(iter(holders.items()), (given_machine, None))
+    others = [name for name in there.present if name != node] if there else [node]
+    return Departure(
+        node=node,
+        machine=machine,
+        node_id=str(newest.get("node_id") or ""),
+        runs=node in there.running if there else bool(machine),
+        last=not others and machine != head_machine,
+        in_inventory=node in expected,
+    )
+
+
+def departure_findings(
+    leaving: Departure, heads: Collection[str], known: Collection[str], silent: Mapping[str, str], node_machine: str
+) -> list[Finding]:
+    """Why a node cannot be taken out.
+
+    known: the names of all nodes. silent: the machines that do not answer, with their problems. node_machine: the
+    machine of the node, if it is in the inventory.
+    """
+    node = leaving.node
+    if not node:
+        return [Finding("node", "is not given", f"name it: -e node=NAME; {', '.join(known)}")]
+    if node in heads:
+        return [Finding(node, "is the head: without it there is no cluster", "cluster_down.yml removes the cluster")]
+    if leaving.gone and leaving.in_inventory:
+        if node_machine in silent:
+            what = f"is not alive in Ray, and its machine {node_machine} {silent[node_machine]}"
+            return [Finding(node, what, "run drain.yml again when it answers: what is left of the node is there")]
+        return [Finding(node, "is out already: neither alive in Ray nor on its machine", IN_INVENTORY, WARNING)]
+    if leaving.gone:
+        near = nearest(node, known) or f"known: {', '.join(known)}"
+        return [Finding(node, "is neither alive in Ray nor on a machine of the inventory", near)]
+    if not leaving.machine:
+        unknown = f"; {', '.join(silent)} did not answer" if silent else ""
+        what = f"it is on no machine of the inventory that answers{unknown}"
+        todo = "name the host that has it, with all that Ansible needs to connect: -e drain_machine=HOST"
+        return [Finding(node, f"{what}; removed from Ray only, it would come back", todo)]
+    return []
+
+
+def hold_findings(
+    node: str, jobs: Sequence[str], waited: float, allowed: bool, would_wait: float | None = None
+) -> list[Finding]:
+    """The jobs that still use a node: errors, or warnings if they may be ended.
+
+    would_wait: how long drain.yml would wait for them; None if it has done so.
+    """
+    if not jobs:
+        return []
+    listed = ", ".join(jobs)
+    if allowed:
+        return [
+            Finding(node, f"its removal ends {listed}", "jobs with retries left go on on other workers", WARNING),
+        ]
+    if would_wait is not None:
+        what = f"would get no new work, and wait up to {would_wait:.0f} s for {listed} before it is removed"
+        return [Finding(node, what, "to end them instead: -e allow_disruption=true", WARNING)]
+    todo = "it gets no new work; run drain.yml again later, or end them: -e allow_disruption=true"
+    return [Finding(node, f"is still used after {waited:.0f} s by {listed}", todo)]
+
+
+def left_behind(
+    nodes: Sequence[Mapping[str, Any]], machines: Iterable[PlannedMachine], cluster: str, expected: Collection[str]
+) -> list[Finding]:
+    """Nodes that cluster_down does not remove.
+
+    Those that are alive, not in the inventory, and on none of its machines; and containers with the name of a node that
+    belong to another cluster, as all do if the name of the cluster is misspelt.
+    """
+    answering = [machine for machine in machines if machine.answers]
+    removed = {name for machine in answering for name in machine.present}
+    engine = next((machine.engine for machine in answering), "")
+    others = [
+        Finding(
+            node,
+            f"is a container of {f'cluster {owner}' if owner else 'another owner'} on {machine.name}, and not "
+            f"of cluster {cluster}: it is not removed",
+            f"if this is its inventory, set cluster_name: {owner}" if owner else "",
+            WARNING,
+        )
+        for machine in answering
+        for node, owner in machine.others.items()
+    ]
+    return others + [
+        Finding(
+            printable(stranger.name, lines=False),
+            f"at {stranger.address} is alive, but neither it nor its machine is in the inventory: it is not removed",
+            removal(stranger.name, cluster, engine),
+            WARNING,
+        )
+        for stranger in strangers(nodes, expected)
+        if stranger.name not in removed
+    ]
+
+
+def removal(node: str, cluster: str, engine: str) -> str:
+    """How to remove a node of Ray by hand.
+
+    A job may have given it the name of a container that is none of the cluster's.
+    """
+    if not is_plain(node):
+        return ODD_NAME
+    if not engine:
+        return f"on its host: pkill -f nodes/{node}/supervisor.py"
+    listed = f"{engine} ps -aq --filter label={CLUSTER_LABEL}={cluster} --filter name=^{node}$"
+    return f"on its machine: {engine} rm -fv $({listed})"
+
+
+def outside_notes(workers: Sequence[str], inventory_nodes: Sequence[str]) -> list[str]:
+    """One line about the workers that are not in the inventory, or none."""
+    names = [worker for worker in workers if worker not in set(inventory_nodes)]
+    if not names:
+        return []
+    verb = "is" if len(names) == 1 else "are"
+    shown = printable(", ".join(names), lines=False)
+    todo = drain_command(names[0]) if is_plain(names[0]) else ODD_NAME
+    return [f"{shown} {verb} not in the inventory, and counted as room: {todo}"]

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The process of a node: the arguments of the module node_process, from the same plan as a container's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
+from ...module_utils.cluster.process_host import ProcessHost, search_path
+from ...module_utils.cluster.state import REGISTRY, TABLES, TOKEN
+from ..inventory.nodes import HEAD, NodePlan, PlanError, settings_label
+from .container import (
+    derived_environment,
+    own_environment,
+    ray_environment,
+    specification,
+    start_command,
+)
+
+# The path of a socket has at most so many characters (sun_path), of which Ray adds these.
+SOCKET_CHARACTERS = 107
+RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
+
+
+def sessions_directory(cluster: str, above: str) -> str:
+    """The directory of Ray's sessions: short, the same on all nodes, and no other cluster's."""
+    path = f"{above.rstrip('/')}/argus-verl-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    longest = SOCKET_CHARACTERS - RAYS_CHARACTERS
+    if len(path) > longest:
+        raise PlanError(
+            f"RAY_TMPDIR {above} of ray_node_env is too long: with {path}, the paths of Ray's sockets have more than "
+            f"{SOCKET_CHARACTERS} characters; set a directory of at most {longest - len(path) + len(above)}"
+        )
+    return path
+
+
+def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
+    """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
+    own = {
+        "PATH": search_path(plan.settings.ray_node_python),
+        "HOME": host.home,
+        "USER": user,
+        "LOGNAME": user,
+        "LANG": "C.UTF-8",
+    }
+    token = PurePosixPath(host.directory).parents[1] / TOKEN
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), own)
+    # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
+    sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+    registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
+    return {**environment, **registry, "RAY_TMPDIR": sessions}
+
+
+def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
+    environment = process_environment(plan, host, user)
+    arguments: dict[str, Any] = {
+        "directory": host.directory,
+        "working_directory": environment["RAY_TMPDIR"],
+        "command": start_command(plan),
+        "environment": environment,
+        "python": plan.settings.ray_node_python,
+    }
+    derived = derived_environment(plan)
+    return {
+        **arguments,
+        "specification": specification({**arguments, "environment": own_environment(plan, environment)}),
+        "settings": settings_label(plan),
+        "derived": json.dumps(derived, sort_keys=True) if derived else "",
+    }

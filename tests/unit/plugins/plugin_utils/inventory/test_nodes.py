@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import INPUTS_LABEL, Image
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (
+    PlanError,
+    accelerator_of,
+    expected_node,
+    gpus_of_node,
+    plan_node,
+)
+from samples import IMAGES, SETTINGS, WORKERS, head, machine, plan, process_plan, with_settings
+
+
+def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
+    worker = plan()
+    assert (worker.accelerator, worker.image, worker.image_id) == ("cpu", "argus-verl-cpu:0.1.0", "sha256:cpu")
+    assert (worker.gpus, worker.gpu_ids, worker.cpus) == (4, None, 48)
+    worker = plan(gpus=2)
+    assert (worker.gpus, worker.cpus) == (2, 24)
+    worker = plan(gpus=2, cpus=7)
+    assert (worker.gpus, worker.cpus) == (2, 7)
+
+
+def test_image_from_other_inputs_counts_as_missing() -> None:
+    labels = {INPUTS_LABEL: "new"}
+    there = machine(images={IMAGES["cpu"]: Image("sha256:1", labels)})
+    current = plan_node(with_settings(SETTINGS, image_inputs="new"), there, WORKERS)
+    assert (current.image_id, current.outdated) == ("sha256:1", False)
+    other = plan_node(with_settings(SETTINGS, image_inputs="newer"), there, WORKERS)
+    assert (other.image_id, other.outdated) == ("", True)
+    # Built by hand, or loaded, without the label.
+    assert plan(image_inputs="new").outdated is True
+    absent = plan_node(with_settings(SETTINGS, image_inputs="new"), machine(images={}), WORKERS)
+    assert (absent.image_id, absent.outdated) == ("", False)
+    assert process_plan(image_inputs="new").outdated is False
+
+
+def test_cluster_has_one_kind_of_accelerator() -> None:
+    amd = ["/dev/dri/renderD128"]
+    assert accelerator_of("auto", [machine(), machine()]) == "cpu"
+    # Also for the head, whose machine has none.
+    assert accelerator_of("auto", [machine(), machine(8)]) == "cuda"
+    assert accelerator_of("cpu", [machine(8)]) == "cpu"
+    assert accelerator_of("auto", [machine(), machine(rocm_gpus=amd)]) == "rocm"
+    assert accelerator_of("auto", [machine(8, rocm_gpus=amd)]) == "cuda"
+    assert accelerator_of("rocm", [machine(8)]) == "rocm"
+
+
+def test_gpus_are_split_between_workers() -> None:
+    first, second = (plan(gpus_there=8, name=name) for name in WORKERS)
+    assert (first.accelerator, first.image, first.image_id) == ("cuda", IMAGES["cuda"], "sha256:cuda")
+    assert (first.gpus, first.gpu_ids) == (4, (0, 1, 2, 3))
+    assert (second.gpus, second.gpu_ids) == (4, (4, 5, 6, 7))
+    # Ray itself counts the CPUs of a machine with GPUs.
+    assert first.cpus is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "shares"),
+    [
+        (7, 2, [(0, 1, 2), (3, 4, 5)]),
+        (8, 3, [(0, 1), (2, 3), (4, 5)]),
+        (8, 1, [tuple(range(8))]),
+        (3, 3, [(0,), (1,), (2,)]),
+        (1, 2, [(), ()]),
+    ],
+)
+def test_odd_counts_leave_gpus_unused_instead_of_unequal_shares(
+    gpus: int, workers: int, shares: list[tuple[int, ...]]
+) -> None:
+    names = [f"worker-{number}" for number in range(workers)]
+    assert [gpus_of_node(name, names, gpus) for name in names] == shares
+
+
+def test_worker_may_use_less_than_its_share() -> None:
+    second = plan(gpus_there=8, name="worker-1", gpus=2)
+    assert (second.gpus, second.gpu_ids) == (2, (4, 5))
+
+
+@pytest.mark.parametrize(
+    ("gpus_there", "asked", "text"),
+    [
+        (8, 5, "worker-0: requests 5 GPUs, but box has 8 for 2 workers"),
+        (1, None, "worker-0: requests its share of the GPUs, but box has 1 for 2 workers"),
+        (1, 1, "worker-0: requests 1 GPUs, but box has 1 for 2 workers"),
+        (8, 0, "worker-0: requests 0 GPUs, but box has 8 for 2 workers"),
+    ],
+)
+def test_more_gpus_than_the_machine_has(gpus_there: int, asked: int | None, text: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(gpus_there=gpus_there, gpus=asked)
+    todo = "set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
+    assert str(error.value) == f"{text}; {todo}"
+
+
+def test_cuda_on_a_machine_without_gpus() -> None:
+    with pytest.raises(PlanError, match="box has 0 for 2 workers"):
+        plan(accelerator="cuda")
+
+
+def test_accelerator_without_an_image() -> None:
+    with pytest.raises(PlanError) as error:
+        plan(images={"cuda": "verl:1"})
+    assert str(error.value) == (
+        "worker-0: cluster_images has no image for the accelerator 'cpu', only for cuda; "
+        "add one, or set ray_node_accelerator"
+    )
+
+
+def test_cpu_can_be_chosen_on_a_machine_with_gpus() -> None:
+    worker = plan(gpus_there=8, accelerator="cpu")
+    assert (worker.accelerator, worker.gpus, worker.gpu_ids) == ("cpu", 4, None)
+
+
+@pytest.mark.parametrize("gpus_there", [0, 8])
+def test_head_has_neither_cpus_nor_gpus(gpus_there: int) -> None:
+    planned = head(gpus_there=gpus_there, cpus=16, gpus=4)
+    assert (planned.cpus, planned.gpus, planned.gpu_ids) == (0, 0, None)
+
+
+def test_user() -> None:
+    assert plan(uid=1001).user == "1001:1002"
+    # Not the first person of the machine, which is usually 1000.
+    assert plan(uid=0).user == "61000:61000"
+    assert plan(uid=0, user="0:0").user == "0:0"
+    assert plan(uid=1001, user="5:6").user == "5:6"
+
+
+def test_image_that_the_machine_lacks_has_no_id() -> None:
+    assert plan(images={"cpu": "elsewhere:1"}).image_id == ""
+    lacking = machine(images={IMAGES["cpu"]: None})
+    assert plan_node(SETTINGS, lacking, WORKERS).image_id == ""
+
+
+def test_expected_node() -> None:
+    assert expected_node(head()) == ExpectedNode("ray-head", head=True, cpus=0, gpus=0)
+    assert expected_node(plan(gpus_there=8)) == ExpectedNode("worker-0", gpus=4, resources={"worker_node": 100})

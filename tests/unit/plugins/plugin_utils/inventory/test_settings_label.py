@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (
+    NodePlan,
+    changed_settings,
+    settings_label,
+)
+from samples import head, plan
+
+
+def change(before: NodePlan, now: NodePlan) -> str:
+    return changed_settings(settings_label(before), settings_label(now))
+
+
+def test_nothing_changed() -> None:
+    assert change(plan(), plan()) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"cpus": 7}, "ray_node_cpus 48 → 7"),
+        ({"shm_gib": 3}, "ray_node_shm_gib 2.0 → 3.0"),
+        ({"read_only": False}, "ray_node_read_only true → false"),
+        ({"pids_limit": 5}, "ray_node_pids_limit 32768 → 5"),
+        ({"capabilities": ["IPC_LOCK"]}, 'ray_node_capabilities [] → ["IPC_LOCK"]'),
+        ({"devices": ["/dev/a:/dev/a"]}, 'ray_node_devices [] → ["/dev/a:/dev/a"]'),
+        ({"images": {"cpu": "other:1"}}, "cluster_images argus-verl-cpu:0.1.0 → other:1"),
+        ({"user": "7:7"}, "ray_node_user 1001:1002 → 7:7"),
+        ({"network": "lab"}, "cluster_network mvp-ray → lab"),
+        ({"network": "host", "address": "10.0.0.1"}, "cluster_network mvp-ray → host, ray_node_address - → 10.0.0.1"),
+        ({"head_address": "h"}, "the head's address ray-head → h"),
+        ({"shared_root": "/p"}, "shared_root /private → /p"),
+        ({"shared_root_source": "/s"}, "shared_root_source /srv/shared → /s"),
+        ({"python": "/opt/b/bin/python3"}, "ray_node_python - → /opt/b/bin/python3"),
+        ({"state_dir": "/v"}, "cluster_state_dir /var/lib/argus-verl → /v"),
+        # Those of the head, or of nobody.
+        ({"dashboard_port": 1}, ""),
+        ({"address": "10.0.0.1"}, ""),
+    ],
+    ids=str,
+)
+def test_changed_settings_are_named_as_in_the_inventory(changes: dict[str, Any], expected: str) -> None:
+    assert change(plan(), plan(**changes)) == expected
+
+
+def test_settings_of_the_head() -> None:
+    assert change(head(), head(dashboard_port=1)) == "cluster_dashboard_port 8265 → 1"
+    assert change(head(), head(head_address="other")) == ""
+
+
+def test_gpus_that_a_worker_shares() -> None:
+    """One more worker on its machine."""
+    before = plan(gpus_there=8, siblings=["worker-0"], accelerator="cuda")
+    now = plan(gpus_there=8, siblings=["worker-0", "worker-1"], accelerator="cuda")
+    assert change(before, now) == "its GPUs [0, 1, 2, 3, 4, 5, 6, 7] → [0, 1, 2, 3], ray_node_gpus 8 → 4"
+
+
+def test_values_of_the_environment_are_secret() -> None:
+    before = plan(env={"KEPT": "k", "TOKEN": "planted-1", "OLD": "planted-2"})
+    now = plan(env={"KEPT": "k", "TOKEN": "planted-3", "NEW": "planted-4"})
+    assert change(before, now) == "ray_node_env NEW added, ray_node_env OLD removed, ray_node_env TOKEN changed"
+    assert "planted" not in settings_label(before)
+
+
+def test_many_changes_are_counted() -> None:
+    names = [f"V{number}" for number in range(6)]
+    assert change(plan(), plan(env=dict.fromkeys(names[:4], "1"))).endswith("ray_node_env V3 added")
+    assert change(plan(), plan(env=dict.fromkeys(names, "1"))).endswith("ray_node_env V3 added and 2 more")
+
+
+@pytest.mark.parametrize("label", [None, "", "no json", "[]", "7", "[" * 100_000])
+def test_label_that_has_no_settings(label: str | None) -> None:
+    assert changed_settings(label, settings_label(plan())) == ""
+
+
+def test_label_of_somebody_else_is_shown_on_one_line() -> None:
+    text = "\x1b[2J\n" + "x" * 100
+    stored = {**json.loads(settings_label(plan())), "ray_node_user": text, "a\nb": {"deep": 1}}
+    shown = changed_settings(json.dumps(stored), settings_label(plan()))
+    assert shown == f'a b {{"deep": 1}} → -, ray_node_user \\x1b[2J {"x" * 52} → 1001:1002'

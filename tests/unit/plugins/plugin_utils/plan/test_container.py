@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    SETTINGS_LABEL,
+    SPECIFICATION_LABEL,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import plan_node, settings_label
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
+    REGISTRY_PATH,
+    TOKEN_PATH,
+    container_arguments,
+    ray_environment,
+    ray_start_arguments,
+    specification,
+    token_file,
+)
+from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
+
+ROLES = Path(__file__).resolve().parents[5] / "roles"
+
+# --- ray start --------------------------------------------------------------------------------------------------------
+
+
+def test_ray_start_of_the_head() -> None:
+    assert ray_start_arguments(head()) == [
+        "ray",
+        "start",
+        "--block",
+        "--node-name=ray-head",
+        "--head",
+        "--dashboard-host=0.0.0.0",
+        "--dashboard-port=8265",
+        "--port=20000",
+        "--ray-client-server-port=20003",
+        "--node-manager-port=20010",
+        "--object-manager-port=20011",
+        "--dashboard-agent-grpc-port=20012",
+        "--dashboard-agent-listen-port=20013",
+        "--runtime-env-agent-port=20014",
+        "--metrics-export-port=20015",
+        "--min-worker-port=20020",
+        "--max-worker-port=20999",
+        "--num-cpus=0",
+        "--num-gpus=0",
+        "--object-store-memory=1073741824",
+        "--labels=argus.verl/accelerator=cpu",
+        "--disable-usage-stats",
+    ]
+
+
+def test_ray_start_of_a_worker() -> None:
+    assert ray_start_arguments(plan()) == [
+        "ray",
+        "start",
+        "--block",
+        "--node-name=worker-0",
+        "--address=ray-head:20000",
+        '--resources={"worker_node": 100}',
+        "--node-manager-port=21010",
+        "--object-manager-port=21011",
+        "--dashboard-agent-grpc-port=21012",
+        "--dashboard-agent-listen-port=21013",
+        "--runtime-env-agent-port=21014",
+        "--metrics-export-port=21015",
+        "--min-worker-port=21020",
+        "--max-worker-port=21999",
+        "--num-cpus=48",
+        "--num-gpus=4",
+        "--object-store-memory=1073741824",
+        "--labels=argus.verl/accelerator=cpu",
+        "--disable-usage-stats",
+    ]
+
+
+def test_ray_counts_the_cpus_of_machines_with_gpus() -> None:
+    arguments = ray_start_arguments(plan(gpus_there=8))
+    assert not [argument for argument in arguments if argument.startswith("--num-cpus")]
+    assert "--num-gpus=4" in arguments
+    assert "--labels=argus.verl/accelerator=cuda" in arguments
+
+
+def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> None:
+    arguments = ray_start_arguments(head(network="host", address="10.0.0.1", dashboard_port=9000))
+    assert "--dashboard-host=127.0.0.1" in arguments
+    assert "--dashboard-port=9000" in arguments
+    assert "--node-ip-address=10.0.0.1" in arguments
+    # In its own network, the container listens at the default port, and the engine publishes it at the other.
+    assert "--dashboard-port=8265" in ray_start_arguments(head(dashboard_port=9000))
+    worker = ray_start_arguments(plan(network="host", address="10.0.0.2", head_address="10.0.0.1"))
+    assert "--address=10.0.0.1:20000" in worker
+    assert "--node-ip-address=10.0.0.2" in worker
+
+
+def test_nodes_on_one_machine_with_its_network_have_ports_of_their_own() -> None:
+    changes: dict[str, Any] = {"network": "host", "address": "10.0.0.1", "port_base": 23000}
+    nodes = [head(**changes), plan(**changes), plan(name="worker-1", **changes)]
+    assert [(node.ports.base, node.ports.first) for node in nodes] == [(23000, 23000), (23000, 24000), (23000, 25000)]
+    # In a container network, each has an address of its own, and a worker that joins changes no other.
+    nodes = [head(port_base=23000), plan(port_base=23000), plan(name="worker-1", port_base=23000)]
+    assert [node.ports.first for node in nodes] == [23000, 24000, 24000]
+
+
+def test_ports_without_an_option_are_set_in_the_environment() -> None:
+    environment = ray_environment(head())
+    assert (environment["AUTOSCALER_METRIC_PORT"], environment["DASHBOARD_METRIC_PORT"]) == ("20001", "20002")
+    assert "AUTOSCALER_METRIC_PORT" not in ray_environment(plan())
+    assert ray_environment(head(env={"DASHBOARD_METRIC_PORT": "1"}))["DASHBOARD_METRIC_PORT"] == "1"
+
+
+# --- The container ----------------------------------------------------------------------------------------------------
+
+
+def test_container_of_a_worker() -> None:
+    worker = plan(gpus_there=8, name="worker-1", env={"NCCL_DEBUG": "INFO"}, shm_gib=0.5)
+    arguments = container_arguments(worker)
+    assert arguments["name"] == arguments["hostname"] == "worker-1"
+    assert arguments["image"] == "verlai/verl:vllm024.latest"
+    assert arguments["command"] == ray_start_arguments(worker)
+    assert arguments["user"] == "1001:1002"
+    assert arguments["shm_size"] == "512M"
+    assert arguments["networks"] == [{"name": "mvp-ray"}]
+    assert arguments["env"]["NCCL_DEBUG"] == "INFO"
+    assert arguments["device_requests"] == [
+        {"driver": "nvidia", "device_ids": ["4", "5", "6", "7"], "capabilities": [["gpu"]]}
+    ]
+    assert arguments["mounts"][0] == {"type": "bind", "source": "/srv/shared", "target": "/private"}
+    labels = dict(arguments["labels"])
+    assert len(labels.pop(SPECIFICATION_LABEL)) == 16
+    assert labels.pop(SETTINGS_LABEL) == settings_label(worker)
+    assert labels == {"argus.verl.cluster": "mvp", "argus.verl.node": "worker-1", "argus.verl.role": "worker"}
+    assert not {"network_mode", "published_ports"} & arguments.keys()
+
+
+def test_container_of_the_head_publishes_the_dashboard_on_the_loopback_only() -> None:
+    arguments = container_arguments(head(dashboard_port=9000))
+    assert arguments["published_ports"] == ["127.0.0.1:9000:8265"]
+    assert "device_requests" not in arguments
+    assert arguments["labels"]["argus.verl.role"] == "head"
+
+
+def test_container_has_no_rights_that_ray_does_not_need() -> None:
+    for node in (plan(), head(), plan(gpus_there=8)):
+        arguments = container_arguments(node)
+        assert arguments["security_opts"] == ["no-new-privileges:true"]
+        assert arguments["cap_drop"] == ["ALL"]
+        assert arguments["pids_limit"] == 32768
+        assert arguments["ulimits"] == ["core:0:0"]
+        assert arguments["read_only"] is True
+        # Ray's sessions, caches and the working directory are in a volume without a name.
+        assert arguments["volumes"] == [arguments["working_dir"]] == [arguments["env"]["HOME"]] == ["/tmp"]
+        assert not {"capabilities", "devices", "privileged"} & arguments.keys()
+
+
+def test_what_a_node_needs_more_is_added_by_name() -> None:
+    changes: dict[str, Any] = {"capabilities": ["SYS_PTRACE"], "pids_limit": 100_000, "read_only": False}
+    arguments = container_arguments(plan(devices=["/dev/infiniband:/dev/infiniband"], **changes))
+    assert arguments["capabilities"] == ["SYS_PTRACE"]
+    assert arguments["cap_drop"] == ["ALL"]
+    assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
+    # Without it, InfiniBand cannot register memory.
+    assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
+    assert (arguments["pids_limit"], arguments["read_only"]) == (100_000, False)
+
+
+HCAS: dict[str, Any] = {
+    "hcas": [hca("mlx5_0", "up")],
+    "rdma_devices": [DeviceFile("/dev/infiniband/uverbs0", 438, 0, 0)],
+}
+
+
+def on_hcas(role: str = "worker", **changes: Any) -> dict[str, Any]:
+    """The container of a node on a machine with HCAs."""
+    name = "ray-head" if role == "head" else "worker-0"
+    settings = with_settings(SETTINGS, name=name, role=role, **{"network": "host", **changes})
+    return container_arguments(plan_node(settings, machine(**HCAS), WORKERS))
+
+
+def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> None:
+    arguments = on_hcas()
+    assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
+    assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
+    assert arguments["capabilities"] == ["IPC_LOCK"]
+    # Both by hand and by itself is once.
+    named = on_hcas(
+        devices=["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"], capabilities=["IPC_LOCK", "SYS_PTRACE"]
+    )
+    assert named["devices"] == ["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"]
+    assert named["capabilities"] == ["IPC_LOCK", "SYS_PTRACE"]
+    for without in (on_hcas(rdma="false"), on_hcas(role="head"), on_hcas(network="mvp-ray")):
+        assert not {"devices", "capabilities"} & without.keys()
+        assert without["ulimits"] == ["core:0:0"]
+    assert on_hcas(rdma="true", role="head")["devices"] == ["/dev/infiniband:/dev/infiniband"]
+
+
+def test_limits_and_groups() -> None:
+    arguments = on_hcas(ulimits=["nofile:1024:2048", "memlock:65536:65536"], groups=["44", "render"])
+    assert arguments["ulimits"] == ["core:0:0", "memlock:65536:65536", "nofile:1024:2048"]
+    assert arguments["groups"] == ["44", "render"]
+    assert "groups" not in container_arguments(plan())
+
+
+def test_only_the_head_has_the_registry_of_jobs() -> None:
+    registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": "/var/lib/argus-verl/jobs"}
+    assert registry["target"] == REGISTRY_PATH
+    assert registry in container_arguments(head())["mounts"]
+    assert registry not in container_arguments(plan())["mounts"]
+
+
+def test_no_node_can_write_the_program() -> None:
+    mounts = {mount["target"]: mount for mount in container_arguments(plan())["mounts"]}
+    assert mounts["/opt/argus"]["source"] == "/var/lib/argus-verl/mvp/program"
+    assert mounts["/opt/argus"]["read_only"] and mounts["/usr/local/bin/argus"]["read_only"]
+
+
+def test_every_argument_reaches_the_engine() -> None:
+    """The task names each argument: one that it forgets would be in the specification only."""
+    tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "start_docker.yml").read_text())
+    given = tasks[0]["community.docker.docker_container"]
+    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], capabilities=["X"], groups=["44"]))
+    for name in {
+        **wanted,
+        **container_arguments(head(network="host", address="10.0.0.1")),
+        **container_arguments(head()),
+    }:
+        assert given[name].removesuffix(" | default(omit) }}").removesuffix(" }}") == "{{ container." + name
+    # Volumes without a name go with the container.
+    assert given["keep_volumes"] is False
+
+
+def test_a_rotation_is_no_setting_of_the_container() -> None:
+    """Or the next run without it would recreate every node again."""
+    assert container_arguments(plan(rotate_token=True)) == container_arguments(plan())
+
+
+def test_on_the_network_of_the_host_nothing_is_published() -> None:
+    arguments = container_arguments(head(network="host", address="10.0.0.1"))
+    assert arguments["network_mode"] == "host"
+    assert not {"hostname", "networks", "published_ports"} & arguments.keys()
+
+
+def test_token_is_passed_as_a_path() -> None:
+    assert token_file("/var/lib/argus-verl", "mvp") == "/var/lib/argus-verl/mvp/auth_token"
+    arguments = container_arguments(plan())
+    assert arguments["env"]["RAY_AUTH_MODE"] == "token"
+    assert arguments["env"]["RAY_AUTH_TOKEN_PATH"] == TOKEN_PATH
+    assert "RAY_AUTH_TOKEN" not in arguments["env"]
+    assert arguments["mounts"][1] == {
+        "type": "bind",
+        "source": "/var/lib/argus-verl/mvp/auth_token",
+        "target": TOKEN_PATH,
+        "read_only": True,
+    }
+
+
+def test_workers_wait_for_a_head_that_has_its_tables_again() -> None:
+    tables = {"type": "bind", "source": "/var/lib/argus-verl/mvp/tables", "target": "/var/lib/argus-verl/tables"}
+    assert tables in container_arguments(head())["mounts"] and tables not in container_arguments(plan())["mounts"]
+    assert ray_environment(head())["RAY_gcs_storage"] == "rocksdb"
+    assert ray_environment(head())["RAY_gcs_storage_path"] == tables["target"]
+    assert ray_environment(plan(head_patience=60))["RAY_gcs_rpc_server_reconnect_timeout_s"] == "60"
+    for node in (head(head_storage="memory"), plan(head_storage="memory")):
+        assert not [name for name in ray_environment(node) if name.startswith("RAY_gcs")]
+        assert tables not in container_arguments(node)["mounts"]
+
+
+def test_head_counts_resources_every_second() -> None:
+    """With Ray's default of 5 s, the gate of each job would wait that long."""
+    assert ray_environment(head())["AUTOSCALER_UPDATE_INTERVAL_S"] == "1"
+    assert "AUTOSCALER_UPDATE_INTERVAL_S" not in ray_environment(plan())
+
+
+def test_environment_of_a_node_can_be_changed() -> None:
+    assert ray_environment(plan(env={"HOME": "/home/ray"}))["HOME"] == "/home/ray"
+    assert ray_environment(plan())["HOME"] == "/tmp"
+
+
+# --- The specification ------------------------------------------------------------------------------------------------
+
+
+def test_specification_is_the_same_in_every_run() -> None:
+    arguments = container_arguments(plan(env={"A": "1", "B": "2"}))
+    again = container_arguments(plan(env={"B": "2", "A": "1"}))
+    assert arguments["labels"][SPECIFICATION_LABEL] == again["labels"][SPECIFICATION_LABEL]
+    assert json.loads(json.dumps(arguments)) == arguments
+    # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
+    assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
+    arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
+    assert arguments["labels"][SPECIFICATION_LABEL] == "37ffcee11103eaaa"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cluster_name": "other"},
+        {"images": {"cpu": "argus-verl-cpu:0.2.0"}},
+        {"cpus": 8},
+        {"gpus": 3},
+        {"network": "other"},
+        {"network": "host"},
+        {"head_address": "elsewhere"},
+        {"shared_root": "/shared"},
+        {"shared_root_source": "/mnt/shared"},
+        {"state_dir": "/opt"},
+        {"shm_gib": 4},
+        {"user": "7:7"},
+        {"env": {"NCCL_DEBUG": "INFO"}},
+        {"pids_limit": 1},
+        {"read_only": False},
+        {"capabilities": ["IPC_LOCK"]},
+        {"groups": ["44"]},
+        {"ulimits": ["nofile:1:1"]},
+        {"rdma": "true"},
+        {"port_base": 21000},
+        {"devices": ["/dev/infiniband:/dev/infiniband"]},
+        {"name": "worker-1"},
+        {"role": "head"},
+    ],
+    ids=str,
+)
+def test_specification_depends_on_every_setting(change: dict[str, Any]) -> None:
+    one, other = container_arguments(plan()), container_arguments(plan(**change))
+    assert one["labels"][SPECIFICATION_LABEL] != other["labels"][SPECIFICATION_LABEL]
+
+
+def test_specification_does_not_depend_on_the_label_of_settings() -> None:
+    """A container from before there was this label is not created again."""
+    arguments = container_arguments(plan())
+    labels = {
+        name: value for name, value in arguments["labels"].items() if name not in (SPECIFICATION_LABEL, SETTINGS_LABEL)
+    }
+    assert arguments["labels"][SPECIFICATION_LABEL] == specification({**arguments, "labels": labels})
+
+
+def test_specification_depends_on_the_gpus() -> None:
+    arguments = [container_arguments(plan(gpus_there=8, siblings=s)) for s in (WORKERS, WORKERS[::-1])]
+    assert arguments[0]["labels"][SPECIFICATION_LABEL] != arguments[1]["labels"][SPECIFICATION_LABEL]

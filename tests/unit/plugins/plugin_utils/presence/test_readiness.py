@@ -1,0 +1,128 @@
+"""The nodes that are expected after a run, from what its tasks have registered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, membership
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import PlannedNode
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.readiness import (
+    INSPECTED,
+    LOG,
+    STARTED,
+    RunResults,
+    expected_since,
+    started_at,
+)
+from samples import planned
+
+NODES = ["ray-head", "worker-0", "worker-1"]
+
+
+def node(name: str, *arguments: Any, **changed: Any) -> PlannedNode:
+    expected = replace(planned().expected, name=name, head=name == "ray-head", absent=changed.pop("absent", ""))
+    return planned(*arguments, **{"expected": expected, "host": "ray-head", **changed})
+
+
+def results(*nodes: PlannedNode, **registered: dict[str, Any]) -> RunResults:
+    """registered: what the tasks have registered, by the names of nodes."""
+    plan = {
+        "nodes": {each.expected.name: each.to_json() for each in nodes},
+        "machines": {"ray-head": {"name": "box"}},
+    }
+    names = {"started": STARTED, "inspected": INSPECTED, "logs": LOG}
+    hostvars = {
+        node: {names[key]: result for key, result in registered.get(node.replace("-", "_"), {}).items()}
+        for node in NODES
+    }
+    return RunResults(hostvars, plan)
+
+
+def expected(found: RunResults, head_answers: bool = False) -> dict[str, ExpectedNode]:
+    return {each.name: each for each in found.expected(head_answers)}
+
+
+def test_expected_nodes_of_this_run() -> None:
+    started = {"container": {"State": {"StartedAt": "1970-01-01T01:01:40.5+01:00"}}}
+    found = expected(
+        results(
+            node("ray-head", "start"),
+            node("worker-0", started_at=None),
+            node("worker-1"),
+            ray_head={"started": started},
+            worker_0={"started": {"skipped": True}},
+            worker_1={"started": {"container": None}},
+        )
+    )
+    assert [(each.since, each.absent) for each in found.values()] == [(100.5, ""), (None, ""), (60.123456, "")]
+
+
+def test_what_a_machine_knows_of_a_node_counts_before_ray_notices() -> None:
+    head, exited = node("ray-head", state="running"), node("worker-0", "start", state="exited")
+    found = expected(results(head, exited, node("worker-1", "create", state="")))
+    assert [each.absent for each in found.values()] == ["", "its container is exited", "it has no container"]
+    alive = [
+        {"node_name": name, "state": "ALIVE", "is_head_node": name == "ray-head", "start_time_ms": 100_000.0}
+        | {"resources_total": {"CPU": 48, "GPU": 4, "worker_node": 100}}
+        for name in found
+    ]
+    assert membership(list(found.values()), alive).missing == ["worker-0", "worker-1"]
+    # The engine has started it again meanwhile.
+    alive[1]["start_time_ms"] = (time.time() + 5) * 1000
+    assert membership(list(found.values()), alive).missing == ["worker-1"]
+
+
+def test_nodes_that_will_not_come_have_the_reason() -> None:
+    crashed = {"started": {"changed": True}, "inspected": {"stdout": "restarting 1 3"}}
+    silent = node("worker-1", "none", absent="its machine other: does not answer: no route")
+    found = results(
+        node("ray-head"),
+        node("worker-0"),
+        silent,
+        ray_head={"started": {"failed": True, "msg": "no such device"}},
+        worker_0=crashed,
+    )
+    assert {name: each.absent for name, each in expected(found, head_answers=True).items()} == {
+        "ray-head": "its container could not be started: no such device",
+        "worker-0": "its container ended 3 times, and was started again each time",
+        "worker-1": "its machine other: does not answer: no route",
+    }
+    # A worker may have to wait for its head. A head that ends again and again has no such reason.
+    assert expected(found)["worker-0"].absent == ""
+    head = expected(results(node("ray-head"), ray_head=crashed))["ray-head"]
+    assert head.absent.startswith("its container ended 3 times") and head.head
+
+
+def test_process_that_does_not_come() -> None:
+    own = node("worker-0", "start", process={"directory": "/nodes/worker-0"})
+
+    def absent(**registered: Any) -> str:
+        return expected(results(own, worker_0={"started": {"changed": True}, **registered}), True)["worker-0"].absent
+
+    again = {"node": {"state": "running", "exit_code": 1, "restarts": 2}}
+    assert absent(inspected=again) == "its process ended 2 times, and was started again each time"
+    ended = {"node": {"state": "stopped", "exit_code": None, "restarts": 0}}
+    assert absent(inspected=ended) == "its process ended with exit code 0"
+    failed = {"failed": True, "msg": "Ray was not started"}
+    assert absent(started=failed) == "its process could not be started: Ray was not started"
+
+
+def test_start_of_a_node_from_the_result_of_its_module() -> None:
+    assert started_at({"container": {"State": {"StartedAt": "2026-01-01T00:00:00Z"}}}) == "2026-01-01T00:00:00Z"
+    assert started_at({"node": {"started_at": "1970-01-01T00:01:00+00:00"}}) == "1970-01-01T00:01:00+00:00"
+    assert started_at({"node": {}}) is started_at({}) is None
+
+
+def test_log_of_a_node() -> None:
+    log = {"stdout_lines": ["started"], "stderr_lines": ["wrong token"]}
+    assert results(node("worker-0"), worker_0={"logs": log}).log("worker-0") == ["started", "wrong token"]
+    assert results(node("worker-0")).log("worker-0") == []
+
+
+def test_expected_node_is_not_older_than_its_container() -> None:
+    plan = planned()
+    assert expected_since(plan, None) == replace(plan.expected, since=60.123456)
+    assert expected_since(plan, "1970-01-01T01:01:40.5+01:00").since == 100.5
+    assert expected_since(planned("create", started_at=None), None).since is None
