@@ -16,7 +16,7 @@ from argus.jobspec.verl_releases import Profile
 MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "tiny-qwen2", "dataset": "gsm8k_tiny"}
 CPU = Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
 CUDA = Cluster(accelerator="cuda", workers=4, gpus_per_node=8, cpus_per_node=128)
-RELEASES = [(0, 5, 0), (0, 6, 0), (0, 6, 1), (0, 7, 0), (0, 7, 1), (0, 8, 0), (0, 9, 0), (0, 9, 1)]
+RELEASES = [(0, 8, 0), (0, 9, 0), (0, 9, 1)]
 PROFILES = [Profile(".".join(map(str, release)), release) for release in RELEASES]
 NEWEST = PROFILES[-1]
 # In place of a value: the key is not given.

@@ -217,8 +217,5 @@ def fate(request: CheckRequest, sample: Sample, longer: int) -> tuple[str, str]:
         if sample.split == "train" and sample.measured >= sample.total and left < batch:
             return f"verl drops them, and the {left} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
-    if request.is_since((0, 8)):
-        # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, whatever data.truncation is
-        return "verl cuts off their beginnings, whatever data.truncation is", WARNING
-    # experimental/agent_loop/agent_loop.py pads to that length, and joins what must have one length.
-    return "this verl neither cuts nor drops them, and ends", ERROR
+    # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, whatever data.truncation is
+    return "verl cuts off their beginnings, whatever data.truncation is", WARNING

@@ -64,18 +64,14 @@ class JobConfig(Configuration):
     @property
     def actor_sequence_key(self) -> str:
         """The key with the number of GPUs that share a sequence of the actor."""
-        # workers/config/actor.py:FSDPActorConfig.__post_init__ prefers the old name; before 0.8 it is the only one.
+        # workers/config/actor.py:FSDPActorConfig.__post_init__ prefers the old name.
         old, new = f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
-        return old if self.release < (0, 8) or self.number(old, 1) > 1 else new
+        return old if self.number(old, 1) > 1 else new
 
     @property
     def actor_sequence(self) -> int:
         """The number of GPUs that share a sequence of the actor."""
         return max(self.number(self.actor_sequence_key, 1), 1)
-
-    @property
-    def critic_sequence_key(self) -> str:
-        return f"critic{'.fsdp' if self.release >= (0, 8) else ''}.ulysses_sequence_parallel_size"
 
 
 def indivisible(number: int, parts: int) -> bool:
@@ -132,7 +128,7 @@ def saving(job: JobConfig) -> Found:
         yield about("trainer.save_freq", f"is {every}: nothing is saved, not even the last step", todo, WARNING)
     # trainer/ppo/v1/trainer_base.py:_save_checkpoint leaves it to the checkpoint manager, and only Megatron's does it.
     key = f"{ACTOR}.checkpoint.async_save"
-    if job.workload != "sft" and job.release >= (0, 7) and job.get(key) and not job.is_megatron:
+    if job.workload != "sft" and job.get(key) and not job.is_megatron:
         what = "is true, which only Megatron does: verl would record no checkpoint as finished, so nothing could resume"
         yield about(key, what, "remove it")
 

@@ -10,6 +10,7 @@ from ..common.findings import WARNING, about
 from .config import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 TOKENS = "ppo_max_token_len_per_gpu"
+CRITIC_SEQUENCE = "critic.fsdp.ulysses_sequence_parallel_size"
 # Its file is one for all jobs of a cluster.
 PROMETHEUS = f"{ROLLOUT}.prometheus"
 
@@ -103,11 +104,11 @@ def mini_batches(job: JobConfig) -> Found:
             what = f"is {mini}: verl adds {added} empty samples of 128 tokens to the {size * answers} of a step"
             yield about(key, f"{what}, and computes those as well", f"set {batches(size, answers, ranks)}", WARNING)
         # utils/tensordict_utils.py:make_iterator
-        elif job.release >= (0, 8) and not is_padded(job) and indivisible(size, mini):
+        elif not is_padded(job) and indivisible(size, mini):
             what = f"is {mini}, which does not divide data.train_batch_size, {size}: the job ends at its first update"
             yield about(key, what, f"set {batches(size, answers, ranks)}")
         # workers/engine_workers.py:train_mini_batch
-        if job.release >= (0, 8) and indivisible(mini * answers, ranks):
+        if indivisible(mini * answers, ranks):
             what = f"is {mini}: with {answers} answers each, {mini * answers} is not a multiple of {ranks} ranks"
             todo = f"set {batches(size, answers, ranks)}" if indivisible(size * answers, ranks) else multiple_of(ranks)
             yield about(key, what, todo)
@@ -160,10 +161,10 @@ def micro_batch(job: JobConfig, section: str, old: str, dynamic: str) -> Found:
         yield about(key, f"has no value, but {dynamic} is false", f"set {key}")
     elif job.get(old) is not None and size is not None:
         yield about(old, f"is set, and so is {key}", f"remove {old}")
-    # workers/engine/utils.py:prepare_micro_batches; before 0.8 workers/fsdp_workers.py:ActorRolloutRefWorker
+    # workers/engine/utils.py:prepare_micro_batches
     answers, ranks = job.number(f"{ROLLOUT}.n", 1), data_parallel(job)
     samples, of = job.number(f"{ACTOR}.ppo_mini_batch_size") * answers, "a rank's mini-batch"
-    if section in (ROLLOUT, REF) and job.release >= (0, 8):
+    if section in (ROLLOUT, REF):
         samples, of = job.number("data.train_batch_size") * answers + added_samples(job), "a rank"
     elif section != ACTOR:
         return
@@ -175,7 +176,7 @@ def micro_batch(job: JobConfig, section: str, old: str, dynamic: str) -> Found:
 def dynamic_batches(job: JobConfig) -> Found:
     # workers/engine_workers.py:init_model: actor.use_dynamic_bsz == rollout.log_prob_use_dynamic_bsz
     actor, rollout = job.get(f"{ACTOR}.use_dynamic_bsz"), job.get(f"{ROLLOUT}.log_prob_use_dynamic_bsz")
-    if job.release >= (0, 8) and None not in (actor, rollout) and bool(actor) != bool(rollout):
+    if None not in (actor, rollout) and bool(actor) != bool(rollout):
         what = f"is {rollout}, but {ACTOR}.use_dynamic_bsz is {actor}"
         yield about(f"{ROLLOUT}.log_prob_use_dynamic_bsz", what, "remove it: it follows the actor's")
     if job.is_megatron:
@@ -185,7 +186,7 @@ def dynamic_batches(job: JobConfig) -> Found:
     kinds = [(f"{ACTOR}.{TOKENS}", actor, job.actor_sequence)]
     kinds += [(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", actor, job.actor_sequence)]
     if needs_critic(job) and job.release < (0, 9):
-        kinds.append((f"critic.{TOKENS}", job.get("critic.use_dynamic_bsz"), job.number(job.critic_sequence_key, 1)))
+        kinds.append((f"critic.{TOKENS}", job.get("critic.use_dynamic_bsz"), job.number(CRITIC_SEQUENCE, 1)))
     for key, dynamic, sequence in kinds:
         tokens = job.number(key) * sequence
         if dynamic and 0 < tokens < longest:
@@ -209,12 +210,12 @@ def parallelism(job: JobConfig) -> Found:
     if job.get(f"{ACTOR}.strategy") in FSDP:
         yield from sequence_parallel(job, job.actor_sequence_key, "actor_rollout_ref.model.use_remove_padding")
     if needs_critic(job) and job.get("critic.strategy") in FSDP:
-        yield from sequence_parallel(job, job.critic_sequence_key, "critic.model.use_remove_padding")
+        yield from sequence_parallel(job, CRITIC_SEQUENCE, "critic.model.use_remove_padding")
 
 
 def engines(job: JobConfig) -> Found:
     """The GPUs of an inference engine, by the product of its parallel sizes."""
-    # workers/engine_workers.py:init_model; before 0.8 workers/fsdp_workers.py:_build_rollout
+    # workers/engine_workers.py:init_model
     key, pipeline_key = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.pipeline_model_parallel_size"
     tensor, pipeline = job.number(key, 1), job.number(pipeline_key, 1)
     tensor_data = tensor * job.number(f"{ROLLOUT}.data_parallel_size", 1)
@@ -225,7 +226,7 @@ def engines(job: JobConfig) -> Found:
     elif indivisible(job.gpus, replica):
         yield about(key, f"{engine}, which do not divide the job's {job.gpus} GPUs", "set it to a divisor")
     # workers/rollout/replica.py:RolloutReplica.__init__
-    elif job.release >= (0, 8) and indivisible(replica, min(job.gpus_per_node, replica)):
+    elif indivisible(replica, min(job.gpus_per_node, replica)):
         what = f"{engine}, which do not fill nodes of {job.gpus_per_node} GPUs"
         yield about(key, what, f"set it to a multiple of {job.gpus_per_node}, or to a size that fits in a node")
     # workers/config/rollout.py:RolloutConfig.__post_init__
@@ -248,7 +249,7 @@ def validation(job: JobConfig) -> Found:
 
 def generation(job: JobConfig) -> Found:
     # workers/config/rollout.py:RolloutConfig.__post_init__
-    if job.release >= (0, 7) and job.get(f"{ROLLOUT}.mode") == "sync":
+    if job.get(f"{ROLLOUT}.mode") == "sync":
         yield about(f"{ROLLOUT}.mode", "is sync, which verl no longer supports", "remove it")
     # utils/config.py:validate_config
     temperature = job.get(f"{ROLLOUT}.temperature")

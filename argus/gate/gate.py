@@ -84,7 +84,7 @@ def examine(
     found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
     profile = profile_of(read_verl_version(code_path) or "")
-    if profile is None or profile.module(spec.workload, spec.launcher) is None or not cluster.workers:
+    if profile is None or not cluster.workers:
         return GateResult(tuple(found))
     found += accelerator_findings(spec.workload, profile, cluster)
     unfit, checkpoint = resume_findings(spec, size_of(spec, cluster).gpus)

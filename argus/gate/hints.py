@@ -11,20 +11,13 @@ from collections.abc import Collection
 from ..checks.common import leaves
 from ..jobspec.owned import owned_todo
 from ..jobspec.spec import JobSpec
-from ..jobspec.verl_releases import PER_GPU_SIZE, ROLLOUT, Profile
+from ..jobspec.verl_releases import Profile
 from .config import JobConfig
 from .config_rl import absent_parts
 
 # Of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
 SIMILAR = 0.75
 MOST_HINTS = 3
-# Names that no supported release has any more, in scripts for older ones.
-FORMER = {
-    "trainer.remove_previous_ckpt": "trainer.max_actor_ckpt_to_keep=1",
-    "trainer.remove_previous_ckpt_in_save": "trainer.max_actor_ckpt_to_keep=1",
-    "trainer.val_generations_to_log_to_wandb": "trainer.log_val_generations",
-    f"{ROLLOUT}.micro_batch_size": f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
-}
 
 
 def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
@@ -35,9 +28,6 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     if key in JobSpec.paths().values():
         return "it is a key of the JobSpec: write it beside trainer_overrides"
     known = [name for name, _value in leaves(job.values, used=False) if "[" not in name and name not in unread]
-    former = FORMER.get(key, "")
-    if former.partition("=")[0] in known:
-        return f"set {former} instead" + (f": {PER_GPU_SIZE}" if former.endswith("_per_gpu") else "")
     known += [] if "." in key else JobSpec.paths().values()
     found = close_settings(key, [name for name in known if not name.startswith(tuple(absent_parts(job)))])
     refused = {name: owned_todo(name) for name in found}

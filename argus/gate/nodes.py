@@ -123,7 +123,7 @@ def ask_nodes(
             *answer.findings,
         ]
         if composed.config:
-            found += owned_findings(composed, job, version, request)
+            found += owned_findings(composed, job, request)
             found += config_findings(composed.config, request.workload, *size, version, request.environment)
             found += unread_findings(spec, composed.unread, config, version)
         values[workers[one]] = answer.on_node
@@ -161,15 +161,14 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
     )
 
 
-def owned_findings(composed: Composition, job: Job, version: str, request: CheckRequest) -> list[Finding]:
+def owned_findings(composed: Composition, job: Job, request: CheckRequest) -> list[Finding]:
     """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings."""
-    profile, file = profile_of(version), request.reward_file
+    file = request.reward_file
     expected = owned_values(
         request.workload,
         job.archive,
         (job.plan.nnodes, job.plan.gpus_per_node),
         RewardFunction(file, request.reward_function, request.reward_module) if file else None,
-        profile.reward_function if profile else "",
     )
     settings = Configuration(composed.config or {})
     found = []

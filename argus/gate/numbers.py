@@ -106,7 +106,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (because(UNIT, "verl asserts it"), "min_lr_ratio"),
     # trainer/ppo/core_algos.py:compute_gae_advantage_return
     (doubtful(UNIT), "lr_warmup_steps_ratio algorithm.gamma algorithm.lam"),
-    # torch/nn/utils/clip_grad.py: clip_grad_norm_ multiplies gradients by max_norm / norm. actor.grad_clip before 0.8
+    # torch/nn/utils/clip_grad.py: clip_grad_norm_ multiplies gradients by max_norm / norm.
     (because(UNLIMITED, ZERO_GRADIENTS), "clip_grad"),
     (doubtful(UNLIMITED, ZERO_GRADIENTS), "grad_clip"),
     # trainer/ppo/core_algos.py:compute_policy_loss_vanilla, compute_value_loss

@@ -21,7 +21,7 @@ from ..queue.room import UNITS_KEY
 from .capacity import Cluster, JobSize, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec
-from .verl_releases import GRPO, PER_GPU, PPO, SFT, Profile
+from .verl_releases import GRPO, PER_GPU, PPO, REWARD_FUNCTION, SFT, Profile
 
 # Hydra's directory in the archive.
 HYDRA_DIRECTORY = "config/hydra"
@@ -49,7 +49,7 @@ def default_overrides(
     """The overrides of a job without those of its JobSpec."""
     workload, inputs = spec.workload, spec.inputs
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
-    overrides = common_overrides(workload, size, submission_id, archive, profile)
+    overrides = common_overrides(workload, size, submission_id, archive)
     if workload == SFT:
         # With Ray, the driver only computes statistics, and has no GPU.
         device = profile.sft_device
@@ -67,17 +67,15 @@ def default_overrides(
     return overrides
 
 
-def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str, profile: Profile) -> list[str]:
-    # The configuration of SFT has no size before 0.7; torchrun is what knows it there.
-    new = "++" if workload == SFT and profile.release < (0, 7, 0) else ""
+def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str) -> list[str]:
     return [
-        f"{new}trainer.nnodes={size.nnodes}",
-        f"{new}trainer.n_gpus_per_node={size.gpus_per_node}",
+        f"trainer.nnodes={size.nnodes}",
+        f"trainer.n_gpus_per_node={size.gpus_per_node}",
         f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
         f"trainer.project_name={workload}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
         # The gate finds out whether the nodes can write files of TensorBoard as well.
-        LOGGERS if "file" in profile.loggers else f"{LOGGER}=[console]",
+        LOGGERS,
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
         # Hydra writes the composed configuration and all overrides there.
@@ -115,8 +113,8 @@ def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
         overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
     if inputs.reward:
         overrides += [
-            f"{profile.reward_function}.path={hydra_value(inputs.reward.path)}",
-            f"{profile.reward_function}.name={hydra_value(inputs.reward.name)}",
+            f"{REWARD_FUNCTION}.path={hydra_value(inputs.reward.path)}",
+            f"{REWARD_FUNCTION}.name={hydra_value(inputs.reward.name)}",
         ]
     if spec.workload == GRPO:
         overrides += [
@@ -259,7 +257,7 @@ def batch_findings(spec: JobSpec, profile: Profile) -> Iterator[Finding]:
         given, fixed = part.given(own), part.is_fixed(own)
         if part is REFERENCE and part.switch not in own:
             fixed = fixed or POLICY.is_fixed(own)
-        if part is CRITIC and profile.release >= (0, 8, 0):
+        if part is CRITIC:
             yield from critic_findings(given, profile)
             continue
         if given and fixed and part.switch not in own:
@@ -271,9 +269,9 @@ def batch_findings(spec: JobSpec, profile: Profile) -> Iterator[Finding]:
 
 
 def critic_findings(given: list[str], profile: Profile) -> Iterator[Finding]:
-    """From 0.8 on, batches of a critic are always dynamic: its engine does not get critic.use_dynamic_bsz."""
+    """Batches of a critic are always dynamic: its engine does not get critic.use_dynamic_bsz."""
     # workers/config/engine.py:EngineConfig, trainer/ppo/v1/trainer_base.py:_setup
-    tokens = "++critic.ppo_infer_max_token_len_per_gpu" if profile.release >= (0, 9, 0) else CRITIC.tokens[0]
+    tokens = "++critic.ppo_infer_max_token_len_per_gpu" if profile.is_0_9 else CRITIC.tokens[0]
     # About the older form, another finding tells.
     for key in (key for key in given if key.endswith(PER_GPU)):
         yield about_override(key, f"is not read by verl {profile.version}", f"set {tokens} instead", WARNING)

@@ -17,7 +17,7 @@ from ..common.text import one_line
 from ..io.hydra import override_key, override_text
 from .environment import form_of_secret, own_variables
 from .spec import JobSpec, RewardFunction
-from .verl_releases import GRPO, SFT
+from .verl_releases import GRPO, REWARD_FUNCTION, SFT
 
 # The key of a finding about one override is `trainer_overrides.<key of the override>`.
 OVERRIDES = "trainer_overrides"
@@ -31,8 +31,6 @@ RAY_INIT = {
     "runtime_env": "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its queue",
     "namespace": "remove it: every job has a namespace of its own in Ray, and would collide with others in this one",
 }
-# Before 0.6, and later.
-RAY_INITS = ("ray_init", "ray_kwargs.ray_init")
 # By setting, what to do instead.
 OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
@@ -41,9 +39,9 @@ OWNED_OVERRIDES = {
     ESTIMATOR: "set workload: ppo or workload: grpo",
     "custom_reward_function.path": "set reward_fn_path; verl 0.9 silently ignores this key",
     "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
-    "reward.custom_reward_function.path": "set reward_fn_path",
-    "reward.custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION",
-    **{f"{init}.{name}": todo for init in RAY_INITS for name, todo in RAY_INIT.items()},
+    f"{REWARD_FUNCTION}.path": "set reward_fn_path",
+    f"{REWARD_FUNCTION}.name": "set reward_fn_path: FILE:FUNCTION",
+    **{f"ray_kwargs.ray_init.{name}": todo for name, todo in RAY_INIT.items()},
     # Hydra writes its files into the archive.
     "hydra": "remove it: Hydra's files belong in the job's archive",
 }
@@ -149,20 +147,17 @@ def foreign_resolver(override: str) -> str:
     return ""
 
 
-def owned_values(
-    workload: str, archive: str, size: tuple[int, int], reward: RewardFunction | None, reward_key: str
-) -> dict[str, Any]:
+def owned_values(workload: str, archive: str, size: tuple[int, int], reward: RewardFunction | None) -> dict[str, Any]:
     """The values that the composed configuration must have.
 
     size: the numbers of nodes, and of GPUs of each. reward: None for verl's own function.
-    reward_key: the release's name of the setting of the reward function.
     """
     values: dict[str, Any] = {LOCAL_DIR: checkpoint_path(archive)}
     values |= {"trainer.nnodes": size[0], "trainer.n_gpus_per_node": size[1]}
-    values |= {f"{init}.{name}": None for init in RAY_INITS for name in RAY_INIT}
+    values |= {f"ray_kwargs.ray_init.{name}": None for name in RAY_INIT}
     if workload == SFT:
         return values
     values[ESTIMATOR] = estimator(workload)
     if reward:
-        return {**values, f"{reward_key}.path": reward.path, f"{reward_key}.name": reward.name}
-    return {**values, "custom_reward_function.path": None, "reward.custom_reward_function.path": None}
+        return {**values, f"{REWARD_FUNCTION}.path": reward.path, f"{REWARD_FUNCTION}.name": reward.name}
+    return {**values, "custom_reward_function.path": None, f"{REWARD_FUNCTION}.path": None}

@@ -22,7 +22,7 @@ from .capacity import Cluster, size_of
 from .environment import asked_variables, own_variables
 from .overrides import default_overrides
 from .spec import JobSpec
-from .verl_releases import SFT, Profile
+from .verl_releases import SFT, Profile, trainer_module
 
 # verl's main_ppo puts these into the runtime_env of its own ray.init, and Ray refuses two values for one key
 # ("Failed to merge the Job's runtime env"). They go into the driver's environment, from where verl forwards them.
@@ -159,7 +159,7 @@ def plan_job(
         Plan(**{each.name: getattr(spec, each.name) for each in fields(Plan) if each.name in JobSpec.model_fields}),
         code_path=spec.inputs.code_path,
         code_id=code_id,
-        module=profile.module(spec.workload, spec.launcher) or "",
+        module=trainer_module(spec.workload, spec.launcher),
         overrides=tuple(merge(defaults, spec.trainer_overrides)),
         driver_env={**profile.driver_environment(spec.workload, spec.launcher), **forwarded},
         entrypoint=entrypoint(archive),

@@ -206,8 +206,8 @@ class JobSpec(BaseModel):
         "A Python file with the reward function, as `FILE.py` or `FILE.py:FUNCTION`, relative to "
         "`<shared_root>/user/code/` or absolute. The default function is `compute_score`. Or a function of a module "
         "in `<shared_root>/user/code/`, as `PACKAGE.MODULE:FUNCTION`. The module is imported by its name, so it may "
-        "have relative imports. Requires verl 0.7. If it is not set, verl uses its own reward function for the "
-        "`data_source` of the dataset.",
+        "have relative imports. If it is not set, verl uses its own reward function for the `data_source` of the "
+        "dataset.",
         None,
     )
     model: str = key(
@@ -293,8 +293,8 @@ class JobSpec(BaseModel):
     )
     # What starts the processes of the trainer: RAY or TORCHRUN.
     launcher: Literal["ray", "torchrun"] = key(
-        "What starts the processes of the trainer. `ray` is verl's way, `torchrun` is for `sft` with verl 0.6.1 or "
-        "newer. `verl.trainer.sft_trainer` then runs under `torch.distributed.run`, started by a task on each node.",
+        "What starts the processes of the trainer. `ray` is verl's way, `torchrun` is for `sft`: "
+        "`verl.trainer.sft_trainer` then runs under `torch.distributed.run`, started by a task on each node.",
         "ray",
     )
     on_stall: Literal["report", "stop"] = key(

@@ -118,18 +118,7 @@ def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[F
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
     """What the snapshot's release of verl cannot do, does not read, or names differently."""
     verl = f"verl {profile.version}"
-    if profile.module(spec.workload, spec.launcher) is None:
-        if spec.launcher == TORCHRUN:
-            what = f"{verl} has no trainer of sft for torchrun (verl/trainer/sft_trainer.py)"
-            return [about("launcher", what, "use a snapshot of verl 0.6.1 or newer")]
-        torchrun = ", or set launcher: torchrun" if profile.module(SFT, TORCHRUN) else ""
-        what = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
-        return [about("workload", what, f"use a snapshot of verl 0.7 or newer{torchrun}")]
     found = list(batch_findings(spec, profile))
-    reward = spec.inputs.reward
-    if reward and reward.module and not profile.reward_modules:
-        what = f"{verl} loads reward functions from files only, not {reward.module}"
-        found.append(about("reward_fn_path", what, "give FILE.py:FUNCTION, or use a snapshot of verl 0.7 or newer"))
     for override in spec.trainer_overrides:
         key, value = override_key(override), override_text(override)
         todo = None if key in OWNED_OVERRIDES else profile.unread_hint(spec.workload, key)
@@ -150,6 +139,6 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
 def accelerator_findings(workload: str, profile: Profile, cluster: Cluster) -> list[Finding]:
     """Whether the snapshot's release of verl can train on the cluster's accelerator."""
     if cluster.accelerator == "cpu" and not profile.cpu_backend(workload):
-        what = f"verl {profile.version} cannot train without a GPU: the CPU backend is for verl 0.9, and 0.8 for sft"
+        what = f"verl {profile.version} cannot train without a GPU: its CPU backend is for sft only"
         return [about("code_path", what, "use a snapshot of verl 0.9, or a cluster with GPUs")]
     return []

@@ -120,7 +120,7 @@ def merger_of(code_path: str, shared_root: Path) -> str:
     if not under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
     if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():
-        what = "has no verl/model_merger/, which the releases from 0.5 have, or was removed."
+        what = "has no verl/model_merger/."
         raise StagingError(code_path, what, "Stage the snapshot of the job again; another release is not used instead.")
     return code_path
 
@@ -130,7 +130,7 @@ def shard_bytes(directory: Path) -> int:
     there = set(list_directory(directory))
     if "fsdp_config.json" not in there or "huggingface" not in there:
         missing = " and ".join(sorted({"fsdp_config.json", "huggingface"} - there))
-        what = f"has no {missing}: it was not saved by FSDP of verl 0.5 or newer, and only that can be merged."
+        what = f"has no {missing}: it was not saved by verl's FSDP, and only that can be merged."
         raise StagingError(directory, what, "Convert it with the tools of its backend, and stage the directory.")
     size = sum((directory / file).lstat().st_size for file in there if file.startswith("model_world_size_"))
     if not size:

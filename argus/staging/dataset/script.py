@@ -23,8 +23,7 @@ from .source import Fetched, Source
 
 SCRIPTS = "examples/data_preprocess"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
-# The option for the output directory, the newer name first: verl renamed it between 0.5 and 0.6, and since then most
-# scripts accept both.
+# The option for the output directory, the newer name first; most scripts accept both.
 OUTPUT_FLAGS = ("--local_save_dir", "--local_dir")
 # The names of the splits in the output of verl's scripts, the best first: hellaswag's test has no answers.
 SCRIPT_SPLITS = {"train": ("train",), "val": ("val", "validation", "test")}

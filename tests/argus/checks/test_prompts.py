@@ -91,7 +91,6 @@ FILTER = {"data.filter_overlong_prompts": True}
     [
         ("0.9.1", {}, "warning", CUT),
         ("0.8.0", {"data.truncation": "error"}, "warning", CUT),
-        ("0.7.1", {}, "error", "this verl neither cuts nor drops them, and ends"),
         ("0.9.1", FILTER, "warning", DROPPED),
         (
             "0.9.1",

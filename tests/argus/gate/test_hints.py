@@ -49,7 +49,6 @@ def job(**algorithm: Any) -> JobConfig:
         ("actor_rollout_ref.actor.micro_rollout_batch_size", ""),
         ("actor_rollout_ref.actor.remove_clip", ""),
         ("remove_previous_ckpt", ""),
-        ("trainer.remove_previous_ckpt", "set trainer.max_actor_ckpt_to_keep=1 instead"),
         # Nothing reads that one either.
         ("foo_bar", ""),
     ],
@@ -62,7 +61,7 @@ def test_a_critic_has_settings_of_its_own() -> None:
     assert hint("optim.lr", job(adv_estimator="gae"), PROFILE).endswith("actor.optim.lr or critic.optim.lr?")
 
 
-@pytest.mark.parametrize("key", ["log_prob_micro_batch_size", "actor_rollout_ref.rollout.micro_batch_size"])
+@pytest.mark.parametrize("key", ["log_prob_micro_batch_size"])
 def test_sizes_of_one_gpu_are_called_that(key: str) -> None:
     assert "log_prob_micro_batch_size_per_gpu instead: it is the size for one GPU" in hint(key, job(), PROFILE)
 

@@ -24,8 +24,6 @@ PAST_THE_KEY: list[tuple[Any, str]] = [
     (["+ray_kwargs.ray_init.runtime_env.env_vars.A=1"], "ray_kwargs.ray_init.runtime_env.env_vars.A"),
     (["ray_kwargs.ray_init.runtime_env={working_dir:/x}"], "ray_kwargs.ray_init.runtime_env"),
     (["+ray_kwargs.ray_init.address=ray://x"], "ray_kwargs.ray_init.address"),
-    (["+ray_init.address=x"], "ray_init.address"),
-    (["+ray_init.namespace=x"], "ray_init.namespace"),
     (["+ray_kwargs.ray_init.namespace=x"], "ray_kwargs.ray_init.namespace"),
     (
         ["+ray_kwargs.ray_init.runtime_env.worker_process_setup_hook=a.b"],
@@ -180,25 +178,21 @@ def test_a_long_override_takes_no_time(piece: str) -> None:
 
 
 def test_the_values_that_a_composed_configuration_must_have() -> None:
-    free = dict.fromkeys(
-        f"{init}.{name}"
-        for init in ("ray_init", "ray_kwargs.ray_init")
-        for name in ("num_cpus", "address", "runtime_env", "namespace")
-    )
+    free = dict.fromkeys(f"ray_kwargs.ray_init.{name}" for name in ("num_cpus", "address", "runtime_env", "namespace"))
     where = {
         "trainer.nnodes": 2,
         "trainer.n_gpus_per_node": 4,
         "trainer.default_local_dir": "/p/jobs/x/checkpoints",
         **free,
     }
-    assert owned_values("sft", "/p/jobs/x", (2, 4), None, "reward.custom_reward_function") == where
-    assert owned_values("ppo", "/p/jobs/x", (2, 4), RewardFunction("/p/r.py", "f"), "custom_reward_function") == {
+    assert owned_values("sft", "/p/jobs/x", (2, 4), None) == where
+    assert owned_values("ppo", "/p/jobs/x", (2, 4), RewardFunction("/p/r.py", "f")) == {
         **where,
         "algorithm.adv_estimator": "gae",
-        "custom_reward_function.path": "/p/r.py",
-        "custom_reward_function.name": "f",
+        "reward.custom_reward_function.path": "/p/r.py",
+        "reward.custom_reward_function.name": "f",
     }
-    grpo = owned_values("grpo", "/p/jobs/x", (2, 4), None, "reward.custom_reward_function")
+    grpo = owned_values("grpo", "/p/jobs/x", (2, 4), None)
     assert grpo["algorithm.adv_estimator"] == "grpo"
     assert grpo["custom_reward_function.path"] is grpo["reward.custom_reward_function.path"] is None
     # Every setting has advice.

@@ -378,10 +378,6 @@ def test_the_driver_of_an_old_sft_sees_a_gpu(profile: Profile) -> None:
     assert planned(CUDA, profile).plan.driver_env == {}
 
 
-def test_the_trainer_of_a_release_without_sft() -> None:
-    assert planned(CUDA, PROFILES[0], workload="sft").plan.module == ""
-
-
 def test_a_shared_root_of_another_name() -> None:
     job = planned(shared_root="/mnt", secrets=["A"])
     env = job.runtime_env["env_vars"]

@@ -445,25 +445,7 @@ def test_the_device_of_the_sft_driver() -> None:
     assert version_findings(jobspec(trainer_overrides={"trainer.device": "npu"}), NEWEST) == []
 
 
-def test_sft_needs_a_trainer_that_uses_ray() -> None:
-    for profile in PROFILES:
-        findings = version_findings(jobspec(workload="sft"), profile)
-        assert [finding.key for finding in findings] == (["workload"] if profile.release < (0, 7, 0) else [])
-    (finding,) = version_findings(jobspec(workload="sft"), Profile("0.6.1", (0, 6, 1)))
-    assert finding.what == "verl 0.6.1 has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
-    assert finding.todo == "use a snapshot of verl 0.7 or newer, or set launcher: torchrun"
-    (finding,) = version_findings(jobspec(workload="sft"), Profile("0.6.0", (0, 6, 0)))
-    assert finding.todo == "use a snapshot of verl 0.7 or newer"
-
-
-def test_sft_under_torchrun_needs_its_trainer() -> None:
-    spec = jobspec(workload="sft", launcher="torchrun")
-    for profile in PROFILES:
-        findings = version_findings(spec, profile)
-        assert [finding.key for finding in findings] == (["launcher"] if profile.release < (0, 6, 1) else [])
-    (finding,) = version_findings(spec, Profile("0.6.0", (0, 6, 0)))
-    assert finding.what == "verl 0.6.0 has no trainer of sft for torchrun (verl/trainer/sft_trainer.py)"
-    assert finding.todo == "use a snapshot of verl 0.6.1 or newer"
+def test_the_device_of_sft_under_torchrun() -> None:
     changed = jobspec(workload="sft", launcher="torchrun", trainer_overrides={"trainer.device": "cpu"})
     (finding,) = version_findings(changed, NEWEST)
     assert (finding.key, finding.todo) == ("trainer_overrides.trainer.device", "remove it")
@@ -506,11 +488,3 @@ def test_an_override_that_the_jobspec_controls_is_reported_once() -> None:
     assert findings
     assert spec
     assert version_findings(spec, NEWEST) == []
-
-
-def test_modules_with_reward_functions_need_a_later_release() -> None:
-    spec = jobspec(reward_fn_path="a.b:f")
-    found = {profile.version: [finding.key for finding in version_findings(spec, profile)] for profile in PROFILES}
-    old = ["0.5.0", "0.6.0", "0.6.1"]
-    assert found == {profile.version: ["reward_fn_path"] * (profile.version in old) for profile in PROFILES}
-    assert not version_findings(jobspec(reward_fn_path="a/b.py:f"), PROFILES[0])

@@ -185,7 +185,7 @@ def test_archives_that_cannot_be_merged(root: Path, values: dict[str, Any], what
 def test_checkpoints_of_other_backends_are_refused(root: Path, missing: str) -> None:
     path = root / "jobs" / JOB / "checkpoints/global_step_12/actor" / missing
     path.rename(path.with_name("other"))
-    assert f"has no {missing}: it was not saved by FSDP" in refused(root)
+    assert f"has no {missing}: it was not saved by verl's FSDP" in refused(root)
 
 
 def test_the_last_lines_of_a_merge_that_fails_are_shown_without_control_characters(root: Path) -> None:
