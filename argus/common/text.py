@@ -27,8 +27,6 @@ SEQUENCE = re.compile(
     rf"(?P<colour>\x1b\[{COLOUR}(?:;{COLOUR}){{0,8}}m)|\x1b\[[0-?]{{0,64}}[ -/]{{0,8}}[@-~]|(?P<control>{UNPRINTABLE})"
 )
 NO_COLOUR = "\x1b[0m"
-# From this length on, a name with two wrong characters is still nothing else.
-LONG_NAME = 12
 
 
 def printable(text: object, lines: bool = True) -> str:
@@ -198,26 +196,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f'did you mean "{printable(by_lower[near[0]], lines=False)}"?' if near else ""
-
-
-def misspelt(name: str, known: Iterable[str]) -> str:
-    """The same hint, only if the name is almost certainly a known one: one wrong character, or two in a long name."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.8)
-    if not near or edits(name.lower(), near[0]) > (1 if len(near[0]) < LONG_NAME else 2):
-        return ""
-    return f'did you mean "{by_lower[near[0]]}"?'
-
-
-def edits(one: str, other: str) -> int:
-    """How many characters have to be added, removed, replaced or swapped with their neighbour."""
-    before, last = [0] * (len(other) + 1), list(range(len(other) + 1))
-    for row, left in enumerate(one, start=1):
-        now = [row]
-        for column, right in enumerate(other, start=1):
-            cost = min(last[column] + 1, now[-1] + 1, last[column - 1] + (left != right))
-            if row > 1 and column > 1 and left == other[column - 2] and one[row - 2] == right:
-                cost = min(cost, before[column - 2] + 1)
-            now.append(cost)
-        before, last = last, now
-    return last[-1]

@@ -252,7 +252,7 @@ def converted(name: str, value: Any) -> Any:
 
 def misspelt(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """Findings for extra variables that nothing reads and that resemble a key of a JobSpec."""
-    known = {*KEYS, SET} - {*VARIABLES}
+    known = {*KEYS, SET}
     findings = []
     for name in dict.fromkeys(name for each in variables for name in each):
         if OVERRIDE.match(name):

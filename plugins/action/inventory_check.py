@@ -22,7 +22,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory import (
     port_inventory,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars
-from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_keys import jobspec_keys
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import OF_INVENTORY
@@ -38,9 +37,7 @@ def inventory_findings(
     """What is wrong with an inventory, and with the hosts that --limit leaves of it."""
     if not any(groups.values()):
         return inventory_files.without_hosts(list(sources))
-    # Keys of a JobSpec are variables of the command line.
-    known = {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"}
-    findings = inventory.validate(hostvars, groups, known)
+    findings = inventory.validate(hostvars, groups, {*public_variables(), *OF_INVENTORY})
     findings += port_inventory.port_inventory_findings(hostvars, groups)
     findings += inventory.run_findings(run, works_on, groups)
     findings += inventory_files.source_findings(sources, constants.INVENTORY_IGNORE_PATTERNS)

@@ -32,17 +32,4 @@ options:
     default: false
 """
 
-EXAMPLES = r"""
-- name: Check the inventory
-  argus.verl.inventory_check:
-    works_on: [ray]
-  run_once: true
-"""
-
-RETURN = r"""
-process_nodes:
-  description: The nodes without a container that do not set C(ansible_python_interpreter).
-  type: list
-  elements: str
-  returned: always
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."

@@ -39,32 +39,7 @@ options:
     default: []
 """
 
-EXAMPLES = r"""
-- name: Remove two containers
-  argus.verl.legacy_ray:
-    remove: [mvp-ray-head, mvp-ray-worker-0]
-"""
-
-RETURN = r"""
-found:
-  description:
-    - What there was, with the titles of what runs in it and the numbers of its processes.
-  returned: success
-  type: list
-  elements: dict
-  sample:
-    - name: mvp-ray-head
-      kind: container
-      owner: /home/argus/mvp
-      work: []
-      processes: [4711]
-removed:
-  description: The names of what was removed.
-  returned: success
-  type: list
-  elements: str
-  sample: [mvp-ray-head]
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."
 
 from dataclasses import asdict
 from typing import Any

@@ -32,21 +32,4 @@ options:
     default: []
 """
 
-EXAMPLES = r"""
-- name: Show what there is
-  argus.verl.legacy_report:
-  run_once: true
-"""
-
-RETURN = r"""
-remove:
-  description: The names of O(remove).
-  type: list
-  elements: str
-  returned: always
-end_jobs:
-  description: The names of O(end_jobs).
-  type: list
-  elements: str
-  returned: always
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."

@@ -81,32 +81,7 @@ options:
     default: ""
 """
 
-EXAMPLES = r"""
-- name: Create network, token and the directories of the shared root on the head's machine
-  argus.verl.machine_state:
-    cluster: mvp
-    network: mvp-ray
-    state_dir: /var/lib/argus-verl
-    head_storage: rocksdb
-    shared_root: /private
-    user: "61000:61000"
-
-- name: Copy the token to another machine
-  argus.verl.machine_state:
-    cluster: mvp
-    state_dir: /var/lib/argus-verl
-    token: "{{ slurped_under_no_log.content | b64decode }}"
-    user: "61000:61000"
-"""
-
-RETURN = r"""
-left:
-  description: What is left in the state directory, because this collection did not create it.
-  returned: with O(state=absent)
-  type: list
-  elements: str
-  sample: []
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."
 
 import os
 from pathlib import Path

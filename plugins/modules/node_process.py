@@ -62,24 +62,7 @@ options:
     default: ""
 """
 
-EXAMPLES = r"""
-- name: Start a node
-  argus.verl.node_process:
-    directory: ~/.local/state/argus-verl/mvp/nodes/worker-0
-    working_directory: /tmp/argus-verl-1f0c9a2b
-    command: [ray, start, --block, --address=10.0.0.20:6379]
-    environment: {PATH: /opt/verl/bin:/usr/bin:/bin}
-    python: /opt/verl/bin/python3
-    specification: 0f3b9c
-"""
-
-RETURN = r"""
-node:
-  description: The node as it is now, with the time at which Ray was started.
-  returned: success
-  type: dict
-  sample: {state: running, pid: 4711, started_at: '2026-01-12T08:15:30.1+00:00', restarts: 0}
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."
 
 from dataclasses import asdict
 from pathlib import Path

@@ -70,44 +70,4 @@ options:
     type: path
 """
 
-EXAMPLES = r"""
-- name: Show the findings of all machines
-  argus.verl.preflight_report:
-    hosts: "{{ ansible_play_hosts_all }}"
-    cluster: mvp
-    tier: fast
-  run_once: true
-"""
-
-RETURN = r"""
-placement:
-  description: By host, the nodes on its machine.
-  returned: with O(state=planned)
-  type: dict
-  sample: {gpu-01: [gpu-01]}
-expectations:
-  description: By host, what its nodes expect of the machine, for C(expect) of M(argus.verl.machine_info).
-  returned: with O(state=planned)
-  type: dict
-  sample: {gpu-01: {trains: true, rdma: auto}}
-preflight:
-  description:
-    - The result, as in the file, with C(tier), C(hosts), C(silent) (those without an answer), C(findings), C(hardware)
-      and C(measured) (lines about the all-reduce).
-  returned: with O(state=reported)
-  type: dict
-  sample: {tier: fast, hosts: [gpu-01], silent: [], findings: []}
-controller_images:
-  description: Images that machines lack, no registry has, and the engine of the controller has.
-  returned: with O(state=reported)
-  type: list
-  elements: str
-  sample: []
-image_builds:
-  description:
-    - The values of O(builds) by the names of their images, each with the hash of its C(inputs), the C(arguments) of the
-      engine, and whether to C(push) it.
-  returned: with O(state=reported)
-  type: dict
-  sample: {}
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."

@@ -47,15 +47,4 @@ options:
     default: true
 """
 
-EXAMPLES = r"""
-- name: Start missing stewards after the head was restarted
-  argus.verl.program:
-    verb: stewards
-"""
-
-RETURN = r"""
-result:
-  description: The result of the verb, key by key.
-  type: dict
-  returned: success
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."

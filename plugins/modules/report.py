@@ -49,12 +49,6 @@ options:
     type: str
 """
 
-EXAMPLES = r"""
-- name: Show the cluster
-  argus.verl.report:
-    title: "Cluster mvp: 2 of 2 nodes alive"
-    header: [node, gpus]
-    rows: [[head, 0], [worker-0, 4]]
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."
 
 RETURN = r""" # """

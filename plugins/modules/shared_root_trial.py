@@ -53,23 +53,7 @@ options:
     required: true
 """
 
-EXAMPLES = r"""
-- name: Write
-  argus.verl.shared_root_trial:
-    state: written
-    shared_root: /private
-    token: 0123456789abcdef
-    host: "{{ inventory_hostname }}"
-    hosts: "{{ ansible_play_hosts }}"
-"""
-
-RETURN = r"""
-trial:
-  description: What this machine has written and seen.
-  returned: success
-  type: dict
-  sample: {seen: {gpu-1: {seconds: 0.01, uid: 61000, right: true}}, locks: {flock: held, fcntl: held}}
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."
 
 from pathlib import Path
 from typing import Any

@@ -45,21 +45,4 @@ options:
     default: 0
 """
 
-EXAMPLES = r"""
-- name: Ask for two hosts
-  argus.verl.slurm_job:
-    name: argus-verl
-    wish: {python: /opt/verl/bin/python3, nodes: 2, gpus: 8, time: "12:00:00"}
-"""
-
-RETURN = r"""
-job_id:
-  description: The id of the job, 0 without one.
-  returned: success
-  type: int
-  sample: 4711
-script:
-  description: The batch script.
-  returned: when it is submitted, or would be in check mode
-  type: str
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."

@@ -62,26 +62,7 @@ options:
     type: path
 """
 
-EXAMPLES = r"""
-- name: Describe a release
-  argus.verl.source_tree:
-    source: verl==0.9.1
-"""
-
-RETURN = r"""
-parts:
-  description:
-    - The source and the overlays, each with its C(place), V(machine), V(shared_root) or V(snapshot), and its C(label).
-      Of the machine also C(identity), C(code_id) and C(size) in bytes, and with O(archive) C(facts) for the manifest.
-      Of the shared root its C(path) there.
-  type: list
-  elements: dict
-  returned: success
-finding:
-  description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
-  type: dict
-  returned: failure
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks."
 
 import os
 import tarfile

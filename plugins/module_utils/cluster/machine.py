@@ -22,7 +22,7 @@ from .system import Software, System
 
 @dataclass(frozen=True)
 class Machine:
-    """The answer of `probe.Probe.machine`; each field is documented in plugins/modules/machine_info.py.
+    """The answer of `probe.Probe.machine`. Sizes are in bytes, or in MiB where the name says so.
 
     As JSON it is a return value of machine_info, and a fact that filters read again.
     """

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...module_utils.argus.common.findings import WARNING, Finding
-from ...module_utils.argus.common.text import misspelt, nearest
+from ...module_utils.argus.common.text import nearest
 from ...module_utils.cluster.names import CHECKS
 from ...module_utils.cluster.process_host import is_reachable
 from .nodes import CONTAINER, PROCESS
@@ -25,7 +25,7 @@ Groups = Mapping[str, "list[str]"]
 NODES = "ray"
 HEADS = "head"
 WORKERS = "workers"
-# The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
+# The prefixes of this collection: an unknown variable with one of them is misspelt. Others are a user's own.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
 # Connections that pass on all that a host answers, and the one that does not.
 LOCAL = "local"
@@ -260,20 +260,16 @@ def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> Iterator[Finding
 def unknown_variables(
     hosts: Sequence[str], hostvars: Mapping[str, Iterable[str]], known: set[str]
 ) -> Iterator[Finding]:
-    """Find variables that nothing reads: those with a prefix of this collection, and those that are almost known."""
+    """Find variables with a prefix of this collection that nothing reads."""
     unknown: dict[str, list[str]] = {}
     for host in hosts:
         for name in hostvars[host]:
-            # Results of earlier plays of the same run begin with an underscore.
-            if name not in known and not str(name).startswith(("ansible_", "_")):
+            if name not in known and str(name).startswith(PREFIXES):
                 unknown.setdefault(str(name), []).append(host)
     for name, at in unknown.items():
-        with_prefix = name.startswith(PREFIXES)
-        near = nearest(name, known) if with_prefix else misspelt(name, known)
-        if with_prefix or near:
-            where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
-            todo = near or "remove it; the roles' READMEs list all variables"
-            yield Finding(where, f"variable {name} is unknown", todo)
+        where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
+        todo = nearest(name, known) or "remove it; the roles' READMEs list all variables"
+        yield Finding(where, f"variable {name} is unknown", todo)
 
 
 def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:

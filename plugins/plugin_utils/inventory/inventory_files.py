@@ -15,7 +15,7 @@ BESIDE = ("data", "jobspecs", "rewards")
 
 
 def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Finding]:
-    """Find missing inventories, files of variables without effect, and JobSpecs that Ansible takes for hosts.
+    """Find missing inventories, and JobSpecs that Ansible takes for hosts.
 
     ignored: the names that Ansible's configuration leaves out.
     """

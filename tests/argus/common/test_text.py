@@ -8,9 +8,7 @@ import pytest
 from argus.common.text import (
     LEAST_COLUMN,
     duration,
-    edits,
     filled,
-    misspelt,
     nearest,
     one_line,
     sentence,
@@ -185,42 +183,3 @@ def test_a_hint_names_the_nearest_known_name() -> None:
 def test_there_is_no_hint_without_a_similar_name() -> None:
     assert nearest("xyz", ["trainer_overrides", "workload"]) == ""
     assert nearest("x", []) == ""
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "count"),
-    [
-        ("", "", 0),
-        ("same", "same", 0),
-        ("abc", "", 3),
-        ("", "abc", 3),
-        ("abc", "abcd", 1),
-        ("abc", "bc", 1),
-        ("abc", "axc", 1),
-        ("abc", "acb", 1),
-        ("abcd", "badc", 2),
-        ("abc", "cab", 2),
-        ("kitten", "sitting", 3),
-    ],
-)
-def test_edits(one: str, other: str, count: int) -> None:
-    assert edits(one, other) == edits(other, one) == count
-
-
-@pytest.mark.parametrize(
-    ("name", "known", "hint"),
-    [
-        # One edit is a mistake in any name, two only in one of 12 characters or more.
-        ("jobspecs", "jobspec", True),
-        ("jobspecst", "jobspec", False),
-        ("xesume_frox", "resume_from", False),
-        ("xluster_namx", "cluster_name", True),
-        ("xlusterxnamx", "cluster_name", False),
-        ("CLUSTER_NAMES", "cluster_name", True),
-        ("my_cluster_name", "cluster_name", False),
-        ("x", "jobspec", False),
-    ],
-)
-def test_a_hint_for_a_name_that_is_almost_certainly_misspelt(name: str, known: str, hint: bool) -> None:
-    assert misspelt(name, ["other", known]) == (f'did you mean "{known}"?' if hint else "")
-    assert misspelt(name, []) == ""

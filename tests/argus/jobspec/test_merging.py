@@ -138,7 +138,14 @@ def test_what_is_no_jobspec_stays(jobspec: object) -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("retrys", "retries"), ("models", "model"), ("Deadline", "deadline"), ("tag", "tags"), ("env_var", "env_vars")],
+    [
+        ("retrys", "retries"),
+        ("models", "model"),
+        ("Deadline", "deadline"),
+        ("tag", "tags"),
+        ("env_var", "env_vars"),
+        ("resume_form", "resume_from"),
+    ],
 )
 def test_misspelt_keys(name: str, near: str) -> None:
     (finding,) = misspelt([{"retries": "2"}, {name: None}, {name: None}])

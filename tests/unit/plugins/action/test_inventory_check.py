@@ -74,17 +74,9 @@ def test_results_of_earlier_plays_are_not_misspelt_variables() -> None:
 def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
     hostvars = variables()
     for host in hostvars:
-        hostvars[host]["hared_root"] = "/x"
+        hostvars[host]["shared_roots"] = "/x"
     (finding,) = inventory_findings(hostvars, GROUPS)
     assert (finding.where, finding.todo) == ("all hosts", 'did you mean "shared_root"?')
-
-
-def test_misspelt_prefixes_are_recognized() -> None:
-    """Also of variables of the roles that are not those of the cluster."""
-    names = {"stagging_models": "staging_models", "jobs_secrets": "job_secrets", "resume_form": "resume_from"}
-    hostvars = variables(worker_0={"ray_node_machine": "box", **dict.fromkeys(names, 1)})
-    found = inventory_findings(hostvars, GROUPS)
-    assert [finding.todo for finding in found] == [f'did you mean "{name}"?' for name in names.values()]
 
 
 def test_run_is_checked_with_the_inventory() -> None:

@@ -409,25 +409,6 @@ def test_unknown_variable_is_reported_with_a_suggestion() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("hared_root", "shared_root"),
-        ("shared-root", "shared_root"),
-        ("Shared_Root", "shared_root"),
-        ("lcuster_name", "cluster_name"),
-        ("ray_nodes_gpus", "ray_node_gpus"),
-        ("ray_nodes_gpu", "ray_node_gpus"),
-    ],
-)
-def test_variable_with_a_misspelt_prefix_is_reported(name: str, meant: str) -> None:
-    hostvars, groups = one_machine()
-    hostvars["worker-0"][name] = 1
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding("worker-0", f"variable {name} is unknown", f'did you mean "{meant}"?')
-    ]
-
-
 @pytest.mark.parametrize("name", ["root", "my_shared_root", "nfs_root", "raynodes", "jobs", "ansible_ray_node_gpus"])
 def test_variables_of_users_are_left_alone(name: str) -> None:
     hostvars, groups = one_machine()
