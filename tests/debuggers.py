@@ -147,6 +147,6 @@ def node_of_the_breakpoint(file: str) -> str:
             rows = [line for line in table.splitlines() if file in line]
             if rows:
                 return re.findall(r"[0-9a-f]{56}", rows[0])[-1]
-            time.sleep(1)
+            time.sleep(2)
             shown.type("")
     raise AssertionError(f"no breakpoint in {file}")

@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
-from system import ENVIRONMENT, HEAD, REPO, SHARED_ROOT, Submit, playbook_command
+from system import ENVIRONMENT, HEAD, REPO, SHARED_ROOT, Job, playbook_command
 
 # What a process is, who it becomes, and which paths it names.
 TRACED = "trace=%file,clone,clone3,fork,vfork,setuid,setreuid,setresuid"
@@ -61,29 +61,29 @@ def paths_of_root(trace: Path) -> Iterator[str]:
 
 def traced(trace: Path, command: Sequence[str]) -> list[str]:
     """Run a command; the paths that processes of root have named in it."""
-    strace = ["strace", "--follow-forks", "--decode-fds=path", "--quiet=all", "-e", TRACED, "-o", str(trace)]
+    strace = ["strace", "--follow-forks", "--seccomp-bpf", "--decode-fds=path", "--quiet=all", "-e", TRACED]
+    strace += ["-o", str(trace)]
     done = subprocess.run([*strace, *command], cwd=REPO, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(set(paths_of_root(trace)))
 
 
+@pytest.mark.usefixtures("submit")  # the cluster
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="needs root and strace")
-def test_root_opens_nothing_below_the_shared_root_and_only_the_program_enters_nodes(
-    submit: Submit, tmp_path: Path
-) -> None:
-    job = submit("sft", arguments=["-e", "job_wait=true"], trainer_overrides={"trainer.total_training_steps": 1})
-    status = str(job.archive.path / "status.json")
-    # It would be noticed of root, and of root alone.
-    assert f"openat {status}" in traced(tmp_path / "trace", ["cat", status])
-    assert traced(tmp_path / "trace", ["setpriv", "--reuid=61000", "sh", "-c", f"cat {status} || true"]) == []
-
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(job.archive.read_jobspec() | {"submission_id": None}))
-    names = ("cluster_up", "stage", "staged", "submit", "status", "logs", "fetch", "debug_bundle", "stop")
-    variables = {"jobspec": str(tmp_path / "again.yaml"), "job_fetch_dir": str(tmp_path), "staging_verify": "full"}
+def test_root_opens_nothing_below_the_shared_root_and_only_the_program_enters_nodes(tmp_path: Path) -> None:
+    job = Job(f"test-traced-{time.time_ns()}")
+    jobspec = REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml"
+    names = ("cluster_up", "stage", "staged", "submit", "status", "logs", "debug_bundle", "stop", "fetch")
+    variables = {"jobspec": str(jobspec), "job_fetch_dir": str(tmp_path), "staging_verify": "full"}
     command = playbook_command(*names, submission_id=job.submission_id, **variables)
     assert traced(tmp_path / "trace", command) == []
+    assert job.wait("STOPPED") and (tmp_path / job.submission_id / "status.json").exists()
     commands = entries(tmp_path / "trace")
     assert commands and [each for each in commands if PROGRAM not in each] == []
     # Another command would be noticed.
     traced(tmp_path / "trace", ["docker", "exec", HEAD, "true"])
     assert [each for each in entries(tmp_path / "trace") if PROGRAM not in each]
+    # A path would be noticed of root, and of root alone.
+    status = str(job.archive.path / "status.json")
+    assert f"openat {status}" in traced(tmp_path / "trace", ["cat", status])
+    assert traced(tmp_path / "trace", ["setpriv", "--reuid=61000", "sh", "-c", f"cat {status} || true"]) == []

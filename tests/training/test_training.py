@@ -234,7 +234,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     packages = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
     packages += ["--requirement", str(Path(__file__).with_name("trackers.txt"))]
     subprocess.run([*packages, "--target", str(SHARED_ROOT / "user" / "trackers")], check=True)
-    changed = ("-e", f'set=["trainer.total_training_steps=10", "{loggers}"]', "-e", "retries=1", "-e", "tags=by=hand")
+    changed = ("-e", f'set=["trainer.total_training_steps=4", "{loggers}"]', "-e", "retries=1", "-e", "tags=by=hand")
     # What concerns Ray is in the inventory, apart from the JobSpec. A mini-batch is larger than the batch.
     of_ray = {"env_vars": {"WANDB_MODE": "offline"}, "config": {"setup_timeout_seconds": 900}}
     changed += ("-e", json.dumps({"job_defaults": {"ray": {**RAY, "runtime_env": of_ray}}}))
@@ -259,7 +259,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     spec = job.archive.read_mapping("config/job_spec.json")
     assert (spec["retries"], spec["tags"]) == (1, {"by": "hand"})
     assert [one for one in spec["trainer_overrides"] if "total_training_steps" in one] == [
-        "trainer.total_training_steps=10"
+        "trainer.total_training_steps=4"
     ]
     copied = job.archive.read_mapping("config/files.json")
     assert sorted(copied["files"]) == [f"user/code/graders/{name}.py" for name in ("__init__", "digits", "share")]
@@ -271,12 +271,12 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     (of_trackio,) = (job.archive.path / "logs" / "trackio").glob("*.db")
     for database in (job.archive.path / "logs" / "mlflow.db", of_trackio):
         with contextlib.closing(sqlite3.connect(database)) as tables:
-            assert tables.execute("SELECT COUNT(DISTINCT step) FROM metrics").fetchone() == (10,)
+            assert tables.execute("SELECT COUNT(DISTINCT step) FROM metrics").fetchone() == (4,)
     # What the same JobSpec would run now is something else.
     (package / "share.py").write_text("def share(text):\n    return 1.0\n")
     again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))
     assert "changed: user/code/graders/share.py" in said(again.stdout)
-    assert_critic(job, 10)
+    assert_critic(job, 4)
     assert_of_its_own(job, earlier)
 
 
@@ -391,7 +391,11 @@ def test_two_jobs_at_the_same_time_use_their_own_verl(submit: Submit, tmp_path: 
     datasets = SHARED_ROOT / "datasets"
     (datasets / "train_only").mkdir(exist_ok=True)
     shutil.copy(datasets / "gsm8k_tiny_sft" / "train.parquet", datasets / "train_only")
-    changes = {**ONE_NODE, "dataset": "train_only", "trainer_overrides": {"trainer.test_freq": -1}}
+    changes = {
+        **ONE_NODE,
+        "dataset": "train_only",
+        "trainer_overrides": {"trainer.test_freq": -1, "trainer.total_training_steps": 4},
+    }
     jobs = {code_id: submit("sft", **changes, code_path=code_id) for code_id in stage_source_trees(tmp_path)}
     for code_id, job in jobs.items():
         job.wait()
