@@ -32,4 +32,4 @@ options:
     default: false
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"

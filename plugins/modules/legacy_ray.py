@@ -39,7 +39,7 @@ options:
     default: []
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
 from dataclasses import asdict
 from typing import Any

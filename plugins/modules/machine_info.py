@@ -81,7 +81,7 @@ seealso:
   - module: community.docker.docker_host_info
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
 import platform
 import time

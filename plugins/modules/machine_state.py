@@ -81,7 +81,7 @@ options:
     default: ""
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
 import os
 from pathlib import Path

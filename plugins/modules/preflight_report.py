@@ -70,4 +70,4 @@ options:
     type: path
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"

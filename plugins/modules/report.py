@@ -49,6 +49,6 @@ options:
     type: str
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
 RETURN = r""" # """

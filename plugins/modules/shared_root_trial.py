@@ -53,7 +53,7 @@ options:
     required: true
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
 from pathlib import Path
 from typing import Any

@@ -62,7 +62,7 @@ options:
     type: path
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks."
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
 import os
 import tarfile
