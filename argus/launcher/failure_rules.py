@@ -112,6 +112,8 @@ MEMORY = (
     means(
         GPU_OOM,
         r"(?i:\b(?:cuda|hip|npu|triton|cumem|nccl|rccl)\w*\b.{0,200}?\bout of memory)|ALLOC_FAILED"
+        # torch and cuBLAS say so too where no memory is left for what they need themselves.
+        r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED|CUBLAS_STATUS_NOT_INITIALIZED"
         r"|CUDA_ERROR_OUT_OF_MEMORY|ErrorMemoryAllocation|hipErrorOutOfMemory|Cuda failure 2\b|Failed to CUDA \w?alloc",
     ),
     means(HOST_OOM, r"ObjectStoreFullError", "Give the nodes a larger object store: ray_node_object_store_memory."),
@@ -161,8 +163,24 @@ GPUS = (
     means(
         IMPORT,
         r"no kernel image is available|driver on your system is too old|driver version is insufficient"
-        r"|compute capability|FlashAttention only supports|forward compatibility was attempted",
+        r"|(?:[Cc]ompute|[Cc]urrent|[Mm]inimum) capability|FlashAttention only supports"
+        r"|forward compatibility was attempted|CUDAMismatchException",
         "Use an image that was built for this GPU and its driver.",
+    ),
+    # Engines and torch.compile build kernels as they start.
+    means(
+        IMPORT,
+        r"Failed to find C compiler|[Cc]ould not find nvcc|Ninja build failed|CompilationError\b|/nvcc'"
+        r"|Command '.{0,99}?\bgcc\b|CUDA_HOME environment variable is not set",
+        "Use an image with what builds kernels: a C compiler, the headers of Python and nvcc, of the versions that "
+        "torch and the engine need. The lines of the compiler are above it in the log.",
+        "a kernel could not be built: {error}",
+    ),
+    means(
+        CONFIG,
+        r"Cannot re-initialize CUDA in forked",
+        "Code in a data loader or a reward uses a GPU: keep its tensors on the CPU, or set "
+        "data.dataloader_num_workers=0.",
     ),
 )
 LOCAL_DISK = (
@@ -194,7 +212,8 @@ OUTSIDE = (
     means(
         CONFIG,
         r"OfflineModeIsEnabled|offline mode is enabled|outgoing traffic has been disabled|LocalEntryNotFoundError"
-        r"|couldn't connect to .https://huggingface|HFValidationError|Couldn't reach .{1,200}? on the Hub",
+        r"|couldn't connect to .https://huggingface|HFValidationError|Couldn't reach .{1,200}? on the Hub"
+        r"|(?:GatedRepo|RepositoryNotFound|RevisionNotFound)Error|is not a valid model identifier",
         "Jobs read no hub. Stage the model or the dataset, and name its path in the JobSpec.",
     ),
     means(
@@ -211,11 +230,48 @@ OUTSIDE = (
         reason="a service is out of reach: {error} ({file}, line {line})",
         below="File",
     ),
+    means(SERVICE, r"^\S*gaierror\b", reason="the name of a service is not known: {error}"),
     means(
         SERVICE,
         r"^\S*(?:Connection\w*|Timeout)Error\b|^\S*(?:timeout|gaierror)\b",
         reason="a service is out of reach: {error} ({file}, line {line})",
         below=REWARD_CODE + "|/user/code/",
+    ),
+)
+# Sizes that do not fit each other.
+SIZES = (
+    means(
+        CONFIG,
+        r"only support equal (?:chunk|split)|real_train_batch_size|must be divisible by minimal possible batch size"
+        r"|batch_size.{0,99}? (?:must be|is not) divisible",
+        "Choose data.train_batch_size times actor_rollout_ref.rollout.n, data.val_batch_size and ppo_mini_batch_size "
+        "as multiples of the GPUs of the job (nnodes times gpus_per_node).",
+        "sizes of batches do not fit the number of GPUs: {error}",
+    ),
+    means(
+        CONFIG,
+        r"world[_ ]size .{0,99}?not divisible|number of required GPUs exceeds",
+        "Choose parallel sizes (tensor, pipeline, context, expert) whose product divides the GPUs of the job.",
+        "parallel sizes do not fit the number of GPUs: {error}",
+    ),
+    means(
+        CONFIG,
+        r"model_world_size_\d+_rank_\d+\.pt",
+        "A checkpoint of FSDP resumes with as many GPUs as it was written with. Compare nnodes and gpus_per_node with "
+        "those of the job in resume_from, or export its checkpoint and begin from that model.",
+        "the checkpoint has no part for this rank: {error}",
+    ),
+    means(
+        CONFIG,
+        r"max_lora_rank|[Tt]arget modules .{0,200}?not found",
+        "Compare lora_rank and target_modules of the job with the limits of the engine and the modules of the model.",
+    ),
+    means(
+        CONFIG,
+        r"probability tensor contains either|\b(?:[Ll]oss|logits|gradients?) (?:is|are|contains?) (?:NaN|nan|inf)\b",
+        "Compare actor/grad_norm, entropy and rewards of the last steps. Resume from an earlier checkpoint with a "
+        "lower learning rate, a smaller clip ratio, or a KL loss; a dtype with a small range can be the cause too.",
+        "the policy has diverged: {error}",
     ),
 )
 MODELS = (
@@ -276,8 +332,30 @@ MODELS = (
         MODEL,
         r"no file named|deserializing header|[Cc]annot find any model weights|size mismatch for|loading state_dict"
         r"|Can't load .{0,30}?(?:tokenizer|config|model)|Incorrect path_or_model_id|not appear to have a file named"
-        r"|No module or parameter named",
-        "Compare the files of the model with its config.json, or stage it again, which checks them.",
+        r"|No module or parameter named|Tokenizer class .{0,99}? does not exist|instantiate the backend tokenizer"
+        r"|PytorchStreamReader failed|UnpicklingError: invalid load key",
+        "Compare the files of the model with its config.json, or stage it again, which checks them. If a checkpoint is "
+        "read, one of its files may be damaged: resume from an earlier one.",
+    ),
+    means(
+        MODEL,
+        r"^KeyError: ",
+        "Use an image whose engine knows this model, or compare the names in the model's weights with its config.json.",
+        "the engine does not know a weight of the model: {error}",
+        below=r"\bin load_weights\b",
+    ),
+    means(
+        MODEL,
+        r"does not support Flash ?Attention|Head size .{0,30}?not supported|[Uu]nknown quantization method"
+        r"|quantization method .{0,60}?not supported|rope_(?:scaling|type)",
+        "Use an image whose transformers and engine support it, or change attn_implementation, quantization or "
+        "rope_scaling in config.json of the model or in the settings of the job.",
+        "the model has a setting that the software does not support: {error}",
+    ),
+    means(
+        DATA,
+        r"[Ii]mage features and image tokens do not match",
+        "Prompts with images were cut: raise data.max_prompt_length, or use smaller images.",
     ),
     means(
         CONFIG,
@@ -351,7 +429,9 @@ CAUSES = (
         anywhere=True,
     ),
     Rule(PORT_IN_USE, r"^\S*Error: .*(?:EADDRINUSE|[Aa]ddress already in use).*", "{error}", anywhere=True),
+    means(PORT_IN_USE, r"\bport \d+ is already in use"),
     *OUTSIDE,
+    *SIZES,
     *MODELS,
     Rule(CONFIG, r"^(?:\S+: )?Could not override '(?P<key>[^'\n]+)'.*(?:\n.+)?", "the configuration has no key {key}"),
     Rule(CONFIG, r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)", "{key}: {what}"),
@@ -359,8 +439,20 @@ CAUSES = (
     Rule(CONFIG, NOT_RAY, "{what}", below=CONFIG_CODE),
     Rule(CONFIG, r"^ValueError: (?P<what>batch_size should be a positive integer value.*)", "{what}"),
     Rule(CONFIG, r"^ValueError: (?P<what>Total available GPUs .*)", "{what}"),
+    means(
+        CONFIG,
+        r"^\S*RuntimeEnvSetupError\b",
+        "Leave packages and directories out of runtime_env: the image and the shared root have what jobs need.",
+    ),
+    means(
+        IMPORT,
+        r"\bTemporaryActor\b",
+        "A class of the job cannot be imported on a worker: its exception is in the worker's lines above.",
+        "Ray could not import the class of an actor",
+    ),
     Rule(CONFIG, r"^\S+: (?P<what>Failed to merge the Job's runtime env.*)", "{what}"),
     Rule(IMPORT, r"^The job was not started: (?P<what>.+)", "{what}"),
+    Rule(IMPORT, r"(?P<what>OSError: \S+\.so\S*: cannot open shared object file.*)", "{what}", below="File"),
     Rule(IMPORT, r"(?P<what>(?:ModuleNotFound|Import)Error: .*)", "{what} ({file}, line {line})", below="File"),
     Rule(IMPORT, r"^\S+: (?P<what>(?:Error loading|Object not found in|Custom) module\b.*)", "{what}"),
     Rule(IMPORT, r"^(?=\S*python)\S+: (?P<what>No module named .+|Error while finding module .+)", "{what}"),
@@ -410,6 +502,8 @@ CONSEQUENCES = (
         anywhere=True,
     ),
     Rule(KILLED, r"^\S*WorkerCrashedError: (?P<what>.*)", "a worker process of Ray was killed or crashed: {what}"),
+    means(NODE_LOST, r"^\S*(?:Object|ReferenceCounting)\w*Error: .{0,200}?due to node failure"),
+    means(KILLED, r"^\S*(?:OwnerDied|ObjectLost|ObjectReconstructionFailed)\w*Error\b"),
     Rule(COMMUNICATION, r"^\S+: .*(?P<what>Unable to find address for: \S+).*", "gloo: {what}"),
     Rule(COMMUNICATION, r"^\S+: Gloo connectFullMesh failed with (?:\[\S+\] )?(?P<what>.*)", "gloo: {what}"),
     Rule(
@@ -418,6 +512,12 @@ CONSEQUENCES = (
         r"(?=.*OpType=(?P<name>\w+))(?=.* ran for (?P<ms>\d+) milliseconds).*",
         "{library}: {name} did not finish within {ms} ms",
         anywhere=True,
+    ),
+    means(
+        COMMUNICATION,
+        r"unhandled cuda error",
+        "A call of CUDA failed in NCCL; NCCL_DEBUG=INFO in env_vars shows which. Compare the driver with the image, "
+        "and the nodes' shared memory with what NCCL needs.",
     ),
     Rule(COMMUNICATION, r"^\S+: (?P<what>NCCL error in: (?!.*remote process exited).*)(?:\n.+){,3}", "{what}"),
     Rule(COMMUNICATION, r"^\S*Dist(?:Store|Network)Error: (?P<what>.*)", "{what}"),

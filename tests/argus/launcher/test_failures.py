@@ -198,6 +198,53 @@ def test_a_reported_failure_in_other_lines(path: Path) -> None:
     assert {classify(log, 1).kind for log in (text.replace("\n", "\r\n"), text + noise, ranks)} == {kind}
 
 
+VERL, VLLM = "verl-0.9.1/verl/workers/engine_workers.py", "site-packages/vllm/v1/engine/core.py"
+# What public reports have as the exception with which the trainer ended.
+EXCEPTIONS = [
+    ("config", VERL, "AssertionError: only support equal chunk. Got size of DataProto 2 and chunk 4."),
+    ("config", VERL, "RuntimeError: world_size (8) is not divisible by total_model_size (16)"),
+    ("config", VERL, "FileNotFoundError: [Errno 2] No such file or directory: '/c/actor/model_world_size_8_rank_0.pt'"),
+    ("config", VERL, "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"),
+    ("config", VERL, "RuntimeError: Cannot re-initialize CUDA in forked subprocess."),
+    ("config", VERL, "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment."),
+    ("config", VLLM, "ValueError: LoRA rank 128 is greater than max_lora_rank 64."),
+    (
+        "config",
+        VERL,
+        "huggingface_hub.errors.GatedRepoError: 403 Client Error. Cannot access gated repo for url https://h",
+    ),
+    ("import", VERL, "triton.compiler.errors.CompilationError: at 1:0:"),
+    ("import", VLLM, "torch._inductor.exc.InductorError: RuntimeError: Failed to find C compiler."),
+    ("import", VLLM, "subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/x/main.c', '-O3']' returned 1."),
+    ("import", VERL, "OSError: libcudart.so.12: cannot open shared object file: No such file or directory"),
+    ("import", VERL, "ray.exceptions.ActorDiedError: The actor died.\n\tclass_name: TemporaryActor\n\tactor_id: 32"),
+    ("import", VLLM, "ValueError: The quantization method fp8 is not supported. Minimum capability: 89."),
+    ("model", VLLM, "ValueError: Head size 80 is not supported by FlashAttention."),
+    ("model", VERL, "ValueError: Tokenizer class Qwen9Tokenizer does not exist or is not currently imported."),
+    ("model", VERL, "_pickle.UnpicklingError: invalid load key, 'v'."),
+    ("data", VERL, "ValueError: Image features and image tokens do not match: tokens: 1024, features 2048"),
+    ("gpu_oom", VERL, "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+    ("port_in_use", VERL, "RuntimeError: Failed to start SGLang server: port 30000 is already in use"),
+    ("service", VERL, "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
+    ("node_lost", VERL, "ray.exceptions.ObjectLostError: All copies of the object have been lost due to node failure."),
+    ("killed", VERL, "ray.exceptions.OwnerDiedError: Failed to retrieve object 00ff. The object's owner has exited."),
+    ("unknown", VERL, "RuntimeError: The size of tensor a (4) must match the size of tensor b (8)"),
+]
+
+
+@pytest.mark.parametrize(("kind", "file", "exception"), EXCEPTIONS, ids=lambda text: text[:40])
+def test_what_an_exception_means(kind: str, file: str, exception: str) -> None:
+    frame = f'Traceback (most recent call last):\n  File "/x/{file}", line 3, in f\n'
+    failure = classify(f"{diagnosis.HYDRA_ERROR} []\n{frame}{exception}\n", 1)
+    assert failure.kind == kind and failure.todo
+
+
+def test_a_weight_that_the_engine_does_not_know() -> None:
+    frame = '  File "/x/vllm/model_executor/models/qwen2.py", line 400, in load_weights\n    params[name]\n'
+    text = f"{diagnosis.HYDRA_ERROR} []\nTraceback (most recent call last):\n{frame}KeyError: 'layers.0.mlp.weight'\n"
+    assert classify(text, 1).kind == "model"
+
+
 def test_the_node_of_a_gpu_that_failed_is_known() -> None:
     assert classify(log("reported/gpu_fault-ecc"), 1).node == "10.0.0.2"
 
