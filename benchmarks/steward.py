@@ -70,7 +70,7 @@ def make(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]
         moments = dict.fromkeys(("submitted_at", "queued_at", "attempt_submitted_at", "attempt_started_at"), now)
         archive.set_status(state, **moments, closed_at="2026-01-01" if state == ENDED else "")
         if state != ENDED:
-            archive.write_heartbeat("keeper.json", time=now)
+            archive.write_heartbeat("steward.json", time=now)
         if state == "RUNNING":
             active.append(archive)
         if state != "QUEUED":

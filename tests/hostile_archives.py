@@ -31,7 +31,7 @@ def good(archive: Path) -> None:
     write(archive / "config" / "plan.json", {"workload": "grpo", "overrides": ["a=1"], "transfer_queue": True})
     write(archive / "status.json", status())
     write(archive / "heartbeat.json", {"time": time.time(), "step": 2, "total_steps": 12})
-    write(archive / "keeper.json", {"time": time.time(), "host": "head", "pid": 7})
+    write(archive / "steward.json", {"time": time.time(), "host": "head", "pid": 7})
     (archive / "events.jsonl").write_text('{"time": "2026-01-01T12:00:00.000Z", "event": "RUNNING"}\n')
     (archive / "logs" / "driver.log").write_text("Total training steps: 12\nstep:1 - loss\n")
     lines = [json.dumps({"step": step, "data": {"critic/rewards/mean": step / 8}}) + "\n" for step in (1, 2)]
@@ -146,7 +146,7 @@ PLACES: dict[str, Spoil] = {
 FILES = (
     "status.json",
     "heartbeat.json",
-    "keeper.json",
+    "steward.json",
     "events.jsonl",
     "config/job_spec.json",
     "config/plan.json",
@@ -245,7 +245,7 @@ CONTENTS |= {
 STATUSES = CONTENTS | {name: json.dumps(status() | value).encode() for name, value in VALUES.items()}
 OF_OTHERS = {
     "heartbeat.json": ("started-late", "steps-text", "steps-large", "host-list"),
-    "keeper.json": ("started-late", "host-list", "long-text"),
+    "steward.json": ("started-late", "host-list", "long-text"),
     "config/plan.json": ("overrides-text", "workload-list", "surrogate", "null-byte"),
     "config/job_spec.json": ("overrides-text", "workload-list", "surrogate", "null-byte"),
 }

@@ -29,9 +29,9 @@ JOB = "ARGUS_VERL_JOB"
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_ENV = (JOB, JOB_CONFIG)
 # The steward's heartbeat; the file is older than the name.
-HEARTBEAT_OF_STEWARD = "keeper.json"
+HEARTBEAT_OF_STEWARD = "steward.json"
 # The errors of the steward, and of what it runs.
-KEEPER_LOG = "logs/keeper.log"
+STEWARD_LOG = "logs/steward.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
@@ -68,7 +68,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class StewardHeartbeat:
-    """What ``keeper.json`` holds."""
+    """What ``steward.json`` holds."""
 
     time: float = 0
     # The name of the head, and of its cluster.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..common.identity import PROGRAM_DIRECTORY
 from ..io import writing
-from .archive import JOB_ENV, KEEPER_LOG, Archive
+from .archive import JOB_ENV, STEWARD_LOG, Archive
 
 DEFAULT_DIRECTORY = "/opt/argus"
 CURRENT = "current"
@@ -102,7 +102,7 @@ class Runner:
         with contextlib.ExitStack() as stack:
             # A job may have put something else there. Its errors are lost then, but it is looked after as before.
             with contextlib.suppress(OSError):
-                log = stack.enter_context(writing.appended(self.archive.path / KEEPER_LOG))
+                log = stack.enter_context(writing.appended(self.archive.path / STEWARD_LOG))
             wait(spawn(command, log), RAY_CLIENT_SECONDS)
 
 

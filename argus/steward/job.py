@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from ..archive.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
+from ..archive.archive import HEARTBEAT_OF_STEWARD, STEWARD_LOG, Archive, Heartbeat, now
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.program import Runner
@@ -189,7 +189,7 @@ class Steward:
     def log_error(self) -> None:
         """Append the current exception to the steward's own log, which exists only if something went wrong."""
         with contextlib.suppress(OSError):
-            self.archive.append(KEEPER_LOG, f"{now()} {traceback.format_exc()}")
+            self.archive.append(STEWARD_LOG, f"{now()} {traceback.format_exc()}")
 
     def wait_for_change(self) -> None:
         """Wait until the job's state is another than in the last step, or until the next step is due."""

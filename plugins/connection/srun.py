@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: srun
 short_description: Connects to a host of a Slurm job, by steps of the job
-version_added: 0.2.0
+version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)
 description:

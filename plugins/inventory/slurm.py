@@ -6,7 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: slurm
 short_description: The hosts of a Slurm job
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Makes the allocation of a running Slurm job the groups C(head) and C(workers), children of C(ray). It runs

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_plan
 short_description: "Internal: plan a cluster, and refuse what must not begin"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Decides once, from all hosts, what each node and each machine needs. Later tasks take their part of the result, by

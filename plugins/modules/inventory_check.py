@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: inventory_check
 short_description: "Internal: check an inventory before any host is touched"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Checks groups, names and variables of the inventory, and shows every problem of them. Fails on errors.

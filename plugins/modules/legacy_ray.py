@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: legacy_ray
 short_description: "Internal: list and remove Ray that was started by hand"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Lists the containers and processes of Ray systems on a machine that are not of this collection, and

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: legacy_report
 short_description: "Internal: show Ray that this collection has not started"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Shows what M(argus.verl.legacy_ray) has found on all machines, registered as C(__ray_node_legacy). Fails

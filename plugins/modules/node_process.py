@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_process
 short_description: "Internal: manage a Ray node that is a process"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Starts a supervisor that keeps Ray running on a host that exists already, for C(ray_node_runtime=process). It is a

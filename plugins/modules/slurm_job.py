@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_job
 short_description: "Internal: ask Slurm for the hosts of a cluster"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Submits a batch script whose step starts the nodes of a cluster, and waits until the job runs. Each new reason for

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: source_tree
 short_description: "Internal: describe the source of a snapshot, and pack it"
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Describes a release, a repository or a directory of this machine, and directories that are put over it. The action

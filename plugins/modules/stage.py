@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: stage
 short_description: Stage models, datasets, snapshots of verl and Python files
-version_added: 0.2.0
+version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Stages on the shared root what jobs need, each item once, and shows a table of all items. Existing items are

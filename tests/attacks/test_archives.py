@@ -246,7 +246,7 @@ def test_a_directory_with_thousands_of_entries(tmp_path: Path) -> None:
     for number in range(3000):
         (jobs / f"sft-{number}").mkdir()
         if number % 2:
-            (jobs / f"sft-{number}" / "keeper.json").symlink_to(SECRET)
+            (jobs / f"sft-{number}" / "steward.json").symlink_to(SECRET)
     # More than a listing may have, with names of jobs and without.
     for number in range(DIRECTORY_ENTRIES + 1):
         os.mknod(jobs / (f"ppo-{number}" if number % 2 else f"X{number}"), stat.S_IFREG)

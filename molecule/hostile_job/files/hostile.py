@@ -106,7 +106,7 @@ def plant_archive(name: str, head: str) -> None:
         "config/plan.json": plan,
         "config/runtime_env.json": {"env_vars": {}},
         "config/job_spec.json": {"workload": "sft", "secrets": ["HOSTILE_SECRET"]},
-        "keeper.json": {"time": 1, "host": head, "pid": 1},
+        "steward.json": {"time": 1, "host": head, "pid": 1},
         "status.json": {"state": "QUEUED", "submission_id": name, "queued_at": 1, "reason": ESCAPES},
     }.items():
         (planted / file).write_text(json.dumps(value), encoding="utf-8")
@@ -144,9 +144,9 @@ def on_the_shared_root() -> None:
         bad = ROOT / "jobs" / f"bad-{name}"
         bad.mkdir()
         (bad / "status.json").write_bytes(content.encode(errors="surrogatepass"))
-        (bad / "keeper.json").write_bytes(content.encode(errors="surrogatepass"))
+        (bad / "steward.json").write_bytes(content.encode(errors="surrogatepass"))
     (ROOT / "jobs" / "bad-fifo" / "config").mkdir(parents=True)
-    for name in ("status.json", "keeper.json", "config/job_spec.json"):
+    for name in ("status.json", "steward.json", "config/job_spec.json"):
         os.mkfifo(ROOT / "jobs" / "bad-fifo" / name)
     link(ROOT / "jobs" / "bad-link", "/etc")
     # A place that the machine's process makes directories in.

@@ -245,7 +245,7 @@ def test_members_of_the_group_can_read_and_others_cannot(archive: Archive) -> No
         new.reserve()
         new.write_text("config/deep/er/a.py", "")
         new.set_status("RUNNING")
-        new.write_heartbeat("keeper.json", time=1)
+        new.write_heartbeat("steward.json", time=1)
         new.ask_to_stop()
     finally:
         os.umask(before)
@@ -302,7 +302,7 @@ def test_archives_of_a_directory(archive: Archive) -> None:
 
 def test_a_heartbeat_of_the_future_is_no_steward(archive: Archive) -> None:
     for seconds, expected in ((0, True), (-50, True), (-70, False), (70, False), (1e9, False)):
-        archive.write_heartbeat("keeper.json", time=time.time() + seconds)
+        archive.write_heartbeat("steward.json", time=time.time() + seconds)
         assert archive.has_steward() is expected
 
 

@@ -76,15 +76,15 @@ def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None
 
 
 def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
-    (archive.path / "logs" / "keeper.log").write_text("earlier\n")
+    (archive.path / "logs" / "steward.log").write_text("earlier\n")
     Runner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]
-    assert (archive.path / "logs" / "keeper.log").read_text() == "earlier\noutput\nit failed\n"
+    assert (archive.path / "logs" / "steward.log").read_text() == "earlier\noutput\nit failed\n"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory"])
 def test_something_else_in_place_of_the_log_does_not_stop_a_verb(archive: Archive, kind: str) -> None:
-    log = archive.path / "logs" / "keeper.log"
+    log = archive.path / "logs" / "steward.log"
     os.mkfifo(log) if kind == "fifo" else log.mkdir()
     Runner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]

@@ -39,7 +39,7 @@ class Cluster:
         made = Archive(self.jobs / name)
         made.reserve()
         made.write_json("config/plan.json", {"retries": retries})
-        made.write_heartbeat("keeper.json", time=time.time())
+        made.write_heartbeat("steward.json", time=time.time())
         made.set_status(state)
         redact.store(made.path, {"KEY": "value"})
         self.registry.write(Registered(name, 1.0, {}, str(made.path.parents[1])))
@@ -130,7 +130,7 @@ def test_archives_are_closed_without_any_node(cluster: Cluster, state: str) -> N
     assert (status.state, status.reason) == ("STOPPED", f"{REASON}, by cluster_down.yml")
     assert status.closed_at
     assert not redact.secrets_file(one.path).exists()
-    assert not (one.path / "keeper.json").exists()
+    assert not (one.path / "steward.json").exists()
     # Once.
     assert cluster.close() == removal([])
 

@@ -189,7 +189,7 @@ def test_a_head_that_does_not_answer_is_a_problem_but_not_an_error(archive: Arch
     assert (job.state, job.ended, job.log) == ("RUNNING", False, ())
     assert "Connection refused" in job.problem
     assert job.head_away_for is None
-    archive.write_json("keeper.json", {"time": time.time() - 40})
+    archive.write_json("steward.json", {"time": time.time() - 40})
     assert describe(archive, RayHead("http://127.0.0.1:1"), tail=0).head_away_for == pytest.approx(40, abs=1)
 
 
@@ -215,7 +215,7 @@ def long_silent(archive: Archive, state: str, launcher: float = 300.0) -> None:
     """A job whose steward, and whose launcher since so many seconds, write no more."""
     archive.set_status(state, reason="as it was told last")
     beat(archive, launcher)
-    archive.write_json("keeper.json", {"time": time.time() - 300})
+    archive.write_json("steward.json", {"time": time.time() - 300})
     archive.write_json("status.json", {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"})
 
 
@@ -231,7 +231,7 @@ def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(
     assert "steward" in job.notice and "the head was restarted" in job.notice
     # Without an answer, it is not known what the head knows.
     assert "restarted" not in describe(archive, None, tail=0).notice
-    archive.write_json("keeper.json", {"time": time.time() - 5, "notice": "waits for GPUs"})
+    archive.write_json("steward.json", {"time": time.time() - 5, "notice": "waits for GPUs"})
     job = describe(archive, restarted_head, tail=0)
     assert (job.state, job.unattended, job.notice) == (state, False, "waits for GPUs")
     # The reason of a submission that was queued is old.
@@ -245,14 +245,14 @@ def test_a_job_that_is_just_submitted_or_still_runs_is_attended(archive: Archive
         long_silent(archive, state, launcher=5)
     else:
         archive.set_status(state)
-        archive.write_json("keeper.json", {"time": 0})
+        archive.write_json("steward.json", {"time": 0})
     assert not describe(archive, None, tail=0).unattended
 
 
 def test_an_archive_that_gets_no_steward_is_what_it_says(archive: Archive, restarted_head: RayHead) -> None:
     """Of an older release."""
     long_silent(archive, "RUNNING")
-    (archive.path / "keeper.json").unlink()
+    (archive.path / "steward.json").unlink()
     job = describe(archive, restarted_head, tail=0)
     assert (job.state, job.unattended, job.notice) == ("RUNNING", False, "")
 
@@ -323,7 +323,7 @@ def test_a_job_without_its_final_evidence_ends_at_last(archive: Archive, clock: 
 
 
 def steward_lives(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": time.time()})
+    archive.write_json("steward.json", {"time": time.time()})
 
 
 @pytest.mark.parametrize("steward", [True, False])
@@ -386,7 +386,7 @@ def test_the_last_writer_counts(tmp_path: Path) -> None:
     assert job_info(archive, None, False).written_at is None
     archive.set_status("RUNNING")
     updated = updated_at(archive.read_status())
-    for file in ("heartbeat.json", "keeper.json"):
+    for file in ("heartbeat.json", "steward.json"):
         archive.write_heartbeat(file, time=updated - 5)
         assert job_info(archive, None, False).written_at == updated
         archive.write_heartbeat(file, time=updated + 5)
@@ -473,10 +473,10 @@ def test_nothing_is_left_after_the_last_step(archive: Archive, total: int | None
 
 def test_what_the_steward_says_of_a_job(archive: Archive) -> None:
     archive.set_status("RUNNING")
-    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    archive.write_heartbeat("steward.json", time=time.time(), notice="waits for its placement: …")
     assert describe(archive, None, tail=0).notice == "waits for its placement: …"
-    archive.write_heartbeat("keeper.json", time=time.time() - 1000, notice="waits for its placement: …")
+    archive.write_heartbeat("steward.json", time=time.time() - 1000, notice="waits for its placement: …")
     assert describe(archive, None, tail=0).notice == ""
-    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    archive.write_heartbeat("steward.json", time=time.time(), notice="waits for its placement: …")
     archive.set_status("STOPPED")
     assert describe(archive, None, tail=0).notice == ""

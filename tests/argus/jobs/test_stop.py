@@ -61,7 +61,7 @@ def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
 
 
 def with_steward(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": time.time()})
+    archive.write_json("steward.json", {"time": time.time()})
 
 
 def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Answer:

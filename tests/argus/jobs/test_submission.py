@@ -158,7 +158,7 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
             "config/submit_cmd.txt",
             "config/train_cmd.txt",
             "events.jsonl",
-            "keeper.json",
+            "steward.json",
             "status.json",
         ]
     )

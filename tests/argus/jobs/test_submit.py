@@ -453,7 +453,7 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
 
 
 def with_steward(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": time.time()})
+    archive.write_json("steward.json", {"time": time.time()})
 
 
 def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:

@@ -69,7 +69,7 @@ def test_the_first_part_and_the_newest_are_kept(archive: Archive, lines: int) ->
 def test_the_parts_in_the_order_of_time(archive: Archive) -> None:
     fill(archive, 12)
     (archive.path / "logs" / "driver.log.old").touch()
-    (archive.path / "logs" / "keeper.log").touch()
+    (archive.path / "logs" / "steward.log").touch()
     names = [path.name for path in archive.log_parts().values()]
     assert names == [*(f"driver.log.{number}" for number in range(1, 12)), "driver.log"]
 

@@ -184,7 +184,7 @@ def test_a_start_has_a_limit_of_its_own(archive: Archive, runner: Runner, now: f
     plan = Plan(start_timeout=600.0, stall_timeout=60.0, on_stall="stop")
     watch = watch_of(archive, plan, 1, runner)
     archive.driver_log.write_text("INFO:2026:reward loop manager initialized\n")
-    archive.write_json("keeper.json", {"notice": "waits for its actors to start: 1 x A (1 GPU)"})
+    archive.write_json("steward.json", {"notice": "waits for its actors to start: 1 x A (1 GPU)"})
     assert watch.check(1000.0, lambda: 1000.0) is None
     # Silent or not: what counts is the first step.
     verdict = watch.check(now, lambda: 1000.0 if stalls else now)
@@ -245,7 +245,7 @@ def watch_with_a_lost_engine(archive: Archive, runner: Runner, told_by: str) -> 
     archive.driver_log.write_text("Total training steps: 3\n")
     watch = watch_of(archive, Plan(), 1, runner, steps=2)
     if told_by == "steward":
-        archive.write_json("keeper.json", {"engine": "vllm_server_0_0 (vLLMHttpServer, pid=5) died: killed"})
+        archive.write_json("steward.json", {"engine": "vllm_server_0_0 (vLLMHttpServer, pid=5) died: killed"})
     else:
         archive.driver_log.write_text(f"Total training steps: 3\n{DIED}")
     assert watch.check(1001.0, lambda: 1001.0) is None

@@ -43,7 +43,7 @@ class Cluster:
     def job(self, name: str, state: str | None = "QUEUED") -> Archive:
         archive = Archive(self.root / "jobs" / name)
         archive.reserve()
-        archive.write_heartbeat("keeper.json", time=0)
+        archive.write_heartbeat("steward.json", time=0)
         archive.write_json("config/plan.json", {"address": ADDRESS, "deadline": 3600})
         if state:
             archive.set_status(state, submitted_at=time.time(), queued_at=time.time())

@@ -39,8 +39,8 @@ def test_every_step_is_a_heartbeat(scene: Scene) -> None:
     scene.running()
     for _step in range(2):
         scene.step(after=5)
-        assert scene.archive.read_mapping("keeper.json")["time"] == scene.clock.now
-    scene.archive.write_heartbeat("keeper.json", time=time.time())
+        assert scene.archive.read_mapping("steward.json")["time"] == scene.clock.now
+    scene.archive.write_heartbeat("steward.json", time=time.time())
     assert scene.archive.has_steward()
 
 
@@ -68,7 +68,7 @@ def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
     assert scene.verbs() == ["submit 1", "evidence start", "end", "submit 2", "evidence start", "end"]
     assert scene.events() == ["QUEUED", "RUNNING", "RETRYING", "RUNNING", "SUCCEEDED", "CLOSED"]
     assert redact.load(scene.archive.path) == {}
-    assert not (scene.archive.path / "keeper.json").exists()
+    assert not (scene.archive.path / "steward.json").exists()
     assert scene.archive.read_status().closed_at
 
 
@@ -521,7 +521,7 @@ def test_the_loop_from_the_first_evidence_to_the_end(scene: Scene) -> None:
     scene.steward.run()
     assert scene.verbs() == ["evidence submit", "evidence start", "end"]
     assert scene.events() == ["RUNNING", "KEPT", "SUCCEEDED", "CLOSED"]
-    assert not (scene.archive.path / "logs" / "keeper.log").exists()
+    assert not (scene.archive.path / "logs" / "steward.log").exists()
 
 
 @pytest.mark.parametrize(
@@ -575,7 +575,7 @@ def a_step_fails(scene: Scene) -> None:
 
 def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
     a_step_fails(scene)
-    assert "Stale file handle" in (scene.archive.path / "logs" / "keeper.log").read_text()
+    assert "Stale file handle" in (scene.archive.path / "logs" / "steward.log").read_text()
     scene.runner.effects.clear()
     scene.head.records["one"]["status"] = "SUCCEEDED"
     scene.state("SUCCEEDED")
@@ -583,5 +583,5 @@ def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
 
 
 def test_a_fifo_in_place_of_the_stewards_log_does_not_hang(scene: Scene) -> None:
-    os.mkfifo(scene.archive.path / "logs" / "keeper.log")
+    os.mkfifo(scene.archive.path / "logs" / "steward.log")
     a_step_fails(scene)
