@@ -7,17 +7,17 @@ checker.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import hashlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 
 from ..common.text import one_line
 from ..ray.api import is_loopback
@@ -34,15 +34,8 @@ ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 SHA256_DIGITS = 64
 # The timeout for an answer: a mistake in the address shall be reported soon.
 ANSWER_SECONDS = 30.0
-# The pauses between tries, in seconds. A broken line may recover within a minute.
-QUESTION_WAITS = (1.0, 3.0)
-DOWNLOAD_WAITS = (1.0, 5.0, 15.0, 40.0)
-# The library's message for a file that has another size than the hub announced.
-CONSISTENCY = "Consistency check failed"
-TRANSIENT = (408, 429, 500, 502, 503, 504)
 # So many characters of a message are shown.
 SHOWN_CHARACTERS = 300
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,8 @@ class Repository:
         """The commit, and all files."""
         api = self.library.HfApi(endpoint=self.endpoint, token=self.token or False)
         options = {"repo_type": self.kind, "revision": self.revision, "files_metadata": True}
-        answer = with_retries(self, lambda: api.repo_info(self.name, **options, timeout=ANSWER_SECONDS), QUESTION_WAITS)
+        with explained(self):
+            answer = api.repo_info(self.name, **options, timeout=ANSWER_SECONDS)
         if not COMMIT.fullmatch(str(answer.sha)):
             raise StagingError(self.where, "does not report its commit.", "Set another endpoint.")
         return answer.sha, [self._remote_file(sibling) for sibling in answer.siblings or ()]
@@ -217,7 +211,8 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
 
     before, total = cached_bytes(repository, files), sum(file.size for file in files)
     progress.begin(f"downloading {repository.name}", total - before, lambda: cached_bytes(repository, files) - before)
-    with_retries(repository, lambda: parallel_map(one, files), DOWNLOAD_WAITS)
+    with explained(repository):
+        parallel_map(one, files)
     progress.begin(f"verifying {repository.name}", total)
     paths = [repository.snapshot / file.name for file in files]
     found = parallel_map(lambda path: file_sha256(path, progress.add), paths)
@@ -281,22 +276,17 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 # --- Errors ----------------------------------------------------------------------------------------------------------
 
 
-def with_retries(repository: Repository, call: Callable[[], Result], waits: Iterable[float]) -> Result:
-    """The result of a call, which is repeated after transient errors."""
-    pauses = iter(waits)
-    while True:
-        try:
-            return call()
-        except StagingError:
+@contextlib.contextmanager
+def explained(repository: Repository) -> Iterator[None]:
+    """Errors of HTTP, of sockets, of the library and of Xet become StagingErrors. A full disk is none of the hub."""
+    try:
+        yield
+    except StagingError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
             raise
-        except Exception as error:
-            # Errors of HTTP, of sockets, of the library, of Xet. A full disk is none of the hub.
-            if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
-                raise
-            pause = next(pauses, None) if is_transient(error) else None
-            if pause is None:
-                raise explain(error, repository) from error
-            time.sleep(pause)
+        raise explain(error, repository) from error
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -307,26 +297,6 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def status_of(error: BaseException) -> int | None:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return status if isinstance(status, int) else None
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether another try may succeed."""
-    for cause in causes(error):
-        status = status_of(cause)
-        if status is not None:
-            return status in TRANSIENT
-        # httpx has TransportError as their base class; requests, which the library used before 1.0, has three.
-        names = {kind.__name__ for kind in type(cause).__mro__}
-        if names & {"TransportError", "ConnectionError", "Timeout", "TimeoutError", "ChunkedEncodingError"}:
-            return "OfflineModeIsEnabled" not in names
-        if CONSISTENCY in str(cause):
-            return True
-    return False
-
-
 def without_token(text: str, token: str | None) -> str:
     """The text of another program without the token."""
     # A token from a file may end with a newline, which the text does not have.
@@ -335,44 +305,26 @@ def without_token(text: str, token: str | None) -> str:
 
 
 def explain(error: BaseException, repository: Repository) -> StagingError:
-    """What went wrong, and what to do about it; never with the token in it."""
+    """What went wrong, in the words of the library, and what to do about it; never with the token in it."""
     chain, kinds = list(causes(error)), repository.library.errors
     account = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
-
-    def is_a(kind: type[BaseException]) -> bool:
-        return any(isinstance(cause, kind) for cause in chain)
-
-    # First, because the library's class for a gated repository is a subclass of the one for a missing repository.
-    if is_a(kinds.GatedRepoError):
-        kind = "" if repository.kind == "model" else f"{repository.kind}s/"
-        todo = f"Accept its license on {repository.endpoint}/{kind}{repository.name}, and set {account}."
-        return StagingError(repository.where, "is gated, and access is denied.", todo)
-    if is_a(kinds.RepositoryNotFoundError):
-        todo = f"Correct its name; if it is private, set {account}."
-        return StagingError(repository.where, "does not exist or is private.", todo)
-    if is_a(kinds.RevisionNotFoundError):
-        todo = "Give a branch, a tag, or a commit of 40 digits."
-        return StagingError(repository.where, f"has no revision {repository.revision}.", todo)
-    status = next(filter(None, map(status_of, chain)), None)
-    if status in (401, 403):
-        what = "does not accept the token" if repository.token else "requires a token"
-        return StagingError(repository.where, f"{what} ({status}).", f"Set {account}.")
-    if status is not None:
-        message = next(filter(None, (getattr(cause, "server_message", "") for cause in chain)), "no reason")
-        text = without_token(one_line(message, SHOWN_CHARACTERS), repository.token)
-        todo = "Run it again later: what was downloaded is kept."
-        return StagingError(repository.where, f"answered with status {status} ({text}).", todo)
-    # The innermost error has the cause; the library's own errors only tell that something failed.
-    cause = next(filter(is_transient, reversed(chain)), error)
-    text = without_token(f"{type(cause).__name__}: {one_line(cause, SHOWN_CHARACTERS)}", repository.token)
-    if CONSISTENCY in text:
-        return hash_mismatch(repository, text)
-    return StagingError(
-        repository.where,
-        f"cannot be downloaded: {text}.",
-        "Check that this node can reach it, perhaps through a proxy; set a mirror (staging_hf_endpoint, or HF_ENDPOINT "
-        "on the node), or give a directory as source. What was downloaded is kept.",
+    page = f"{repository.endpoint}/{'' if repository.kind == 'model' else f'{repository.kind}s/'}{repository.name}"
+    # In this order, because the library's class for a gated repository is a subclass of that for a missing one.
+    hints = {
+        kinds.GatedRepoError: f"Accept its license on {page}, and set {account}.",
+        kinds.RepositoryNotFoundError: f"Correct its name; if it is private, set {account}.",
+        kinds.RevisionNotFoundError: "Give a branch, a tag, or a commit of 40 digits.",
+    }
+    otherwise = (
+        "Check that this node can reach it, perhaps through a proxy, and the token; set a mirror (staging_hf_endpoint, "
+        "or HF_ENDPOINT on the node), or give a directory as source. What was downloaded is kept: run it again."
     )
+    raised = next((cause for cause in chain for known in hints if isinstance(cause, known)), None)
+    todo = next((hints[known] for known in hints if isinstance(raised, known)), otherwise)
+    # Without a hint, the innermost error: the library's own then only tell that something failed.
+    cause = raised or chain[-1]
+    text = without_token(f"{type(cause).__name__}: {one_line(cause, SHOWN_CHARACTERS)}", repository.token)
+    return StagingError(repository.where, f"cannot be downloaded: {text}.", todo)
 
 
 def hash_mismatch(repository: Repository, what: str) -> StagingError:

@@ -17,8 +17,6 @@ from staging_models import NAME, STEP, Place
 from staging_store import MIB, NOBODY, asked
 from staging_tools import stage
 
-from argus.staging import hub as staging_hub
-
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
@@ -70,8 +68,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_node")
-    monkeypatch.setattr(staging_hub, "QUESTION_WAITS", (0.01,))
-    monkeypatch.setattr(staging_hub, "DOWNLOAD_WAITS", (0.01, 0.01))
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", STEP)
 
 

@@ -72,7 +72,7 @@ def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
 
 def test_content_of_another_size_is_rejected(place: Place) -> None:
     place.hub.wrong[f"{NAME}/{FIRST}"] = model()[FIRST][:-4]
-    assert "sent content that does not match its size or hash: OSError: Consistency check failed" in place.refused()
+    assert "Consistency check failed" in place.refused()
     assert list(place.target.parent.iterdir()) == []
 
 

@@ -38,7 +38,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(staging_hub, "DOWNLOAD_WAITS", ())
 
 
 def of(hub: Hub, root: Path, **options: object) -> Repository:

@@ -18,7 +18,6 @@ from staging_tools import manifest_json
 from argus import cli
 from argus.archive.archive import Archive
 from argus.common.identity import NODE
-from argus.staging import hub as staging_hub
 from argus.staging.items import Model
 from argus.verbs import export
 from argus.verbs.stage import with_whole_id
@@ -38,7 +37,6 @@ def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(staging_hub, "QUESTION_WAITS", ())
 
 
 @pytest.fixture
