@@ -104,8 +104,8 @@ def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: 
 def test_missing_files_are_reported_before_any_download(root: Path, hub: Hub, check: bool) -> None:
     put(hub)
     assert "team/nothing on " in refused(root, **hubs(hub, hub="team/nothing"), check=check)
-    assert "has no revision v2" in refused(root, **hubs(hub), revision="v2", check=check)
-    assert "does not exist or is private" in refused(root, **hubs(hub, token=None), check=check)
+    assert "Give a branch, a tag, or a commit" in refused(root, **hubs(hub), revision="v2", check=check)
+    assert "if it is private, set a token" in refused(root, **hubs(hub, token=None), check=check)
     said = refused(root, **hubs(hub, files={"train": ["main/train-*.jsonl"], "val": ["val/*"]}), check=check)
     assert said.startswith(
         "team/sums: has no file val/* (files.val); it has: README.md, main/extra.py, main/test.jsonl"
