@@ -28,7 +28,7 @@ from .status import JobState, Status
 JOB = "ARGUS_VERL_JOB"
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_ENV = (JOB, JOB_CONFIG)
-# The steward's heartbeat; the file is older than the name.
+# The heartbeat of the steward.
 HEARTBEAT_OF_STEWARD = "steward.json"
 # The errors of the steward, and of what it runs.
 STEWARD_LOG = "logs/steward.log"
