@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-NAMES = ("dashboard_port", "machine_hosts", "machine_name", "validated_hosts")
+NAMES = ("machine_hosts", "machine_name", "validated_hosts")
 
 
 def call(name: str, *arguments: Any, **named: Any) -> Any:

@@ -10,8 +10,8 @@ short_description: "Internal: list and remove Ray that was started by hand"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Lists the containers and processes of Ray systems on a machine that are not of this collection, and
-    removes those that O(remove) names. Volumes with a name, images and files stay.
+  - Lists the containers and processes of Ray systems on a machine that are not of this collection.
+  - With O(state=absent), removes those that O(remove) names. Volumes with a name, images and files stay.
   - Containers with a label of this collection, and processes with its mark, are never listed, so never removed.
   - Something in which a job runs is removed only if O(end_jobs) names it as well. Otherwise, nothing is removed.
 extends_documentation_fragment:
@@ -23,6 +23,15 @@ attributes:
   diff_mode:
     support: full
 options:
+  state:
+    description: Whether to list everything, with rows and findings for M(argus.verl.report), or to remove something.
+    type: str
+    choices: [listed, absent]
+    required: true
+  host:
+    description: The name of the machine in rows and findings.
+    type: str
+    required: true
   engine:
     description: The command of the container engine. A machine without it has no containers.
     type: str
@@ -41,54 +50,54 @@ options:
 
 EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
 
-from dataclasses import asdict
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
     LegacyError,
     LegacyMachine,
+    legacy_report,
     refusals,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import run_command
 
 
-def change(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Do what is asked, and return the result."""
+def absent(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Remove what is named, and return the result."""
     found = machine.look()
-    if refused := refusals(found, params["remove"], params["end_jobs"]):
-        raise LegacyError("; ".join(refused))
+    if refused := refusals(params["host"], found, params["remove"], params["end_jobs"]):
+        raise LegacyError("; ".join(f"{finding.what}: {finding.todo}" for finding in refused))
     removed = [one for one in found if one.name in params["remove"]]
     if not check_mode:
         for one in removed:
             machine.remove(one)
-    names = [one.name for one in removed]
-    left = [one.name for one in found if one.name not in names]
-    return {
-        "changed": bool(removed),
-        "found": [asdict(one) for one in found],
-        "removed": names,
-        "diff": {"before": lines(one.name for one in found), "after": lines(left)},
-    }
+    left = [one.name for one in found if one not in removed]
+    diff = {"before": lines(one.name for one in found), "after": lines(left)}
+    return {"changed": bool(removed), "removed": [one.name for one in removed], "diff": diff}
 
 
-def lines(names: Any) -> str:
+def lines(names: Iterable[str]) -> str:
     return "".join(f"{name}\n" for name in names)
 
 
 def main() -> None:
+    names = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
+            "state": {"type": "str", "choices": ["listed", "absent"], "required": True},
+            "host": {"type": "str", "required": True},
             "engine": {"type": "str", "default": "docker"},
-            "remove": {"type": "list", "elements": "str", "default": []},
-            "end_jobs": {"type": "list", "elements": "str", "default": []},
+            "remove": names,
+            "end_jobs": names,
         },
         supports_check_mode=True,
     )
+    machine, params = LegacyMachine(module.params["engine"], run_command), module.params
     try:
-        module.exit_json(
-            **change(LegacyMachine(module.params["engine"], run_command), module.params, module.check_mode)
-        )
+        if params["state"] == "absent":
+            module.exit_json(**absent(machine, params, module.check_mode))
+        module.exit_json(**legacy_report(params["host"], machine.look(), params["remove"], params["end_jobs"]))
     except LegacyError as error:
         module.fail_json(msg=str(error))
 

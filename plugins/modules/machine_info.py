@@ -16,7 +16,9 @@ description:
   - Reads GPUs, HCAs, memory, mounts, container engine, containers, images, ports and processes of a machine in one go.
   - Compares the machine with O(expect) and returns each problem as a finding, with what to do about it.
   - The module does not fail on findings. M(argus.verl.preflight_report) does.
-  - The module changes nothing on the machine.
+  - With O(trial), does only a step of a trial of the shared root, as the user of the nodes and never as root. All
+    machines meet there in one directory, C(.argus-verl-trial-TOKEN) in C(user) or directly in it.
+  - The module changes nothing else on the machine.
 requirements:
   - Python 3.9 or later on the machine
 extends_documentation_fragment:
@@ -77,6 +79,27 @@ options:
         only problems of any machine are found, such as an engine that does not answer.
     type: dict
     default: {}
+  trial:
+    description: A step of a trial of O(expect)C(.shared_root).
+    type: dict
+    suboptions:
+      state:
+        description:
+          - With V(written), writes a file. The first of O(trial.hosts) holds locks from then on.
+          - With V(compared), looks for the files of the others, and tries to get the locks.
+          - With V(removed), removes the directory, and those of interrupted runs. This ends the holder of the locks.
+        type: str
+        choices: [written, compared, removed]
+        required: true
+      token:
+        description: A random name of the trial, of 16 hexadecimal digits or more.
+        type: str
+        required: true
+      hosts:
+        description: The names of all machines, among them O(host).
+        type: list
+        elements: str
+        required: true
 seealso:
   - module: community.docker.docker_host_info
 """
@@ -96,6 +119,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host im
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import Trial, TrialError
+from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root
 
 
 def arguments() -> dict[str, Any]:
@@ -109,7 +134,29 @@ def arguments() -> dict[str, Any]:
         "images": names,
         "process": {"type": "dict"},
         "expect": {"type": "dict", "default": {}},
+        "trial": {
+            "type": "dict",
+            "options": {
+                "state": {"type": "str", "choices": ["written", "compared", "removed"], "required": True},
+                "token": {"type": "str", "required": True, "no_log": False},
+                "hosts": {"type": "list", "elements": "str", "required": True},
+            },
+        },
     }
+
+
+def tried(shared_root: Path, host: str, state: str, token: str, hosts: list[str]) -> dict[str, Any]:
+    """A step of a trial of the shared root."""
+
+    def work() -> dict[str, Any]:
+        try:
+            return {"trial": getattr(Trial(Path(), token, host, hosts), state)()}
+        except TrialError as error:
+            return failure(f"{shared_root}: {error}")
+        except OSError as error:
+            return failure(f"{error.strerror or error} ({Path(shared_root, error.filename or '')})")
+
+    return without_root(shared_root, work)
 
 
 def main() -> None:
@@ -119,6 +166,8 @@ def main() -> None:
     wrong = list(problems(cluster_name=options["cluster"]))
     if wrong:
         module.fail_json(msg=wrong[0])
+    if options["trial"]:
+        module.exit_json(**tried(Path(options["expect"]["shared_root"]), options["host"], **options["trial"]))
     process = options["process"]
     expected = Expectation.from_json({**options["expect"], **({"python": process["python"]} if process else {})})
     token = Path(expected.token_file)

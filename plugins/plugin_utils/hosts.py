@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filters for what only a template can decide: the hosts of a play, and defaults of variables."""
+"""Filters for what only a template can decide: the hosts of a play."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from ansible import context
 from ansible.errors import AnsibleFilterError
-from ansible.module_utils.common.validation import check_type_int
-from ansible_collections.argus.verl.plugins.module_utils.cluster import ports
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, inventory_files
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES, Groups, HostVars
 
@@ -37,8 +35,3 @@ def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool =
         findings = inventory_files.without_hosts([str(source) for source in sources])
         raise AnsibleFilterError("; ".join(f"the inventory {each.where} {each.what}: {each.todo}" for each in findings))
     return "localhost"
-
-
-def dashboard_port(base: object) -> int:
-    """The port of the dashboard that goes with the first port of a cluster."""
-    return ports.dashboard_port(check_type_int(base))

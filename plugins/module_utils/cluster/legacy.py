@@ -20,7 +20,6 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
-from ..argus.common.text import nearest
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
 from .node_process import RAY_PROGRAMS
 from .probe import Run, user_name
@@ -37,7 +36,6 @@ OF_RAY = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
 TRAINER = "verl.trainer."
 TITLE_LENGTH, MOST_TITLES = 80, 5
 END_SECONDS, POLL_SECONDS = 10.0, 0.1
-HEADER = ("machine", "name", "kind", "owner", "runs")
 PROCESSES, CONTAINER = "processes", "container"
 
 
@@ -178,37 +176,18 @@ def _is_legacy(one: Mapping[str, Any], with_ray: set[str]) -> bool:
     return one["Id"] in with_ray or bool(RAY_NAME.search(one["Name"].lstrip("/"))) or "ray start" in command
 
 
-def refusals(found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[str]) -> list[str]:
-    """Why something that is named is not removed."""
-    once = {*names} - {*end_jobs}
+def refusals(host: str, found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[str]) -> list[Finding]:
+    """What is named and not removed, and why."""
+    once, todo = {*names} - {*end_jobs}, "wait for it, or name it in legacy_end_jobs as well"
     return [
-        f"{one.name} runs {', '.join(one.work)}: wait for it, or name it in legacy_end_jobs as well"
-        for one in found
-        if one.name in once and one.work
+        Finding(host, f"{one.name} runs {', '.join(one.work)}", todo) for one in found if one.name in once and one.work
     ]
 
 
-def legacy_report(
-    answers: Mapping[str, Sequence[Mapping[str, Any]]], remove: Sequence[str], end_jobs: Sequence[str]
-) -> dict[str, Any]:
-    """The report of what all machines have: title, header, rows, findings and text.
-
-    answers: what legacy_ray has found, by machine.
-    """
-    rows, findings, known = [], [], []
-    for host, listed in answers.items():
-        found = [Legacy(**one) for one in listed]
-        known += [one.name for one in found]
-        for one in found:
-            rows.append([host, one.name, one.kind, one.owner, ", ".join(one.work)])
-        for refused in refusals(found, remove, end_jobs):
-            what, _colon, todo = refused.partition(": ")
-            findings.append(Finding(host, what, todo))
-    for name in [one for one in remove if one not in known]:
-        todo = nearest(name, known) or "take a name of the table; what belongs to this collection: cluster_down.yml"
-        findings.append(Finding("legacy_remove", f"{name} is on no machine", todo))
-    title = "Ray that this collection has not started" if rows else ""
-    text = [] if rows else ["No machine has Ray that this collection has not started"]
-    if rows and not remove:
-        text = ["Nothing was removed. To remove something: -e legacy_remove=NAME,NAME"]
-    return {"title": title, "header": list(HEADER), "rows": rows, "findings": findings, "text": text}
+def legacy_report(host: str, found: Sequence[Legacy], remove: Sequence[str], end_jobs: Sequence[str]) -> dict[str, Any]:
+    """The part of a machine in the report of all machines, and which of the names to remove it has not."""
+    return {
+        "rows": [[host, one.name, one.kind, one.owner, ", ".join(one.work)] for one in found],
+        "findings": [finding.as_dict() for finding in refusals(host, found, remove, end_jobs)],
+        "missing": [name for name in remove if name not in {one.name for one in found}],
+    }

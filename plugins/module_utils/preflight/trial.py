@@ -4,7 +4,7 @@
 """A trial of the shared root: what each machine writes, and what it sees and locks of the others.
 
 All machines meet in a directory with a random name. Everything here runs as the user of the nodes. For the module
-shared_root_trial.
+machine_info.
 """
 
 from __future__ import annotations

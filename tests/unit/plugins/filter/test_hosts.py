@@ -40,8 +40,3 @@ def test_inventory_without_hosts_and_a_limit_is_an_error(monkeypatch: pytest.Mon
     assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
     with pytest.raises(AnsibleFilterError, match=r"^the inventory /absent does not exist: correct the path after -i"):
         validated_hosts({"all": []}, ["/absent"])
-
-
-def test_port_of_the_dashboard() -> None:
-    given = FILTERS["dashboard_port"]
-    assert (given(20000), given("20000"), given(base="21000")) == (8265, 8265, 21004)

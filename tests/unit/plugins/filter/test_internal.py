@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.filter import cluster
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 FILTERS = sorted(cluster.FilterModule().filters())
 MODULES = [
-    *("cluster_plan", "inventory_check", "legacy_ray", "legacy_report"),
+    *("cluster_plan", "inventory_check", "legacy_ray"),
     *("machine_state", "program", "ray_node_drain", "report"),
 ]
 
@@ -36,11 +36,6 @@ def test_it_is_marked_as_internal(name: str) -> None:
 
 def test_every_filter_has_its_documentation() -> None:
     assert sorted(file.stem for file in (PLUGINS / "filter").glob("*.yml")) == FILTERS
-
-
-def test_a_filter_is_called_with_all_that_it_gets() -> None:
-    filters = cluster.FilterModule().filters()
-    assert filters["dashboard_port"]("21000") == filters["dashboard_port"](base=21000)
 
 
 def test_filters_import_nothing_of_the_collection_before_they_are_called() -> None:

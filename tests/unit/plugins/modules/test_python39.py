@@ -14,7 +14,6 @@ ON_MACHINES = (
     "modules/machine_info.py",
     "modules/machine_state.py",
     "modules/node_process.py",
-    "modules/shared_root_trial.py",
     # Programs of a Slurm job.
     "module_utils/slurm/relay.py",
     "module_utils/slurm/step.py",

@@ -6,7 +6,6 @@ import pwd
 import signal
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
     LegacyError,
     LegacyMachine,
     legacy_report,
-    refusals,
 )
 from real_processes import alive
 
@@ -172,39 +170,22 @@ def test_a_process_that_has_the_number_of_one_that_has_ended_is_left_alone() -> 
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_running_job_has_to_be_named_twice() -> None:
-    found = [Legacy("a", CONTAINER, "root", ("ray::f", "ray::g")), Legacy("b", CONTAINER, "root")]
-    assert refusals(found, ["b"], []) == refusals(found, ["a"], ["a"]) == refusals(found, [], []) == []
-    told = "a runs ray::f, ray::g: wait for it, or name it in legacy_end_jobs as well"
-    assert refusals(found, ["a", "b"], ["b"]) == [told]
-
-
-def test_the_report() -> None:
+def test_the_part_of_a_machine_in_the_report() -> None:
+    """A running job has to be named twice."""
     found = [
         Legacy("old-ray-head", CONTAINER, "root"),
-        Legacy("ray@alice", PROCESSES, "alice", ("ray::f",)),
+        Legacy("ray@alice", PROCESSES, "alice", ("ray::f", "ray::g")),
     ]
-    answers = {"gpu-0": [asdict(one) for one in found], "gpu-1": [asdict(found[1])]}
-    shown = legacy_report(answers, [], [])
-    assert shown["rows"] == [
-        ["gpu-0", "old-ray-head", "container", "root", ""],
-        ["gpu-0", "ray@alice", "processes", "alice", "ray::f"],
-        ["gpu-1", "ray@alice", "processes", "alice", "ray::f"],
-    ]
-    assert len(shown["header"]) == 5 and shown["findings"] == []
-    assert shown["text"] == ["Nothing was removed. To remove something: -e legacy_remove=NAME,NAME"]
-    removed = legacy_report(answers, ["old-ray-haed", "ray@alice", "mine"], [])
-    assert [(one.where, one.what, one.todo) for one in removed["findings"]] == [
-        ("gpu-0", "ray@alice runs ray::f", "wait for it, or name it in legacy_end_jobs as well"),
-        ("gpu-1", "ray@alice runs ray::f", "wait for it, or name it in legacy_end_jobs as well"),
-        ("legacy_remove", "old-ray-haed is on no machine", 'did you mean "old-ray-head"?'),
-        (
-            "legacy_remove",
-            "mine is on no machine",
-            "take a name of the table; what belongs to this collection: cluster_down.yml",
-        ),
-    ]
-    assert removed["text"] == []
-    nothing = legacy_report({"gpu-0": []}, [], [])
-    assert (nothing["rows"], nothing["title"]) == ([], "")
-    assert nothing["text"] == ["No machine has Ray that this collection has not started"]
+    assert legacy_report("gpu-0", found, [], []) == {
+        "rows": [
+            ["gpu-0", "old-ray-head", "container", "root", ""],
+            ["gpu-0", "ray@alice", "processes", "alice", "ray::f, ray::g"],
+        ],
+        "findings": [],
+        "missing": [],
+    }
+    both = ["ray@alice", "old-ray-head", "old-ray-haed"]
+    refused = legacy_report("gpu-0", found, both, ["old-ray-head"])
+    assert [finding["what"] for finding in refused["findings"]] == ["ray@alice runs ray::f, ray::g"]
+    assert refused["missing"] == ["old-ray-haed"]
+    assert legacy_report("gpu-0", found, both, ["ray@alice"])["findings"] == []

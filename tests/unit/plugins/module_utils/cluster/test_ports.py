@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     HEAD_USES,
     HIGHEST_BASE,
@@ -12,8 +15,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     dashboard_port,
     node_number,
 )
+from jinja2 import Template
 
 from argus.steward import web
+
+DEFAULTS = Path(__file__).resolve().parents[5] / "roles" / "cluster" / "defaults" / "main.yml"
 
 
 def test_plan_of_the_head() -> None:
@@ -95,6 +101,8 @@ def test_numbers_of_nodes() -> None:
 @pytest.mark.parametrize(("base", "port"), [(20000, 8265), (20001, 20005), (30000, 30004)])
 def test_port_of_the_dashboard(base: int, port: int) -> None:
     assert dashboard_port(base) == port
+    default = yaml.safe_load(DEFAULTS.read_text())["cluster_dashboard_port"]
+    assert Template(default).render(cluster_port_base=str(base)) == str(port)
     # With another base it has a place of its own in the plan.
     planned = {ports.first for ports in PortPlan(base, 0).ranges("head")}
     assert port not in planned
