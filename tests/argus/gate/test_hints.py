@@ -27,7 +27,6 @@ CONFIG: dict[str, Any] = {
     "trainer": {"nnodes": 1, "save_freq": -1, "resume_mode": "auto", "max_actor_ckpt_to_keep": None, "foo_bar": 1},
 }
 PROFILE = profile_of("0.9.1")
-PER_GPU = ": it is the size for one GPU"
 
 
 def job(**algorithm: Any) -> JobConfig:

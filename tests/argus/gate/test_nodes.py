@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from composed_config import put
 from gate_job import CODE, parsed
 
 from argus.checks.common import CheckRequest, Configuration, Facts
@@ -117,22 +118,15 @@ def test_tensorboard_is_no_default_beside_other_loggers_and_samples(root: Path, 
 
 def test_ray_that_does_not_answer(root: Path) -> None:
     connection = FakeConnection(problem="Ray did not answer within 20 s")
-    assert ask(root, connection=connection) == Inspection(
-        (about("cluster", "Ray did not answer within 20 s", todo="see cluster_status.yml"),)
-    )
+    assert [finding.key for finding in ask(root, connection=connection).findings] == ["cluster"]
     assert connection.started == []
 
 
 def test_nodes_that_do_not_answer(root: Path) -> None:
     answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
     answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]
-    assert ask(root, answers) == Inspection(
-        (
-            about("cluster", "worker-2 could not check the job: no answer within 60 s", todo="see cluster_status.yml"),
-            about("cluster", "worker-0 could not check the job: OSError: no memory", todo="see cluster_status.yml"),
-            about("model", "worker-1: is missing"),
-        )
-    )
+    found = [(finding.key, finding.what.split()[0]) for finding in ask(root, answers).findings]
+    assert found == [("cluster", "worker-2"), ("cluster", "worker-0"), ("model", "worker-1:")]
 
 
 def test_all_findings_of_an_inspection(root: Path) -> None:
@@ -153,51 +147,28 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         on_node=(about("shared_root", "is not writable"),),
     )
     result = ask(root, {"": answer})
-    todo = "correct it; config/ beside the snapshot's trainer defines all keys"
-    assert result.findings[:4] == (
-        Finding(
-            "trainer_overrides: trainer.save_frq",
-            "Key 'save_frq' is not in struct full_key: trainer.save_frq",
-            "did you mean trainer.save_freq?",
-            key="trainer_overrides.trainer.save_frq",
-        ),
-        Finding("trainer_overrides: actor", "Could not find 'actor/x'", todo, key="trainer_overrides.actor"),
-        Finding("trainer_overrides", "LexerNoViableAltException: a b", todo, key="trainer_overrides"),
-        about("model", "has no weights", WARNING),
-    )
-    assert [(finding.key, finding.severity) for finding in result.findings[4:]] == [
+    overrides = "trainer_overrides"
+    assert [(finding.key, finding.severity) for finding in result.findings] == [
+        (f"{overrides}.trainer.save_frq", "error"),
+        (f"{overrides}.actor", "error"),
+        (overrides, "error"),
+        ("model", "warning"),
         ("trainer.n_gpus_per_node", "error"),
         ("trainer.logger", "warning"),
         ("shared_root", "error"),
     ]
+    assert result.findings[0].todo == "did you mean trainer.save_freq?"
+    # With the environment of the job.
+    with_key = ask(root, {"": answer}, secrets=["WANDB_API_KEY"]).findings
+    assert "trainer.logger" not in [finding.key for finding in with_key]
     assert (result.composition.yaml, result.facts) == ("y", Facts())
 
 
-def test_the_settings_are_judged_with_the_environment_and_the_version_of_the_job(root: Path) -> None:
-    config = {
-        **ours(root),
-        "trainer": {**ours(root)["trainer"], "logger": ["wandb"]},
-        "actor_rollout_ref": {"rollout": {"mode": "sync"}},
-        "custom_reward_function": ours(root)["reward"]["custom_reward_function"],
-    }
-    answers = {"": Inspection((), Composition(config, "", output(root)), Facts())}
-    assert [finding.key for finding in ask(root, answers, secrets=["WANDB_API_KEY"]).findings] == [
-        "actor_rollout_ref.rollout.mode"
-    ]
-
-
-def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[tuple[str, str]]:
+def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[str]:
     """The findings about settings that the JobSpec controls, in a configuration with some changes by dotted keys."""
-    config = ours(root)
-    for key, value in changes.items():
-        *parents, last = key.split(".")
-        node = config
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
     where = job.pop("output", output(root))
-    found = ask(root, {"": Inspection((), Composition(config, "", where), Facts())}, **job).findings
-    return [(finding.key, finding.what) for finding in found]
+    found = ask(root, {"": Inspection((), Composition(put(ours(root), changes), "", where), Facts())}, **job).findings
+    return [finding.key for finding in found]
 
 
 def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
@@ -206,52 +177,41 @@ def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "what"),
+    ("key", "value"),
     [
-        ("trainer.default_local_dir", "/tmp/x", "is /tmp/x, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
-        ("trainer.default_local_dir", None, "is not set, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
-        ("algorithm.adv_estimator", "gae", "is gae, but the JobSpec makes it grpo"),
-        ("trainer.nnodes", 1, "is 1, but the JobSpec makes it 2"),
-        ("trainer.n_gpus_per_node", 8, "is 8, but the JobSpec makes it 4"),
-        ("ray_kwargs.ray_init.num_cpus", 8, "is 8, but the JobSpec makes it not set"),
-        ("ray_kwargs.ray_init.address", "ray://x", "is ray://x, but the JobSpec makes it not set"),
-        (
-            "ray_kwargs.ray_init.runtime_env",
-            {"py_executable": None, "env_vars": {"A": "1"}},
-            "is {{'env_vars': {{'A': '1'}}}}, but the JobSpec makes it not set",
-        ),
-        ("reward.custom_reward_function.path", "/x.py", "is /x.py, but the JobSpec makes it {root}/user/code/r.py"),
-        ("reward.custom_reward_function.name", "f", "is f, but the JobSpec makes it digit_share"),
+        ("trainer.default_local_dir", "/tmp/x"),
+        ("trainer.default_local_dir", None),
+        ("algorithm.adv_estimator", "gae"),
+        ("trainer.nnodes", 1),
+        ("trainer.n_gpus_per_node", 8),
+        ("ray_kwargs.ray_init.num_cpus", 8),
+        ("ray_kwargs.ray_init.address", "ray://x"),
+        ("ray_kwargs.ray_init.runtime_env", {"py_executable": None, "env_vars": {"A": "1"}}),
+        ("reward.custom_reward_function.path", "/x.py"),
+        ("reward.custom_reward_function.name", "f"),
     ],
 )
-def test_a_setting_that_got_another_value_in_some_way(root: Path, key: str, value: Any, what: str) -> None:
-    assert composed(root, {key: value}) == [(key, what.format(root=root))]
+def test_a_setting_that_got_another_value_in_some_way(root: Path, key: str, value: Any) -> None:
+    assert composed(root, {key: value}) == [key]
 
 
 def test_a_missing_section_is_noticed(root: Path) -> None:
     """~trainer deletes it."""
-    assert [key for key, _what in composed(root, {"trainer": None})] == [
-        "trainer.default_local_dir",
-        "trainer.nnodes",
-        "trainer.n_gpus_per_node",
+    assert composed(root, {"trainer": None}) == [
+        f"trainer.{name}" for name in ("default_local_dir", "nnodes", "n_gpus_per_node")
     ]
 
 
 def test_a_reward_function_that_the_jobspec_does_not_have(root: Path) -> None:
-    (found,) = composed(root, {"reward.custom_reward_function.name": None}, reward_fn_path=None)
-    assert found == (
-        "reward.custom_reward_function.path",
-        f"is {root}/user/code/r.py, but the JobSpec makes it not set",
-    )
+    without = {"reward.custom_reward_function.name": None}
+    assert composed(root, without, reward_fn_path=None) == ["reward.custom_reward_function.path"]
 
 
 @pytest.mark.parametrize(
     "where", ["/tmp/x/.", "", "{root}/jobs/grpo-1/config/hydra/.hydra", "{root}/jobs/grpo-1/config"]
 )
 def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
-    assert composed(root, {}, output=where.format(root=root)) == [
-        ("hydra.run.dir", f"is not {root}/jobs/grpo-1/config/hydra")
-    ]
+    assert composed(root, {}, output=where.format(root=root)) == ["hydra.run.dir"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +227,7 @@ def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
 )
 def test_a_secret_does_not_get_into_the_configuration(root: Path, value: Any, key: str) -> None:
     """Whatever resolver reads it: the configuration is archived."""
-    assert composed(root, {"data.x": value}) == [(key, "contains the value of a secret")]
+    assert composed(root, {"data.x": value}) == [key]
 
 
 def test_findings_of_several_nodes_are_reported_once() -> None:
@@ -278,11 +238,6 @@ def test_findings_of_several_nodes_are_reported_once() -> None:
         about("dataset", "worker-0: /d does not exist", todo="stage it"),
         about("model", "worker-1: /m does not exist", WARNING),
     ]
-
-
-def test_nodes_that_found_nothing() -> None:
-    assert findings_of_nodes({}) == []
-    assert findings_of_nodes({"worker-0": [], "worker-1": []}) == []
 
 
 # --- The request ------------------------------------------------------------------------------------------------------
@@ -355,8 +310,7 @@ def test_the_checks_get_the_composed_configuration(
     ]
     # It is also checked for what every worker is checked for.
     (root / "jobs").rmdir()
-    (finding,) = inspect_job(request, "verl.trainer.main_ppo", []).on_node
-    assert (finding.key, finding.what) == ("shared_root", f"{root}/jobs does not exist")
+    assert [one.key for one in inspect_job(request, "verl.trainer.main_ppo", []).on_node] == ["shared_root"]
 
 
 def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,11 +338,6 @@ def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: 
     monkeypatch.delenv("PYTHONPATH")
     assert inspect_job(replace(request, environment={}), "m", ()).python_path == ""
     assert asked[-1] == ("check", "none")
-
-
-def test_the_path_of_the_image_is_part_of_the_answer(root: Path) -> None:
-    connection = FakeConnection({"": replace(GOOD, python_path="/opt/a")})
-    assert ask_nodes(*planned(root), "0.9.1", WORKERS, lambda: connection).python_path == "/opt/a"
 
 
 def test_the_module_of_a_reward_function_is_the_expected_setting(root: Path) -> None:

@@ -57,18 +57,6 @@ def test_numbers(workload: str, key: str) -> None:
     assert letters(workload, key) == judged.expected(workload, key)
 
 
-def test_what_is_said() -> None:
-    assert found("grpo", {"data.train_batch_size": -8}) == [
-        "error data.train_batch_size is -8, but must be an integer of 1 or more: torch refuses it: "
-        "set it to an integer of 1 or more"
-    ]
-    assert found("sft", {"optim.lr": math.nan}) == [
-        "error optim.lr is nan, but must be a finite number: set it to a finite number"
-    ]
-    (zero,) = found("sft", {"optim.lr": 0.0})
-    assert zero.startswith("error optim.lr is 0.0, but must be more than 0: nothing would be learned")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "severity"),
     [

@@ -14,7 +14,7 @@ import pytest
 from hostile_archives import unix_socket
 
 from argus.jobs import bundle
-from argus.jobs.bundle import BundleError, Limits, differs, limits, pack, unpack
+from argus.jobs.bundle import BundleError, Limits, limits, pack, unpack
 
 LIMITS = Limits(file=1 << 20, total=1 << 22)
 
@@ -364,26 +364,6 @@ def test_modes_and_times(archive: Path, tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in (target, target / "logs")} == {0o750}
     assert (target / "logs" / "driver.log").stat().st_mtime == 0
     assert fetch(archive, target) == 0
-
-
-def test_which_files_differ(tmp_path: Path) -> None:
-    there = tmp_path / "here" / "file"
-    member = tarfile.TarInfo("file")
-    member.size, member.mtime = 3, 1000
-    assert differs(there, member)
-    there.parent.mkdir()
-    assert differs(there, member)
-    there.write_text("abc")
-    os.utime(there, (1000.75, 1000.75))
-    assert not differs(there, member)
-    os.utime(there, (1001, 1001))
-    assert differs(there, member)
-    there.write_text("abcd")
-    os.utime(there, (1000, 1000))
-    assert differs(there, member)
-    there.unlink()
-    there.mkdir()
-    assert differs(there, member)
 
 
 def test_no_bundle_is_larger_than_its_limit(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:

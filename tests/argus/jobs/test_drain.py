@@ -75,33 +75,21 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
         if now[0] > 5:
             head.listed = []
 
-    assert wait_while_held(head, NODE, 0, None, sleep, lambda: now[0]) == {
-        "jobs": ["grpo-1"],
-        "alive": True,
-        "waited": 0.0,
-    }
-    assert wait_while_held(head, NODE, 4, None, sleep, lambda: now[0]) == {
-        "jobs": ["grpo-1"],
-        "alive": True,
-        "waited": 4.0,
-    }
-    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == {"jobs": [], "alive": True, "waited": 2.0}
+    def waits(timeout: float, held: list[str] | None = None) -> tuple[list[str], bool, float]:
+        found = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
+        return found["jobs"], found["alive"], found["waited"]
+
+    assert waits(0) == (["grpo-1"], True, 0.0)
+    assert waits(4) == (["grpo-1"], True, 4.0)
+    assert waits(100) == ([], True, 2.0)
     now[0], head.listed = 0.0, [job("grpo-1", "01", NODE), job("sft-1", "02", NODE)]
     held = ["sft-1", "grpo-1"]
-    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == {
-        "jobs": ["grpo-1", "sft-1"],
-        "alive": True,
-        "waited": 4.0,
-    }
-    assert wait_while_held(head, NODE, 4, held[:1], sleep, lambda: now[0]) == {
-        "jobs": ["grpo-1", "sft-1"],
-        "alive": True,
-        "waited": 0.0,
-    }
-    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == {"jobs": [], "alive": True, "waited": 2.0}
+    assert waits(4, held) == (["grpo-1", "sft-1"], True, 4.0)
+    assert waits(4, held[:1]) == (["grpo-1", "sft-1"], True, 0.0)
+    assert waits(4, held) == ([], True, 2.0)
     # Without work the node has ended by itself; what Ray still lists for it does not count.
     head.state, head.listed = "DEAD", [job("grpo-1", "01", NODE)]
-    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == {"jobs": [], "alive": False, "waited": 0.0}
+    assert waits(100) == ([], False, 0.0)
 
 
 def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,36 +31,15 @@ def entry(**changes: Any) -> str:
     return json.dumps({name: value for name, value in {**stored, **changes}.items() if value != "-"})
 
 
-def test_a_job_is_read_as_it_was_written(registry: Registry) -> None:
-    registry.write(JOB)
-    assert registry.read("grpo-1") == JOB
-    assert registry.ids() == ["grpo-1"]
-
-
-def test_only_the_owner_writes_and_only_the_group_reads(registry: Registry) -> None:
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_only_the_owner_writes_and_only_the_group_reads(registry: Registry, umask: int) -> None:
+    before = os.umask(umask)
     try:
         registry.write(JOB)
     finally:
         os.umask(before)
     assert stat.S_IMODE((registry.path / "grpo-1.json").stat().st_mode) == 0o640
-
-
-def test_a_strict_umask_does_not_hide_an_entry_from_the_group(registry: Registry) -> None:
-    before = os.umask(0o077)
-    try:
-        registry.write(JOB)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((registry.path / "grpo-1.json").stat().st_mode) == 0o640
-
-
-def test_an_archive_that_was_removed_frees_its_id(registry: Registry) -> None:
-    registry.write(JOB)
-    other = Registered("grpo-1", 2.0, {"workload": "sft"}, "/other")
-    registry.write(other)
-    assert registry.read("grpo-1") == other
-    assert names(registry) == ["grpo-1.json"]
+    assert (registry.read("grpo-1"), registry.read("grpo-2")) == (JOB, None)
 
 
 def test_an_entry_replaces_a_link_instead_of_following_it(registry: Registry) -> None:
@@ -80,13 +59,6 @@ def test_a_head_without_a_registry_has_no_jobs(tmp_path: Path) -> None:
         registry.write(JOB)
 
 
-def test_an_unknown_job_is_not_registered(registry: Registry) -> None:
-    assert registry.read("grpo-1") is None
-    assert registry.ids() == []
-    registry.write(JOB)
-    assert registry.read("grpo-2") is None
-
-
 @pytest.mark.parametrize("name", ["../grpo-1", "/etc/passwd", "", ".", "..", "GRPO", "a\n", "a/b", "-x", "a" * 64])
 def test_what_is_no_id_is_no_path(registry: Registry, name: str) -> None:
     registry.write(JOB)
@@ -97,24 +69,23 @@ def test_what_is_no_id_is_no_path(registry: Registry, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    "text",
     [
-        (entry(submission_id="grpo-2"), "belongs to another job"),
-        (entry(submission_id="-"), "is malformed: a key is missing"),
-        (entry(submitted_at="-"), "is malformed: a key is missing"),
-        (entry(submitted_at=True), "is malformed: submitted_at: is not a number"),
-        (entry(jobspec=["a"]), "is malformed: jobspec: is not a mapping"),
-        (entry(shared_root=1), "is malformed: shared_root: is not text"),
-        ("[]", "is malformed: it is not a mapping"),
-        ("", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
-        ("[" * 100_000, "is nested too deeply"),
+        entry(submission_id="grpo-2"),
+        entry(submission_id="-"),
+        entry(submitted_at="-"),
+        entry(submitted_at=True),
+        entry(jobspec=["a"]),
+        entry(shared_root=1),
+        "[]",
+        "",
+        "[" * 100_000,
     ],
 )
-def test_a_malformed_entry(registry: Registry, text: str, why: str) -> None:
+def test_a_malformed_entry(registry: Registry, text: str) -> None:
     (registry.path / "grpo-1.json").write_text(text)
-    with pytest.raises(UnreadableError) as raised:
+    with pytest.raises(UnreadableError):
         registry.read("grpo-1")
-    assert str(raised.value).startswith(f"{registry.path}/grpo-1.json {why}")
 
 
 def test_an_entry_that_is_no_file(registry: Registry) -> None:

@@ -15,13 +15,10 @@ from argus.jobs.report import (
     LINE_LENGTH,
     Report,
     age,
-    failure_lines,
     head_problem,
     job_report,
     jobs_report,
-    silence,
     sparkline,
-    steps,
     warning_lines,
 )
 from argus.launcher import outcome
@@ -63,13 +60,6 @@ def detail(*commands: str, **changes: Any) -> list[str]:
 )
 def test_how_long_ago(seconds: float, text: str) -> None:
     assert age(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("step", "total", "text"), [(0, None, "-"), (0, 12, "0/12"), (3, None, "3/?"), (3, 12, "3/12")]
-)
-def test_steps(step: int, total: int | None, text: str) -> None:
-    assert steps(Progress(step, total)) == text
 
 
 @pytest.mark.parametrize(
@@ -176,10 +166,6 @@ def test_the_list_fits_narrow_terminals() -> None:
     assert report.header == whole
     # Where nothing helps, each job has all in some lines.
     assert listed(*rows, columns=40).header == whole
-
-
-def test_one_job_is_singular() -> None:
-    assert listed(job()).title == "Cluster mvp: 1 job in /srv/verl/jobs"
 
 
 def test_no_jobs_yet() -> None:
@@ -323,15 +309,6 @@ def test_attempts_and_the_origin_of_a_job() -> None:
     assert "ATTEMPT" in "\n".join(detail(state="FAILED", attempts=(first, replace(first, attempt=2))))
 
 
-def test_no_failure_has_no_lines() -> None:
-    assert failure_lines(None) == []
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(None, ""), (60, ""), (60.5, "no heartbeat for 1 min")])
-def test_silence(seconds: float | None, text: str) -> None:
-    assert silence(job(silent_for=seconds)) == text
-
-
 def test_a_shared_root_that_cannot_be_written_is_said_first() -> None:
     full = "The shared root is full: /srv/verl has 0 KiB free"
     lines = detail(root_problem=full, written_at=NOW - 125, silent_for=120.0)
@@ -352,10 +329,6 @@ def test_an_archive_that_nobody_writes_to(age: float, state: str, told: bool) ->
     assert (expected in detail(written_at=NOW - age, state=state)) == told
 
 
-def test_without_a_time_nothing_is_said_of_the_shared_root() -> None:
-    assert "shared root" not in "\n".join(detail(root_problem="The shared root is full"))
-
-
 def test_warnings_are_a_block_of_the_report() -> None:
     warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
     job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)
@@ -367,14 +340,8 @@ def test_warnings_are_a_block_of_the_report() -> None:
     assert "SUCCEEDED with 2 warnings:" in report.text
 
 
-def test_the_phase_before_the_first_step_is_shown() -> None:
-    text = job_report(JobInfo("grpo-1", "RUNNING", phase="loading weights"), 0.0, []).text
-    assert any(line.split(":")[0] == "Phase" and line.endswith("loading weights") for line in text)
-
-
 def test_what_a_job_waits_for() -> None:
     notice = "waits for its placement: 1 x 1 GPU and 10 CPU are not free together"
     lines = job_report(job(notice=notice), NOW, []).text
     assert any(" ".join(line.split()) == f"Waits: {notice.removeprefix('waits ')}" for line in lines)
-    assert JobInfo.from_json(job(notice=notice).to_json()).notice == notice
     assert not any(line.startswith("Waits") for line in job_report(job(), NOW, []).text)

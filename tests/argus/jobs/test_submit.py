@@ -113,12 +113,6 @@ def head(tmp_path: Path) -> Iterator[Head]:
         yield head
 
 
-@pytest.mark.parametrize("empty", ["", None])
-def test_an_empty_id_means_that_one_is_made(head: Head, empty: str | None) -> None:
-    made = head.submit(head.jobspec(submission_id=empty)).result["submission_id"]
-    assert made.startswith("grpo-") and (head.root / "jobs" / made).is_dir()
-
-
 def test_prometheus_is_told_with_the_jobs_that_share_its_file(head: Head) -> None:
     found = Finding("x", "is true", "do", WARNING, key="actor_rollout_ref.rollout.prometheus.enable")
     head.gate.findings = [found]
@@ -152,8 +146,9 @@ def test_a_job_is_submitted(head: Head) -> None:
     assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
 
 
-def test_a_job_without_an_id_gets_one(head: Head) -> None:
-    spec = head.jobspec(submission_id=None)
+@pytest.mark.parametrize("empty", ["", None])
+def test_a_job_without_an_id_gets_one(head: Head, empty: str | None) -> None:
+    spec = head.jobspec(submission_id=empty)
     result = head.submit(spec)
     assert result.result["submission_id"].startswith("grpo-")
     assert head.gate.examined == [result.result["submission_id"]]
@@ -164,6 +159,8 @@ def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
     given = head.jobspec()
     head.submit(given, defaults={"shared_root": str(head.root), "retries": 2}, resume_from="")
     assert head.archive.read_mapping("config/job_spec.json") == given
+    registered = head.registry.read("grpo-1")
+    assert registered and (registered.jobspec, registered.shared_root) == (given, str(head.root))
 
 
 def test_a_job_without_capacity_is_queued(head: Head) -> None:
@@ -314,11 +311,6 @@ def test_lineage(head: Head) -> None:
     }
 
 
-def test_a_new_job_has_no_lineage(head: Head) -> None:
-    head.submit(head.jobspec())
-    assert head.archive.read_status().lineage == {}
-
-
 # --- Secrets ----------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +318,7 @@ def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
     values = {"HF_TOKEN": "hf_secret_1", "OTHER": "not_for_this_job"}
     result = head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets=values)
     assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret_1"}
+    assert redact.secrets_file(head.archive.path).stat().st_mode & 0o777 == 0o600
     assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.result)
     holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
     assert holders == ["grpo-1.json"]
@@ -432,8 +425,7 @@ def test_a_submission_that_fails(head: Head) -> None:
         raise RuntimeError("Request failed with status code 500")
 
     head.ray.on_submit = broken
-    message = f"grpo-1 could not be submitted: Request failed with status code 500. Its archive is {head.archive.path}."
-    with pytest.raises(OperationError, match=f"^{message}$"):
+    with pytest.raises(OperationError, match=str(head.archive.path)):
         head.submit(head.jobspec())
     assert head.archive.read_status().state == "FAILED"
 
@@ -489,22 +481,15 @@ def test_the_same_job_after_its_end(head: Head, state: str) -> None:
     assert head.ray.changes == []
 
 
-def test_the_state_of_the_same_job_is_that_of_ray(head: Head) -> None:
-    head.submit(head.jobspec())
-    with_steward(head.archive)
-    head.ray.statuses["grpo-1"] = "PENDING"
-    assert head.submit(head.jobspec()).result["state"] == "PENDING"
-
-
 def test_another_jobspec_under_the_same_id_is_refused(head: Head) -> None:
     head.submit(head.jobspec())
     head.ray.calls.clear()
     with pytest.raises(RefusedError) as refused:
         head.submit(head.jobspec(model="other"))
-    what = f"'grpo-1' is taken by another JobSpec, see {head.archive.path}/config/job_spec.json"
-    todo = "choose another id, or leave it out; archives are never reused"
-    assert refused.value.findings == (Finding("submission_id", what, todo, key="submission_id"),)
+    assert [finding.key for finding in refused.value.findings] == ["submission_id"]
     assert head.ray.calls == []
+    # The order of keys does not matter.
+    assert not head.submit(dict(reversed(head.jobspec().items()))).changed
 
 
 def test_a_taken_id_does_not_hide_other_problems(head: Head) -> None:
@@ -557,9 +542,7 @@ def test_a_registered_archive_without_a_status_is_waited_for(head: Head) -> None
 def test_an_archive_that_its_job_has_damaged(head: Head) -> None:
     head.submit(head.jobspec())
     (head.archive.path / "status.json").write_text("[")
-    with pytest.raises(
-        OperationError, match=r"^grpo-1 was submitted before, but .*status.json is not JSON .*Choose another id.$"
-    ):
+    with pytest.raises(OperationError, match="status"):
         head.submit(head.jobspec())
 
 
@@ -567,14 +550,6 @@ def test_a_jobspec_that_was_changed_in_the_archive_is_still_the_same_job(head: H
     head.submit(head.jobspec())
     head.archive.write_json("config/job_spec.json", {"workload": "sft"})
     assert not head.submit(head.jobspec()).changed
-
-
-def test_a_submission_is_registered(head: Head) -> None:
-    given = head.jobspec()
-    head.submit(given, defaults={"shared_root": str(head.root), "retries": 2})
-    registered = head.registry.read("grpo-1")
-    assert registered is not None
-    assert (registered.jobspec, registered.shared_root) == (given, str(head.root))
 
 
 def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission(head: Head) -> None:
@@ -585,8 +560,7 @@ def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission
     head.ray.calls.clear()
     with pytest.raises(RefusedError) as refused:
         head.submit(spec)
-    expected = f"'grpo-1' is taken by {head.archive.path}, which this cluster has not submitted"
-    assert [finding.what for finding in refused.value.findings] == [expected]
+    assert [finding.key for finding in refused.value.findings] == ["submission_id"]
     assert head.ray.changes == []
 
 

@@ -64,38 +64,31 @@ def test_a_job_on_all_workers_fits(workload: str, cluster: Cluster) -> None:
 
 def test_a_job_that_is_too_large() -> None:
     findings = size_findings(jobspec(resources={"nnodes": 3, "gpus_per_node": 5}), CPU)
-    assert [(finding.key, finding.what) for finding in findings] == [
-        ("resources.nnodes", "asks for 3 workers, but 2 are alive"),
-        ("resources.gpus_per_node", "asks for 5 GPUs per worker, but workers have 4"),
-    ]
-    assert findings[0].todo == "ask for at most 2, or add workers to the inventory and run cluster_up.yml"
+    assert [finding.key for finding in findings] == ["resources.nnodes", "resources.gpus_per_node"]
 
 
-def test_a_job_that_would_wait_forever_for_cpus() -> None:
-    small = Cluster("cuda", workers=1, gpus_per_node=4, cpus_per_node=40)
-    (finding,) = size_findings(jobspec(workload="sft"), small)
-    assert finding.key == finding.where == "resources.gpus_per_node"
-    # The driver takes one of the 40 first.
-    assert finding.what == "sft on 4 GPUs asks for 40 CPUs per worker and 1 for the driver, workers have 40"
-    assert size_findings(jobspec(workload="sft", resources={"gpus_per_node": 3}), small) == []
-    assert size_findings(jobspec(workload="grpo"), small) == []
-    assert [finding.what for finding in size_findings(jobspec(workload="grpo"), Cluster("cuda", 1, 4, 12))] == [
-        "grpo on 4 GPUs asks for 12 CPUs per worker and 1 for the driver, workers have 12"
-    ]
-    free = Cluster("cuda", workers=2, gpus_per_node=4, cpus_per_node=40)
-    assert size_findings(jobspec(workload="sft", resources={"nnodes": 1}), free) == []
+@pytest.mark.parametrize(
+    ("workload", "workers", "cpus", "resources", "fits"),
+    [
+        # The driver takes one of the 40 first, unless the job leaves a worker to it.
+        ("sft", 1, 40, {}, False),
+        ("sft", 1, 40, {"gpus_per_node": 3}, True),
+        ("sft", 2, 40, {"nnodes": 1}, True),
+        ("sft", 2, 39, {"nnodes": 1}, False),
+        ("grpo", 1, 40, {}, True),
+        ("grpo", 1, 13, {}, True),
+        ("grpo", 1, 12, {}, False),
+    ],
+)
+def test_a_job_that_would_wait_forever_for_cpus(
+    workload: str, workers: int, cpus: int, resources: dict[str, int], fits: bool
+) -> None:
+    found = size_findings(jobspec(workload=workload, resources=resources), Cluster("cuda", workers, 4, cpus))
+    assert [finding.key for finding in found] == ([] if fits else ["resources.gpus_per_node"])
 
 
 def test_no_job_fits_workers_without_gpus() -> None:
-    (finding,) = size_findings(jobspec(), Cluster("cpu", 1, 0, 4))
-    assert finding.what == "asks for 0 GPUs per worker, but workers have 0"
-
-
-def test_a_job_on_some_workers_leaves_one_to_its_driver() -> None:
-    """The whole bundle of CPUs of each worker may be used; the message does not mention the driver."""
-    two = Cluster("cuda", workers=2, gpus_per_node=4, cpus_per_node=39)
-    (finding,) = size_findings(jobspec(workload="sft", resources={"nnodes": 1}), two)
-    assert finding.what == "sft on 4 GPUs asks for 40 CPUs per worker, workers have 39"
+    assert [finding.key for finding in size_findings(jobspec(), Cluster("cpu", 1, 0, 4))] == ["resources.gpus_per_node"]
 
 
 @pytest.mark.parametrize(("workload", "cpus"), [("sft", 80), ("grpo", 24), ("ppo", 24)])
@@ -104,11 +97,6 @@ def test_the_size_of_a_job(workload: str, cpus: int) -> None:
     assert size_of(jobspec(workload=workload), CUDA).gpus == 32
     small = size_of(jobspec(workload=workload, resources={"nnodes": 2, "gpus_per_node": 1}), CUDA)
     assert small == JobSize(nnodes=2, gpus_per_node=1, cpus_per_node=cpus // 8)
-
-
-def test_nodes_without_resources_have_no_capacity() -> None:
-    worker = node("worker-0", worker_node=1.0)
-    assert Cluster.of([worker]) == Cluster("cpu", workers=1, gpus_per_node=0, cpus_per_node=0)
 
 
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
@@ -128,11 +116,3 @@ def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, todo: st
     """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""
     found = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
     assert [(finding.key, finding.todo) for finding in found] == ([(UNITS, todo)] if todo else [])
-
-
-def test_the_numbers_of_storage_units_that_do_not_fit() -> None:
-    (finding,) = storage_findings(jobspec(), Cluster("cuda", 4, 8, 27), 9)
-    assert finding.what == (
-        "is 9: TransferQueue takes 3 CPUs of every worker, besides 1 for its controller, 1 for the driver and 24 per "
-        "worker for grpo; workers have 27"
-    )

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from argus.jobspec.parse import converted, misspelt, with_command_line, with_defaults
+from argus.jobspec.parse import misspelt, with_command_line, with_defaults
 from argus.jobspec.spec import KEYS
 
-Variables = list[dict[str, Any]]
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
 DEFAULTS: dict[str, Any] = {
@@ -27,11 +26,6 @@ def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
         "env_vars": {"A": 1, "B": 3},
         "ray": {"address": "http://127.0.0.1:1"},
     }
-
-
-@pytest.mark.parametrize("given", [["x"], None, "grpo.yaml", 3])
-def test_anything_but_a_mapping_gets_no_defaults(given: object) -> None:
-    assert with_defaults(given, DEFAULTS) == given
 
 
 def test_a_value_replaces_the_default_of_another_kind() -> None:
@@ -59,28 +53,6 @@ def test_overrides_are_merged_by_their_keys(defaults: Any, own: Any, merged: Any
 def test_a_jobspec_without_overrides_gets_the_default_ones() -> None:
     for given in ({}, {"trainer_overrides": None}):
         assert with_defaults(given, {"trainer_overrides": {"a": 1}}) == {"trainer_overrides": {"a": 1}}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("retries", "2", 2),
-        ("retries", "two", "two"),
-        ("deadline", 90, 90),
-        ("deadline", "2h", "2h"),
-        ("secrets", "A,B", ["A", "B"]),
-        ("tags", "team=nlp by=me", {"team": "nlp", "by": "me"}),
-        ("resources", {"nnodes": 2}, {"nnodes": 2}),
-        ("resources", "two", "two"),
-        ("ray", {"address": "http://h:1"}, {"address": "http://h:1"}),
-        ("trainer_overrides", "a=1", ["a=1"]),
-        ("trainer_overrides", {"a": 1}, {"a": 1}),
-        # Whether it is one of the choices is checked with the JobSpec.
-        ("workload", "dpo", "dpo"),
-    ],
-)
-def test_values_of_the_command_line_get_the_types_of_their_keys(key: str, value: Any, expected: Any) -> None:
-    assert converted(key, value) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,11 +101,14 @@ def test_mappings_are_merged() -> None:
     changed = with_command_line(given, [{"resources": {"nnodes": 2}, "tags": "c=d"}])
     assert changed == {"resources": {"nnodes": 2, "gpus_per_node": 4}, "tags": {"a": "b", "c": "d"}}
     assert with_command_line({}, [{"submission_id": "x"}]) == {"submission_id": "x"}
+    # What does not fit is checked with the JobSpec.
+    odd = {"retries": "two", "resources": "two", "workload": "dpo", "secrets": "A,B", "deadline": 90}
+    assert with_command_line({}, [odd]) == {**odd, "secrets": ["A", "B"]}
 
 
-@pytest.mark.parametrize("jobspec", [None, ["x"], 3])
+@pytest.mark.parametrize("jobspec", [None, ["x"], "grpo.yaml"])
 def test_what_is_no_jobspec_stays(jobspec: object) -> None:
-    assert with_command_line(jobspec, [{"retries": "2"}]) == jobspec
+    assert with_command_line(jobspec, [{"retries": "2"}]) == with_defaults(jobspec, DEFAULTS) == jobspec
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.overrides import (
     CPU_CRITIC,
     CPU_RL,
-    accelerator_overrides,
     sample_overrides,
 )
 from argus.jobspec.plan import plan_job
@@ -27,63 +26,13 @@ def test_settings_of_every_job(workload: str, cluster: Cluster) -> None:
     assert found["trainer.save_freq"] == "10"
     assert found["trainer.project_name"] == workload
     assert found["trainer.experiment_name"] == "job-1"
+    assert found["hydra.output_subdir"] == "."
     assert found["hydra.run.dir"] == "/private/jobs/job-1/config/hydra"
     assert found["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
     assert found["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
     assert not [key for key in found if key.startswith("custom_reward_function")]
     for override in job.plan.overrides:
         parse_override(override)
-
-
-@pytest.mark.parametrize("workload", ["grpo", "ppo"])
-@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
-def test_reinforcement_learning_stays_off_the_head(workload: str, cluster: Cluster) -> None:
-    job = planned(cluster, workload=workload)
-    assert job.plan.module == "verl.trainer.main_ppo"
-    assert "++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node" in job.plan.overrides
-    found = settings(job)
-    assert found["actor_rollout_ref.model.path"] == "/private/common/models/tiny-qwen2"
-    assert found["trainer.max_actor_ckpt_to_keep"] == found["trainer.max_critic_ckpt_to_keep"] == "3"
-
-
-def test_grpo_has_groups_of_answers_and_ppo_has_a_critic() -> None:
-    grpo, ppo = settings(planned()), settings(planned(workload="ppo"))
-    assert grpo["algorithm.adv_estimator"] == "grpo"
-    assert grpo["actor_rollout_ref.rollout.n"] == "5"
-    assert grpo["actor_rollout_ref.actor.use_kl_loss"] == "True"
-    assert not [key for key in grpo if key.startswith("critic")]
-    assert ppo["algorithm.adv_estimator"] == "gae"
-    assert ppo["critic.model.path"] == "/private/common/models/tiny-qwen2"
-    assert ppo["critic.strategy"] == "fsdp2"
-    assert "actor_rollout_ref.rollout.n" not in ppo
-
-
-@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
-def test_the_sft_driver_has_no_gpu(cluster: Cluster) -> None:
-    job = planned(cluster, workload="sft")
-    found = settings(job)
-    assert job.plan.module == "verl.trainer.sft_trainer_ray"
-    assert found["trainer.device"] == "cpu"
-    assert found["model.path"] == "/private/common/models/tiny-qwen2"
-    assert found["trainer.max_ckpt_to_keep"] == "3"
-    assert not [key for key in found if key.startswith(("actor_rollout_ref", "algorithm", "reward", "transfer_queue"))]
-    assert job.runtime_env["env_vars"]["RAY_ADDRESS"] == "auto"
-
-
-def test_the_cpu_backend() -> None:
-    found = settings(planned())
-    assert found["trainer.device"] == "cpu"
-    assert found["actor_rollout_ref.rollout.name"] == "hf_cpu"
-    assert found["actor_rollout_ref.actor.strategy"] == "fsdp2"
-    assert settings(planned(workload="sft"))["engine.strategy"] == "fsdp2"
-    real = settings(planned(CUDA))
-    assert real["actor_rollout_ref.rollout.name"] == "vllm"
-    assert "trainer.device" not in real
-    assert "actor_rollout_ref.actor.strategy" not in real
-    assert "actor_rollout_ref.rollout.tensor_model_parallel_size" not in real
-    single = settings(planned(CUDA, resources={"gpus_per_node": 1}))
-    assert single["actor_rollout_ref.rollout.tensor_model_parallel_size"] == "1"
-    assert "engine.strategy" not in settings(planned(CUDA, workload="sft"))
 
 
 def test_the_reward_function() -> None:
@@ -94,12 +43,6 @@ def test_the_reward_function() -> None:
     assert found["reward.custom_reward_function.path"] == "/private/user/code/r.py"
     assert found["reward.custom_reward_function.name"] == "score"
     assert not [key for key in settings(planned()) if key.startswith("reward.custom")]
-
-
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
-def test_settings_that_only_some_releases_have(profile: Profile) -> None:
-    found = settings(planned(CUDA, profile))
-    assert any(key.startswith("transfer_queue") for key in found) is (profile.release >= (0, 9, 0))
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
@@ -148,17 +91,10 @@ def test_the_device_of_the_sft_driver_in_each_release(profile: Profile) -> None:
     assert device == ("cpu" if profile.release >= (0, 9, 0) else "cuda")
 
 
-def test_rl_without_micro_batch_sizes_and_without_a_first_validation() -> None:
-    found = settings(planned(CUDA))
-    assert found["actor_rollout_ref.actor.use_dynamic_bsz"] == "True"
-    assert found["trainer.val_before_train"] == "False"
+def test_a_job_that_only_validates() -> None:
     # verl reads val_only after a first validation alone.
     only = settings(planned(CUDA, trainer_overrides=["trainer.val_only=True"]))
     assert only["trainer.val_only"] == "True" and "trainer.val_before_train" not in only
-
-
-def test_hydra_writes_into_the_archive() -> None:
-    assert settings(planned())["hydra.output_subdir"] == "."
 
 
 # All overrides of three jobs, below those that every job has.
@@ -245,11 +181,6 @@ def test_a_step_with_many_tokens_is_not_decoded_for_samples(asked: list[str], is
 def test_the_cpu_backend_of_grpo_has_no_critic() -> None:
     assert set(CPU_RL) <= set(planned().plan.overrides)
     assert not set(CPU_CRITIC) & set(planned().plan.overrides)
-
-
-def test_overrides_of_an_accelerator() -> None:
-    assert accelerator_overrides("sft", "cuda", 1) == []
-    assert accelerator_overrides("grpo", "cuda", 2) == ["actor_rollout_ref.rollout.name=vllm"]
 
 
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"

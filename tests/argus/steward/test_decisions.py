@@ -102,10 +102,7 @@ def test_an_archive_without_a_state_is_still_being_submitted() -> None:
 def test_a_driver_on_the_head_is_stopped(status: str) -> None:
     action = decide(view("RUNNING", job=JobRecord(status, driver_node_id="h")))
     assert kind(action) == ("stop_attempt", "config")
-    assert reason(action) == "the driver was started on the head"
-
-
-def test_a_driver_that_has_no_node_yet_is_not_on_a_head_without_an_id() -> None:
+    # It has no node yet, and the head no id.
     assert decide(view("SUBMITTED", job=PENDING, answer={"head_node_id": ""})).kind == "wait"
 
 
@@ -125,11 +122,6 @@ def test_a_driver_that_has_no_node_yet_is_not_on_a_head_without_an_id() -> None:
 def test_a_deadline(job: JobRecord, waited: float, expected: tuple[str, str]) -> None:
     action = decide(view("RUNNING", {"submitted_at": NOW - waited}, Plan(deadline=400.0), job=job))
     assert kind(action) == expected
-    assert not action.failure or reason(action) == "the job exceeded its deadline of 400 s"
-
-
-def test_a_job_without_a_deadline_has_all_the_time() -> None:
-    assert decide(view("RUNNING", {"submitted_at": NOW - 9e6})).kind == "wait"
 
 
 # --- Pending ----------------------------------------------------------------------------------------------------------
@@ -137,22 +129,15 @@ def test_a_job_without_a_deadline_has_all_the_time() -> None:
 
 @pytest.mark.parametrize(("waited", "expected"), [(PENDING_SECONDS, "wait"), (PENDING_SECONDS + 1, "cancel")])
 def test_a_driver_that_does_not_start_is_cancelled(waited: float, expected: str) -> None:
-    action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - waited}, job=PENDING))
-    assert action.kind == expected
-    if action.failure:
-        assert action.failure.kind == "no_resources"
-        assert reason(action) == "the driver was not started within 601 s: waiting for worker_node"
-
-
-def test_a_driver_that_does_not_start_without_a_reason_of_ray() -> None:
-    action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - 601}, job=JobRecord("PENDING")))
-    assert reason(action).endswith(": Ray gives no reason")
+    for job, said in ((PENDING, "waiting for worker_node"), (JobRecord("PENDING"), "Ray gives no reason")):
+        action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - waited}, job=job))
+        assert kind(action) == (expected, "no_resources" if expected == "cancel" else "")
+        assert expected == "wait" or reason(action).endswith(said)
 
 
 def test_a_stop_cancels_a_pending_attempt_and_leaves_a_running_one_to_its_launcher() -> None:
     action = decide(view("SUBMITTED", job=PENDING, stop_requested=True))
     assert kind(action) == ("cancel", "stopped")
-    assert reason(action) == "stopped while it waited for its driver to start"
     assert decide(view("RUNNING", stop_requested=True)).kind == "wait"
 
 
@@ -170,9 +155,9 @@ def test_waiting_for_capacity(state: str, since: str) -> None:
         assert decide(view(state, {since: NOW - limit}, plan, answer=full)).kind == "wait"
         action = decide(view(state, {since: NOW - limit - 1}, plan, answer=full))
         assert kind(action) == ("fail", "no_resources")
-        assert reason(action) == f"waited {limit:g} s: there is 1"
+        assert "there is 1" in reason(action)
     action = decide(view(state, {since: NOW - 61}, Plan(wait_for_resources=60.0), answered=False))
-    assert reason(action) == "waited 60 s: the head did not answer"
+    assert kind(action) == ("fail", "no_resources")
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "RETRYING"])
@@ -199,93 +184,60 @@ def test_an_attempt_is_cleaned_up_before_the_next_one() -> None:
 def test_a_submission_that_never_reached_ray(waited: float, expected: str) -> None:
     for state, more in (("SUBMITTED", {}), ("SUBMITTED", {"unknown_since": NOW}), ("RUNNING", {})):
         action = decide(view(state, {"attempt_submitted_at": NOW - waited}, job=None, **more))
-        assert action.kind == expected
-        if action.failure:
-            assert action.failure.kind == "unknown"
-            assert reason(action) == "Ray never received the job: its submission was interrupted"
+        assert kind(action) == (expected, "unknown" if expected == "fail" else "")
 
 
 @pytest.mark.parametrize(("since", "expected"), [(FORGOTTEN_SECONDS - 1, "wait"), (FORGOTTEN_SECONDS, "fail")])
 def test_a_head_that_was_restarted(since: float, expected: str) -> None:
     action = decide(view("RUNNING", {"attempt_submitted_at": NOW - 999}, job=None, unknown_since=NOW - since))
-    assert action.kind == expected
-    if action.failure:
-        assert action.failure.kind == "head_lost"
+    assert kind(action) == (expected, "head_lost" if expected == "fail" else "")
 
 
 # --- Attempts that have ended for Ray ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("observed", "expected"),
+    ("observed", "kind"),
     [
-        ({"answer": {"driver_alive": False}}, ("node_lost", "the driver's node was lost")),
-        (
-            {"answer": {"driver_alive": False, "lost_node": "w1"}},
-            ("node_lost", "node w1 was lost, and the driver with it"),
-        ),
-        ({}, ("unknown", "the launcher recorded no end: it ended")),
-        ({"stop_requested": True}, ("stopped", "it ended")),
+        ({"answer": {"driver_alive": False}}, "node_lost"),
+        ({"answer": {"driver_alive": False, "lost_node": "w1"}}, "node_lost"),
+        ({}, "unknown"),
+        ({"stop_requested": True}, "stopped"),
         # A request to stop counts more than the node that was lost with it.
-        ({"stop_requested": True, "answer": {"driver_alive": False}}, ("stopped", "it ended")),
-        ({"job": JobRecord("STOPPED")}, ("stopped", "Ray gives no reason")),
-        (
-            {"job": JobRecord("FAILED", message=f"The end of the log: {CONFIG}", driver_exit_code=1)},
-            ("config", "the configuration has no key trainer.x"),
-        ),
-        (
-            {"job": JobRecord("FAILED", message="x", driver_exit_code=3)},
-            ("unknown", "the launcher ended with exit code 3"),
-        ),
-        (
-            {"job": JobRecord("FAILED", message=TRACEBACK, driver_exit_code=1)},
-            ("storage", "OSError: [Errno 30] Read-only file system: 'status.json'"),
-        ),
-        ({"job": JobRecord("FAILED", driver_exit_code=128)}, ("unknown", "the launcher ended with exit code 128")),
-        *(
-            (
-                {"job": JobRecord("FAILED", message="x", driver_exit_code=code)},
-                ("killed", f"the launcher was killed by {name}"),
-            )
-            for code, name in ((129, "signal 1 (SIGHUP)"), (137, "signal 9 (SIGKILL)"), (-9, "signal 9 (SIGKILL)"))
-        ),
-        (
-            {"job": JobRecord("FAILED", message="Job supervisor actor died: it is\ndead")},
-            ("killed", "the launcher was killed"),
-        ),
-        (
-            {"job": JobRecord("FAILED", message="Job supervisor actor could not be scheduled: no room")},
-            ("unknown", "the launcher recorded no end: Job supervisor actor could not be scheduled: no room"),
-        ),
+        ({"stop_requested": True, "answer": {"driver_alive": False}}, "stopped"),
+        ({"job": JobRecord("STOPPED")}, "stopped"),
+        ({"job": JobRecord("FAILED", message=f"The end of the log: {CONFIG}", driver_exit_code=1)}, "config"),
+        ({"job": JobRecord("FAILED", message="x", driver_exit_code=3)}, "unknown"),
+        ({"job": JobRecord("FAILED", message=TRACEBACK, driver_exit_code=1)}, "storage"),
+        ({"job": JobRecord("FAILED", driver_exit_code=128)}, "unknown"),
+        *(({"job": JobRecord("FAILED", message="x", driver_exit_code=code)}, "killed") for code in (129, 137, -9)),
+        ({"job": JobRecord("FAILED", message="Job supervisor actor died: it is\ndead")}, "killed"),
+        ({"job": JobRecord("FAILED", message="Job supervisor actor could not be scheduled: no room")}, "unknown"),
         # It had failed before it was to be stopped.
-        (
-            {"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=1)},
-            ("unknown", "the launcher ended with exit code 1"),
-        ),
-        (
-            {"stop_requested": True, "job": JobRecord("FAILED", message=CONFIG)},
-            ("config", "the configuration has no key trainer.x"),
-        ),
-        ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=137)}, ("stopped", "x")),
-        ({"stop_requested": True, "job": JobRecord("STOPPED", message="x", driver_exit_code=1)}, ("stopped", "x")),
+        ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=1)}, "unknown"),
+        ({"stop_requested": True, "job": JobRecord("FAILED", message=CONFIG)}, "config"),
+        ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=137)}, "stopped"),
+        ({"stop_requested": True, "job": JobRecord("STOPPED", message="x", driver_exit_code=1)}, "stopped"),
         # What the launcher could not record, it told in Ray's log.
-        ({"job": TOLD}, ("disk_full", "No space left on device: 'model.pt'")),
-        ({"job": TOLD, "stop_requested": True}, ("disk_full", "No space left on device: 'model.pt'")),
-        (
-            {"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")},
-            ("host_oom", "the node ran out of memory: Ray killed a process of the job"),
-        ),
+        ({"job": TOLD}, "disk_full"),
+        ({"job": TOLD, "stop_requested": True}, "disk_full"),
+        ({"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")}, "host_oom"),
     ],
 )
-def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], kind: str) -> None:
     given = {"job": ENDED, **observed}
     # A launcher that ended normally may still be writing, unless its node is gone.
     early = "wait" if observed.get("answer", {}).get("driver_alive", True) else "fail"
     assert decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS + 1)).kind == early
     action = decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS))
-    assert action.kind == "fail"
     assert action.failure
-    assert (action.failure.kind, action.failure.reason) == expected
+    assert (action.kind, action.failure.kind) == ("fail", kind)
+
+
+@pytest.mark.parametrize(("code", "signal"), [(129, "SIGHUP"), (137, "SIGKILL"), (-9, "SIGKILL")])
+def test_the_signal_that_killed_a_launcher_is_named(code: int, signal: str) -> None:
+    job = JobRecord("FAILED", message="x", driver_exit_code=code)
+    assert signal in reason(decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS)))
 
 
 # As Ray 2.60 reports a job whose driver's node died.
@@ -328,14 +280,8 @@ def test_the_verdict_of_a_stopped_attempt_is_its_failure() -> None:
 def test_a_trainer_that_waits_for_a_lost_node_is_stopped(since: float | None, expected: str) -> None:
     lost_since = None if since is None else NOW - since
     action = decide(view("RUNNING", answer={"lost_node": "w1"}, lost_since=lost_since))
-    assert action.kind == expected
-    if action.failure:
-        assert action.failure.kind == "node_lost"
-        assert reason(action) == "node w1 was lost, and the trainer neither resumed nor failed"
-
-
-def test_a_lost_node_without_processes_of_the_job_does_not_matter() -> None:
-    assert decide(view("RUNNING", answer={"lost_node": ""}, lost_since=NOW - 999)).kind == "wait"
+    assert kind(action) == (expected, "node_lost" if expected == "stop_attempt" else "")
+    assert decide(view("RUNNING", answer={"lost_node": ""}, lost_since=lost_since)).kind == "wait"
 
 
 def ending(seconds: float) -> dict[str, Any]:
@@ -349,12 +295,10 @@ def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() ->
     assert decide(view("ENDING", ending(NOTICE_SECONDS - 1))).kind == "wait"
     lost = decide(view("ENDING", ending(5), answer={"lost_node": "worker-1"}))
     assert kind(lost) == ("fail", "node_lost")
-    assert lost.failure
-    assert (lost.failure.reason, lost.failure.lines) == ("node worker-1 was lost", ("a line",))
+    assert lost.failure and "worker-1" in lost.failure.reason and lost.failure.lines == ("a line",)
     for answered in (True, False):
         own = decide(view("ENDING", ending(NOTICE_SECONDS), answered=answered))
         assert kind(own) == ("fail", "communication")
-        assert reason(own) == "Connection reset by peer"
 
 
 @pytest.mark.parametrize(
