@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import atexit
 import base64
-import bisect
 import contextlib
-import html
 import io
 import json
 import os
@@ -28,8 +26,10 @@ from ..io.reading import read_mapping
 MASK = "[secret]"
 # Shorter values occur by chance in any text.
 SHORTEST = 4
-# From this length on, a secret whose end was cut off is masked as well.
-CUT = 8
+# From this length on, a line of a secret is masked by itself, and also a secret whose end was cut off.
+LONG = 8
+# What is held back of a line without an end.
+LINE_BYTES = 1 << 16
 # Set for all processes of a job: the path of its archive.
 ARCHIVE = "ARGUS_VERL_ARCHIVE"
 # Beside the archives: the user of the nodes certainly owns this directory.
@@ -93,56 +93,38 @@ def forget(archive: Path) -> None:
         secrets_file(archive).unlink()
 
 
-def base64_forms(value: bytes) -> Iterator[bytes]:
-    """The parts of base64 texts that are the same whatever is before the value: `user:password`, for example.
-
-    The last character is another one if something follows the value.
-    """
-    for before in range(3):
-        first, last = (0, 2, 3)[before], (before + len(value)) * 8 // 6
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            encoded = encode(bytes(before) + value)
-            yield from (encoded[first:last], encoded[first:].rstrip(b"="))
+def lines_of(value: str) -> list[str]:
+    """What can be masked of a value where it is written as it is: of several lines, each long one by itself."""
+    lines = value.strip().splitlines()
+    return [line.strip() for line in lines if len(line.strip()) >= (SHORTEST if len(lines) == 1 else LONG)]
 
 
-def forms_of(value: str) -> Iterator[bytes]:
-    """A value in all its forms. A value of several lines has forms for each line as well, as logs show it."""
-    whole = value.strip()
+def forms_of(value: str) -> Iterator[str]:
+    """A value in the forms in which programs write it in a line."""
+    whole, quote, quote_plus = value.strip(), urllib.parse.quote, urllib.parse.quote_plus
     # JSON with a key of several lines has escapes for their ends.
-    lines = [line.strip() for line in whole.replace("\\n", "\n").splitlines()]
+    lines = [*lines_of(value), *lines_of(value.replace("\\n", "\n"))]
+    yield from lines
     for text in {whole, *lines}:
-        as_json = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
-        as_html = [html.escape(text, quote=is_quoted) for is_quoted in (True, False)]
-        shown = {
-            text,
-            *as_json,
-            *(form.replace("/", r"\/") for form in as_json),
-            *as_html,
-            as_html[0].replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
-            *(repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode(errors="surrogatepass"))[2:-1]),
-            *(quote(text, errors="replace") for quote in (urllib.parse.quote, urllib.parse.quote_plus)),
-            urllib.parse.quote(text, safe="", errors="replace"),
-        }
-        # A stream would hold back the lines of the whole until the last one. Short lines are found only in the whole.
-        if "\n" in text and min(map(len, lines)) >= SHORTEST:
-            shown.remove(text)
-        yield from (form.encode(errors="surrogatepass") for form in shown if len(form) >= SHORTEST)
-    for text in dict.fromkeys((value, whole)):
-        yield from (form for form in base64_forms(text.encode(errors="surrogatepass")) if len(form) >= CUT)
+        data = text.encode(errors="surrogatepass")
+        yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
+        yield from (quote(data), quote(data, safe=""), quote_plus(data))
+        # The last character is another one if something follows, such as the end of a line.
+        whole_characters = len(data) * 4 // 3
+        yield from (e(data)[:whole_characters].decode() for e in (base64.b64encode, base64.urlsafe_b64encode))
 
 
 class Redactor:
-    """Masks secrets in a text, or in a stream that arrives in pieces: from the left, the longest at each place.
+    """Masks secrets in a text, or in the lines of a stream that arrives in pieces: the longest first.
 
-    It knows the forms in which programs write values: as they are, JSON, repr, HTML, URLs, base64.
+    It knows the forms in which programs write values: as they are, JSON, repr, URLs, base64.
     """
 
     def __init__(self, values: Iterable[str]) -> None:
-        self.forms = sorted({form for value in values if len(value) >= SHORTEST for form in forms_of(value)})
-        self.by_length = sorted(self.forms, key=len, reverse=True)
+        forms = {form.encode(errors="surrogatepass") for value in values if lines_of(value) for form in forms_of(value)}
+        self.forms = sorted(forms, key=len, reverse=True)
         self.longest = max(map(len, self.forms), default=0)
-        self.first_bytes = {form[0] for form in self.forms}
-        # The end of the stream that may be the beginning of a secret.
+        # The end of the stream: a line without an end.
         self.held = b""
 
     def text(self, text: str) -> str:
@@ -151,9 +133,17 @@ class Redactor:
         return self._whole(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def feed(self, data: bytes) -> bytes:
-        """The part of a stream that can be written now; the beginning of a secret at its end is held back."""
+        """The lines of a stream that are whole now, and of one that is too long what holds no part of a secret."""
+        if not self.forms:
+            return data
         data = self.held + data
-        end = self._open_at(data)
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if len(data) - end > LINE_BYTES + self.longest:
+            # A secret that begins before this place has its end in the data.
+            place = len(data) - self.longest
+            pattern = self._pattern(data)
+            matches = pattern.finditer(data) if pattern else ()
+            end = next((match.end() for match in matches if match.start() < place < match.end()), place)
         self.held = data[end:]
         return self._masked(data[:end])
 
@@ -163,9 +153,12 @@ class Redactor:
         return self._whole(data)
 
     def _whole(self, data: bytes) -> bytes:
-        end = self._open_at(data)
-        is_cut_off = len(data) - end >= CUT
-        return self._masked(data[:end]) + (MASK.encode() if is_cut_off else self._masked(data[end:]))
+        data = self._masked(data)
+        first = max(0, len(data) - self.longest)
+        begun = [form for form in self.forms if data.find(form[:LONG], first) >= 0]
+        places = range(first, len(data) - LONG + 1) if begun else ()
+        cut = next((at for at in places if any(form.startswith(data[at:]) for form in begun)), None)
+        return data if cut is None else data[:cut] + MASK.encode()
 
     def _masked(self, data: bytes) -> bytes:
         pattern = self._pattern(data)
@@ -173,29 +166,12 @@ class Redactor:
 
     def _pattern(self, data: bytes) -> re.Pattern[bytes] | None:
         """An expression for the secrets in the data; usually there are none, which this finds faster."""
-        present = [re.escape(form) for form in self.by_length if form in data]
+        present = [re.escape(form) for form in self.forms if form in data]
         return re.compile(b"|".join(present)) if present else None
-
-    def _open_at(self, data: bytes) -> int:
-        """Where a secret may begin whose end the data does not have; the end of the data if nowhere."""
-        places = range(max(0, len(data) - self.longest + 1), len(data))
-        begins = (at for at in places if data[at] in self.first_bytes and self._begins_one(data[at:]))
-        place = next(begins, len(data))
-        if place < len(data) and (pattern := self._pattern(data)):
-            # One that is there already comes first, and whole.
-            place = next((m.start() for m in pattern.finditer(data) if m.start() < place < m.end()), place)
-        return place
-
-    def _begins_one(self, text: bytes) -> bool:
-        place = bisect.bisect_right(self.forms, text)
-        return place < len(self.forms) and self.forms[place].startswith(text)
 
 
 class RedactedOutput(io.BufferedIOBase):
-    """The binary side of a standard stream, without secrets.
-
-    print() writes each of its arguments on its own, so the end of a text may be the beginning of a secret.
-    """
+    """The binary side of a standard stream, without secrets, line by line."""
 
     def __init__(self, stream: TextIO, redactor: Redactor) -> None:
         # Without a reference, Python would close it.

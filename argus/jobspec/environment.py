@@ -204,8 +204,9 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) ->
         elif not value:
             todo = f"add {name} to job_secrets, from a vault; or export it, if the inventory allows that"
             findings.append(_secret(name, "has no value", todo))
-        elif not isinstance(value, str) or len(value) < redact.SHORTEST:
-            what = f"is not a string of at least {redact.SHORTEST} characters, and could not be masked in logs"
+        elif not isinstance(value, str) or not redact.lines_of(value):
+            what = f"is not a string of at least {redact.SHORTEST} characters, or has no line of {redact.LONG}"
+            what += ", and could not be masked in logs"
             findings.append(_secret(name, what, "move it to env_vars if it is not secret"))
     return findings
 

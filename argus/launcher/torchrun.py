@@ -163,9 +163,11 @@ def rank(archive: Archive, attempt: str) -> int:
 
 
 def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redactor) -> None:
-    """Copy lines with a prefix, and without secrets: values of several lines are masked line by line."""
+    """Copy lines with a prefix, and without secrets."""
     with os.fdopen(reader, "rb") as lines, open(output, "wb", closefd=False) as stream:
-        while line := lines.readline(LINE_BYTES):
-            shown = redactor.feed(line) + (redactor.rest() if line.endswith(b"\n") else b"")
-            stream.write(prefix + shown.removesuffix(b"\n") + b"\n")
-            stream.flush()
+        line = b"\n"
+        while line:
+            line = lines.readline(LINE_BYTES)
+            if shown := redactor.feed(line) if line else redactor.rest():
+                stream.write(prefix + shown.removesuffix(b"\n") + b"\n")
+                stream.flush()

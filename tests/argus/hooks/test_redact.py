@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
+import itertools
 import os
 import random
 import re
@@ -119,79 +119,22 @@ def test_short_values_are_too_common_to_be_secret() -> None:
     assert redactor.rest() == b""
 
 
-def test_a_secret_of_several_lines_is_found_in_each() -> None:
-    key = "-----BEGIN KEY-----\nMIIEvQ\nab\n-----END KEY-----"
-    redactor = Redactor([key])
-    # One of the lines is too short to be masked alone.
-    assert redactor.text(f"key: {key}.") == "key: [secret]."
-    assert Redactor(["first\nsecond"]).text("key: first\nsecond.") == "key: [secret]\n[secret]."
-    assert Redactor(["a\nb\nc"]).text("key: a\nb\nc.") == "key: [secret]."
-    # As a log shows it, with something before each line.
-    assert redactor.text("1| MIIEvQ\n2| ab") == "1| [secret]\n2| ab"
-
-
-@pytest.mark.parametrize("secret", ['pass"word', "back\\slash", "größe!", "tab\there", "two\nlines"])
-def test_a_secret_as_json_writes_it(secret: str) -> None:
-    shown = Redactor([secret]).text(json.dumps({"command": f"login {secret}"}))
-    assert json.loads(shown) == {"command": "login [secret]"}
-
-
 def test_text_that_cannot_be_encoded_is_left_to_the_stream() -> None:
     assert Redactor(["hf_secret"]).text("\udcff hf_secret") == "\udcff [secret]"
-
-
-def fed(secrets: list[str], pieces: list[bytes]) -> tuple[bytes, bytes]:
-    """What a stream shows by its last piece, and the rest."""
-    redactor = Redactor(secrets)
-    return b"".join(redactor.feed(piece) for piece in pieces), redactor.rest()
-
-
-@pytest.mark.parametrize(
-    ("secrets", "text"),
-    [
-        (["abcd"], "abcabcdabcdab"),
-        (["abcd", "cdef"], "abcdef cdef abcd"),
-        (["abcd", "abcdefgh"], "abcdefgh abcdef abcd"),
-        (["aaaa"], "aaaaaaaaa aaa"),
-        (["abab", "ababab", "baba"], "abababababa bab"),
-        (["größe", "ößeö"], "größeößeö"),
-        (["MIIE\nvQIB"], "MIIE\nvQIB MIIE vQIB\n"),
-    ],
-)
-def test_a_stream_in_pieces_of_every_size(secrets: list[str], text: str) -> None:
-    whole = Redactor(secrets).text(text).encode()
-    data = text.encode()
-    for size in range(1, len(data) + 1):
-        shown, rest = fed(secrets, [data[start : start + size] for start in range(0, len(data), size)])
-        assert shown + rest == whole
 
 
 def test_any_stream_in_any_pieces() -> None:
     chance = random.Random(17)  # noqa: S311
     for _round in range(3000):
-        secrets = ["".join(chance.choices("ab", k=chance.randint(4, 7))) for _number in range(chance.randint(1, 4))]
-        data = "".join(chance.choices("abc", weights=(5, 5, 1), k=chance.randint(0, 30))).encode()
+        secrets = ["".join(chance.choices("ab", k=chance.randint(4, 12))) for _number in range(chance.randint(1, 4))]
+        data = "".join(chance.choices("abc\n", weights=(5, 5, 1, 1), k=chance.randint(0, 30))).encode()
         cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 8)))
-        pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-        shown, rest = fed(secrets, pieces)
-        assert shown + rest == Redactor(secrets).text(data.decode()).encode(), (secrets, pieces)
+        redactor = Redactor(secrets)
+        shown = b"".join(redactor.feed(data[start:end]) for start, end in itertools.pairwise([0, *cuts, len(data)]))
+        shown += redactor.rest()
+        assert shown == Redactor(secrets).text(data.decode()).encode(), (secrets, data, cuts)
         for secret in secrets:
-            assert secret.encode() not in shown + rest
-
-
-def test_no_more_is_held_back_than_may_be_a_secret() -> None:
-    redactor = Redactor(["hf_secret"])
-    assert redactor.feed(b"step 1\n") == b"step 1\n"
-    assert redactor.feed(b"token hf_s") == b"token "
-    assert redactor.feed(b"ummer\n") == b"hf_summer\n"
-    assert redactor.feed(b"hf_secret") == b"[secret]"
-    assert redactor.feed(b"hf_") == b""
-    assert redactor.rest() == b"hf_"
-    assert redactor.rest() == b""
-
-
-def test_a_complete_secret_is_not_held_back_beside_a_longer_one() -> None:
-    assert Redactor(["hf_secret", "a much longer secret"]).feed(b"token hf_secret") == b"token [secret]"
+            assert secret.encode() not in shown
 
 
 def test_a_stream_of_text() -> None:

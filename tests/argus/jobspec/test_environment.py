@@ -57,7 +57,7 @@ def test_what_is_no_name(name: str) -> None:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["", None, "abc", 12345, ["hf_secret"]], ids=str)
+@pytest.mark.parametrize("value", ["", None, "abc", 12345, ["hf_secret"], "users:\nabc\n"], ids=str)
 def test_a_secret_without_a_value_or_with_one_that_could_not_be_masked(value: Any) -> None:
     (finding,) = secret_value_findings(["A"], {"A": value})
     assert finding.key == "secrets.A"
