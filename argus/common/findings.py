@@ -56,10 +56,8 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
     """
     rows = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     shown = table(HEADER, [(row.severity, row.where, row.what, row.todo) for row in rows], width, CELL_WIDTH)
-    # A table that does not fit has no header.
-    return (
-        shown if shown.startswith(HEADER[0].upper()) or not width else "\n".join(paragraph(row, width) for row in rows)
-    )
+    fits = not width or max(map(len, shown.splitlines())) <= width
+    return shown if fits else "\n".join(paragraph(row, width or 0) for row in rows)
 
 
 def paragraph(finding: Finding, width: int) -> str:

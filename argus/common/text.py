@@ -56,7 +56,7 @@ def escaped(character: str) -> str:
     )
 
 
-# The narrowest column in which wrapped text is still easy to read. If there is less room, a row becomes a record.
+# The narrowest column in which wrapped text is still easy to read.
 LEAST_COLUMN = 24
 # The widest line of running text.
 SENTENCE_WIDTH = 120
@@ -67,8 +67,6 @@ COMMAND = re.compile(
     rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|ansible(?:-playbook|-doc)?{OPTION}* [\w./-]+{OPTION}*"
     rf"|(?:docker|podman) (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
 )
-# Wider than any line.
-LARGEST = 1 << 20
 # Commands are looked for in lines up to this length.
 LONGEST_WRAPPED = 4000
 # Stands for a blank at which a line is not wrapped.
@@ -81,62 +79,38 @@ def table(
 ) -> str:
     """Left-aligned columns, two spaces apart. None becomes "-". Cells are shown as `printable` does.
 
-    width: how many characters a line has at most. Long cells are wrapped; if that is not enough, rows become records.
+    width: how many characters a line should have at most: the widest cells are wrapped, but no words.
     cell: the maximum width of a column; longer cells are wrapped, and line ends in them stay.
     """
     shown = functools.partial(printable, lines=bool(cell))
-    names = [shown(name).upper() for name in header]
-    cells = [["-" if value is None else shown(value) for value in row] for row in rows]
-    columns = list(zip(names, *cells, strict=True))
-    limits = [min(cell or LARGEST, max(map(longest_line, column))) for column in columns]
-    if width:
-        leasts = [least_width(column, limit) for column, limit in zip(columns, limits, strict=True)]
-        limits = [max(least, min(limit, width)) for least, limit in zip(leasts, limits, strict=True)]
-        while sum(limits) + 2 * (len(limits) - 1) > width:
-            # Short texts stay in one line.
-            wide = [number for number, least in enumerate(leasts) if limits[number] > least]
-            if not wide:
-                return "\n".join(record(names, row, width) for row in cells)
-            limits[max(wide, key=limits.__getitem__)] -= 1
-    lines = [line for row in (names, *cells) for line in wrapped(row, limits)]
+    cells = [[shown(name).upper() for name in header]]
+    cells += [["-" if value is None else shown(value) for value in row] for row in rows]
+    columns = list(zip(*cells, strict=True))
+    longest = [max((len(line) for text in column for line in text.splitlines()), default=0) for column in columns]
+    limits = [min(size, cell or size, width or size) for size in longest]
+    leasts = [least_width(column, limit) for column, limit in zip(columns, limits, strict=True)]
+    limits = list(map(max, leasts, limits))
+    while width and sum(limits) + 2 * (len(limits) - 1) > width:
+        wide = [number for number, least in enumerate(leasts) if limits[number] > least]
+        if not wide:
+            break
+        limits[max(wide, key=limits.__getitem__)] -= 1
+    lines: list[Sequence[str]] = []
+    for row in cells:
+        texts = (
+            "\n".join(filled(line, limit) for line in text.splitlines())
+            for text, limit in zip(row, limits, strict=True)
+        )
+        lines += itertools.zip_longest(*(text.splitlines() or [""] for text in texts), fillvalue="")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown_lines = ("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)) for line in lines)
-    return "\n".join(line.rstrip() for line in shown_lines)
-
-
-def longest_line(text: str) -> int:
-    return max(map(len, text.splitlines()), default=0)
+    aligned = ("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in aligned)
 
 
 def least_width(column: Sequence[str], limit: int) -> int:
-    """The narrowest width of a column. Narrow columns and words are not wrapped."""
-    words = [len(word) for value in column for word in unbroken(value).split()]
+    """The narrowest width of a column. Narrow columns, words and commands are not wrapped."""
+    words = [len(word) for text in column for word in unbroken(text).split()]
     return max(*words, min(limit, LEAST_COLUMN), 0)
-
-
-def record(names: Sequence[str], row: Sequence[str], width: int) -> str:
-    """A row of a table that does not fit: the first cell, then the others with names, as many in a line as fit."""
-    parts = [
-        row[0],
-        *(f"{name.lower()}: {value}" for name, value in zip(names[1:], row[1:], strict=True) if value != "-"),
-    ]
-    lines = [""]
-    for part in parts:
-        joined = f"{lines[-1]}  {part}" if lines[-1] else part
-        if len(joined) <= width or not lines[-1]:
-            lines[-1] = joined
-        else:
-            lines.append(f"    {part}")
-    return "\n".join(filled(line, width, "      ") for line in lines)
-
-
-def wrapped(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """The lines of a row with its cells wrapped at spaces. Paths and commands are never broken."""
-    cells = [
-        [part for line in cell.splitlines() for part in filled(line, width).splitlines()] or [""]
-        for cell, width in zip(row, widths, strict=True)
-    ]
-    return [list(line) for line in itertools.zip_longest(*cells, fillvalue="")]
 
 
 def unbroken(text: str) -> str:

@@ -14,7 +14,6 @@ from argus.common.text import (
     sentence,
     size_text,
     table,
-    wrapped,
 )
 
 
@@ -30,42 +29,25 @@ def test_a_table_wraps_wide_cells() -> None:
     assert table(("a", "b"), [("x", "one two three")], cell=7) == "A  B\nx  one two\n   three"
 
 
-def test_wrapped_cells_keep_their_lines() -> None:
-    what = "is not fit to be trained on:\n- train: has no messages: 1 row\n\n- val: is too long for this table\n"
-    assert wrapped(["dataset sums", what], [32, 32]) == [
-        ["dataset sums", "is not fit to be trained on:"],
-        ["", "- train: has no messages: 1 row"],
-        ["", "- val: is too long for this"],
-        ["", "table"],
+def test_wrapped_cells_keep_their_lines_and_paths() -> None:
+    what = "is not fit:\n- train: has no messages\n\n- /private/common/code/verl-0.9.1 x"
+    assert table(("a", "b"), [("sums", what)], cell=22).splitlines()[1:] == [
+        "sums  is not fit:",
+        "      - train: has no messages",
+        "",
+        "      -",
+        "      /private/common/code/verl-0.9.1",
+        "      x",
     ]
-
-
-def test_paths_and_commands_are_never_broken() -> None:
-    assert wrapped(["/private/common/code/verl-0.9.1 x", ""], [10, 10]) == [
-        ["/private/common/code/verl-0.9.1", ""],
-        ["x", ""],
-    ]
-
-
-def test_a_table_that_fits_is_not_changed() -> None:
-    header, rows = ("node", "gpus"), [("worker-0", 4), ("head", None)]
-    assert table(header, rows, width=14) == table(header, rows)
-    assert table(header, rows, width=13) == "worker-0\n    gpus: 4\nhead"
 
 
 def test_the_widest_columns_of_a_table_are_wrapped() -> None:
-    text = "one two three four five six seven"
-    lines = table(("name", "what"), [("worker-0", text), ("head", "x")], width=8 + 2 + LEAST_COLUMN).splitlines()
-    assert lines == ["NAME      WHAT", "worker-0  one two three four five", "          six seven", "head      x"]
+    header, rows = ("name", "what"), [("worker-0", "one two three four five six seven"), ("head", "x")]
+    assert table(header, rows, width=43) == table(header, rows)
+    narrow = ["NAME      WHAT", "worker-0  one two three four five", "          six seven", "head      x"]
+    assert table(header, rows, width=8 + 2 + LEAST_COLUMN).splitlines() == narrow
     # A column would be narrower than the least one.
-    assert table(("name", "what"), [("worker-0", text)], width=33) == (
-        "worker-0\n    what: one two three four five\n      six seven"
-    )
-
-
-def test_a_record_has_as_many_cells_in_a_line_as_fit() -> None:
-    header, row = ("job", "state", "step", "where"), ("grpo-20260101", "RUNNING", "4/12", None)
-    assert table(header, [row], width=32) == "grpo-20260101  state: RUNNING\n    step: 4/12"
+    assert table(header, rows, width=LEAST_COLUMN).splitlines() == narrow
 
 
 @pytest.mark.parametrize(
