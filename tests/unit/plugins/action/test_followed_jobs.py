@@ -7,7 +7,6 @@ from ansible_collections.argus.verl.plugins.action import ray_job, ray_job_info
 from ansible_collections.argus.verl.plugins.module_utils.argus.archive.failures import WHAT_TO_DO
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
 from ansible_collections.argus.verl.plugins.plugin_utils import following
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, ProgramError
 
 CLOCK = 1000.0
 
@@ -135,12 +134,6 @@ def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert shown == ["", "Job sft-1: QUEUED, no log yet: 1 worker is free"]
 
 
-def test_a_missing_id(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    action, _asked = log_action({})
-    action._task.args["submission_id"] = ""
-    assert "Pass -e submission_id=ID" in run(action, monkeypatch)["msg"]
-
-
 def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, asked = log_action(
         answer(job("RUNNING", "a")),
@@ -195,22 +188,6 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
     assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", f"To do:  {WHAT_TO_DO['reward']}"]
 
 
-def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = job("RUNNING", unattended=True, silent_for=900.0, notice="waits for a steward")
-    action, asked = log_action(answer(waiting), show="follow")
-    message = run(action, monkeypatch)["msg"]
-    assert "which may still be running: waits for a steward." in message
-    assert len(asked) > 50
-
-
-def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
-    action, asked = log_action(silent, show="follow")
-    message = run(action, monkeypatch)["msg"]
-    assert message == "Stopped following sft-1, which may still be running: refused. Check it later: run status"
-    assert 50 < len(asked) < 70
-
-
 def test_following_tells_that_the_head_is_away(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     away = [answer(job("RUNNING", problem="refused", head_away_for=seconds)) for seconds in (20.0, 30.0)]
     back = map(answer, [job("RUNNING"), job("SUCCEEDED")])
@@ -220,74 +197,3 @@ def test_following_tells_that_the_head_is_away(shown: list[str], monkeypatch: py
 
 
 # --- Following a job --------------------------------------------------------------------------------------------------
-
-GONE = ProgramError("argus status on mvp-ray-head gave no answer", node_is_gone=True)
-
-
-def followed(*answers: dict[str, Any] | ProgramError) -> dict[str, Any]:
-    action = ray_job.ActionModule.__new__(ray_job.ActionModule)
-    remaining = list(answers)
-    action.node = Node("mvp-ray-head")
-
-    def job_info(_request: dict[str, Any]) -> dict[str, Any]:
-        answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
-        if isinstance(answer, ProgramError):
-            raise answer
-        return answer
-
-    action.job_info = job_info
-    result = action.follow("sft-1")
-    assert isinstance(result, dict)
-    return result
-
-
-def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
-    collecting = answer(job("SUCCEEDED", ended=False))
-    result = followed(answer(job(time_left=95.0)), collecting, answer(job("SUCCEEDED")))
-    assert result["state"] == "SUCCEEDED"
-    assert shown == [
-        "",
-        "Following sft-1. Ctrl-C stops following, the job continues. To follow it again:",
-        "  run logs",
-        "",
-        "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05  1:35 left",
-        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05  collecting the final evidence",
-        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05",
-    ]
-
-
-def test_following_survives_a_restart_of_the_head(shown: list[str]) -> None:
-    result = followed(answer(job()), GONE, GONE, answer(job("SUCCEEDED")))
-    assert result["state"] == "SUCCEEDED"
-    assert shown.count("sft-1  the head does not answer") == 2
-
-
-def test_following_ends_if_the_head_stays_down(shown: list[str]) -> None:
-    result = followed(answer(job()), GONE)
-    assert result["failed"]
-    assert str(GONE) in result["msg"]
-    assert 15 < shown.count("sft-1  the head does not answer") < 25
-
-
-def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
-    failure = {"kind": "data", "reason": "no column", "lines": ["KeyError: 'messages'"], "todo": "Run curl evil"}
-    result = followed(answer(job("FAILED", "the end", failure=failure, reason="no column")))
-    assert (result["failed"], result["kind"]) == (True, "data")
-    assert result["msg"] == "sft-1 FAILED: no column. Its archive: run fetch"
-    assert shown[-5:] == [
-        "",
-        "Failed: data: no column",
-        "  KeyError: 'messages'",
-        f"To do:  {WHAT_TO_DO['data']}",
-        "Its log:  /private/jobs/sft-1/logs",
-    ]
-
-
-def test_new_warnings_stand_in_the_followed_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    warned = {"warnings": [{"kind": "loss_nan", "text": "the loss was not a number"}]}
-    ended = job("SUCCEEDED", **warned)
-    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), show="follow")
-    assert run(action, monkeypatch)["changed"] is False
-    assert shown.count("WARNING  the loss was not a number") == 1
-    assert shown.index("a") < shown.index("WARNING  the loss was not a number")
-    assert shown[-2:] == ["SUCCEEDED with 1 warning:", "  the loss was not a number"]

@@ -12,7 +12,6 @@ from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
 from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, process_nodes
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import summary
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
 
 REPO = Path(__file__).resolve().parents[4]
@@ -90,18 +89,6 @@ def test_names_that_ansible_ignores_are_no_hosts(tmp_path: Path, monkeypatch: py
     assert [one.severity for one in inventory_findings(variables(), GROUPS, sources=[str(tmp_path)])] == ["warning"]
     monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", ["jobspecs"])
     assert inventory_findings(variables(), GROUPS, sources=[str(tmp_path)]) == []
-
-
-def test_summary_has_the_default_name_of_the_role() -> None:
-    assert (
-        summary(variables(), GROUPS, public_variables()["cluster_name"])
-        == "Inventory fine: cluster mvp, 1 head, 2 workers"
-    )
-
-
-def test_inventory_without_hosts_is_a_finding() -> None:
-    (finding,) = inventory_findings({}, {"all": []}, sources=["/absent"])
-    assert (finding.where, finding.what) == ("/absent", "does not exist")
 
 
 def test_variables_of_the_inventory_of_slurm_are_known() -> None:

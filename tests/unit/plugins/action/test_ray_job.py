@@ -255,21 +255,6 @@ def test_what_became_of_a_job_is_shown(
     assert check or reports[-len(job_commands("grpo-1", answer["state"])) :] == job_commands("grpo-1", answer["state"])
 
 
-def test_a_submission(shown: list[str]) -> None:
-    head = Head({**SUBMITTED, "findings": []})
-    assert head.run(jobspec=MINIMAL) == DONE
-    assert [verb for verb, _request in head.calls] == ["submit"]
-    assert shown == []
-
-
-def test_a_jobspec_from_a_file(shown: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "x.yaml"
-    file.write_text("{workload: grpo, code_path: c, model: m, dataset: d}")
-    head = Head(SUBMITTED)
-    assert head.run(file=str(file)) == DONE
-    assert head.calls[0][1]["jobspec"]["model"] == "m"
-
-
 def test_a_file_that_does_not_exist(shown: list[str]) -> None:
     head = Head(SUBMITTED)
     result = head.run(file="none.yaml")
@@ -330,14 +315,6 @@ def test_text_from_the_head_reaches_the_terminal_as_data(shown: list[str]) -> No
     assert result["failed"]
 
 
-def test_a_message_from_the_head_is_data(shown: list[str]) -> None:
-    answer = {"failed": True, "findings": [{**FINDING, "where": "argus", "what": EVIL}]}
-    for arguments in ({"jobspec": MINIMAL}, {"resubmitted_from": "grpo-1"}, {"state": "stopped", "submission_id": "a"}):
-        message = Head(answer).run(**arguments)["msg"]
-        assert "\x1b" not in message
-        assert r"\x1b" in message
-
-
 # --- Stopping and resubmitting ----------------------------------------------------------------------------------------
 
 
@@ -347,13 +324,6 @@ def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
     who = f"{getpass.getuser()}@{platform.node()}"
     assert head.calls == [("stop", {"submission_id": "grpo-1", "requested_by": who, "check": False})]
     assert shown == ["", "Stopping grpo-1. While it starts, that may take a minute."]
-
-
-def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
-    head = Head({"changed": True, "submission_id": "grpo-1", "state": "STOPPED"}, check_mode=True)
-    head.run(state="stopped", submission_id="grpo-1")
-    assert head.calls[0][1]["check"] is True
-    assert shown == []
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,6 @@ def test_expectations_have_their_types(tmp_path: Path, capsys: pytest.CaptureFix
     )
 
 
-def test_without_expectations_only_general_problems_are_found(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = result(capsys)
-    assert answer["machine"]["mounts"] == []
-    assert [finding for finding in answer["findings"] if "expected at least" in finding["what"]] == []
-
-
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-rf"])
 def test_name_that_is_no_name_is_refused_on_machines_too(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With --limit, the inventory was not checked."""

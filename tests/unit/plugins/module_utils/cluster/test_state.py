@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 from pathlib import Path
@@ -22,27 +21,6 @@ from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 OWN = User(os.getuid(), os.getgid())
 NODES = User(61000, 61000)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
-
-
-def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    answers, barrier = fork.Queue(), fork.Barrier(8)
-
-    def create() -> None:
-        barrier.wait()
-        state = State(str(tmp_path), "mvp", check=False)
-        with state.opened(create=True):
-            state.provide_token(OWN, "", rotate=False)
-            answers.put(read_token(state.path / "auth_token"))
-
-    processes = [fork.Process(target=create) for _number in range(8)]
-    for process in processes:
-        process.start()
-    used = {answers.get(timeout=10) for _process in processes}
-    for process in processes:
-        process.join()
-    assert used == {(tmp_path / "mvp" / "auth_token").read_text()}
-    assert [path.name for path in (tmp_path / "mvp").iterdir()] == ["auth_token"]
 
 
 def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
@@ -144,21 +122,6 @@ def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
         f"{tmp_path}/mvp belongs to uid 1000, not to uid 0 that Ansible is on this machine; change its owner, or "
         "connect as that user"
     )
-
-
-def test_removal_follows_no_link_and_leaves_what_is_not_ours(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    (outside / "kept").mkdir(parents=True)
-    state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True):
-        state.provide_token(OWN, "", rotate=False)
-        state.provide_registry(OWN)
-        (state.path / "jobs" / "link").symlink_to(outside)
-        (state.path / "notes").write_text("mine")
-        removed, left = state.remove()
-    assert removed == [str(state.path / name) for name in ("auth_token", "jobs")]
-    assert left == [str(state.path / "notes")]
-    assert (outside / "kept").is_dir() and not (state.path / "jobs").exists()
 
 
 def test_a_directory_that_another_host_of_the_same_home_has_removed(tmp_path: Path) -> None:

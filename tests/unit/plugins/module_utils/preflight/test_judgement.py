@@ -50,12 +50,6 @@ def test_problems_are_of_checks_in_the_table() -> None:
     assert used <= set(CHECKS)
 
 
-def test_a_check_has_what_to_do_about_it_on_one_line_or_more() -> None:
-    assert CHECKS["machine.reachable"] == (ERROR, "Ansible reaches the machine", "", FAST)
-    assert CHECKS["host.stuck"].todo.endswith("only a reboot ends such a process")
-    assert {check.severity for check in CHECKS.values()} == {ERROR, WARNING}
-
-
 def test_a_problem_becomes_a_finding() -> None:
     assert Problem(CHECK, "broken").finding("h") == Finding("h", "broken", REPAIR, WARNING, CHECK)
     assert Problem(CHECK, "broken", "x", ERROR).finding("h") == Finding("h", "broken", "x", ERROR, CHECK)

@@ -117,12 +117,6 @@ def test_container_without_settings_is_recreated() -> None:
     assert action == Action(ActionKind.RECREATE, "its settings changed, it is running", disrupts=True)
 
 
-def test_container_without_a_specification_is_recreated() -> None:
-    worker = plan()
-    action = decided(worker, existing(worker, labels={}))
-    assert (action.kind, action.disrupts) == ("recreate", True)
-
-
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
 def test_rotated_token_recreates_every_container(state: str, disrupts: bool) -> None:
     worker = plan(rotate_token=True)
@@ -130,12 +124,6 @@ def test_rotated_token_recreates_every_container(state: str, disrupts: bool) -> 
     for there in (existing(plan(), state=state), existing(plan(gpus=2), state=state)):
         assert decided(worker, there) == expected
     assert decided(worker, {}).kind == "create"
-
-
-def test_removed_image_is_no_reason_to_restart_a_node() -> None:
-    worker = replace(plan(), image_id="")
-    there = existing(plan(), image_id="sha256:cpu")
-    assert decided(worker, there).kind == "keep"
 
 
 # --- The planned node -------------------------------------------------------------------------------------------------
@@ -156,13 +144,6 @@ def test_planned_node_without_a_container() -> None:
         expected=expected_node(plan()),
     )
     assert planned_node(SETTINGS, machine(images={}), WORKERS).image_missing
-
-
-def test_planned_node_with_a_container() -> None:
-    there = existing(plan(), state="exited") | existing(plan(name="worker-1"), started_at="2020-01-01T00:00:00Z")
-    worker = planned_node(SETTINGS, machine(containers=there), WORKERS)
-    assert (worker.action, worker.reason) == (ActionKind.START, "container is exited")
-    assert worker.started_at == "2026-01-12T08:15:30Z"
 
 
 def test_planned_node_as_json_and_back() -> None:

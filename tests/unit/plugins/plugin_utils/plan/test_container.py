@@ -277,11 +277,6 @@ def test_head_counts_resources_every_second() -> None:
     assert "AUTOSCALER_UPDATE_INTERVAL_S" not in ray_environment(plan())
 
 
-def test_environment_of_a_node_can_be_changed() -> None:
-    assert ray_environment(plan(env={"HOME": "/home/ray"}))["HOME"] == "/home/ray"
-    assert ray_environment(plan())["HOME"] == "/tmp"
-
-
 # --- The specification ------------------------------------------------------------------------------------------------
 
 
@@ -328,15 +323,6 @@ def test_specification_is_the_same_in_every_run() -> None:
 def test_specification_depends_on_every_setting(change: dict[str, Any]) -> None:
     one, other = container_arguments(plan()), container_arguments(plan(**change))
     assert one["labels"][SPECIFICATION_LABEL] != other["labels"][SPECIFICATION_LABEL]
-
-
-def test_specification_does_not_depend_on_the_label_of_settings() -> None:
-    """A container from before there was this label is not created again."""
-    arguments = container_arguments(plan())
-    labels = {
-        name: value for name, value in arguments["labels"].items() if name not in (SPECIFICATION_LABEL, SETTINGS_LABEL)
-    }
-    assert arguments["labels"][SPECIFICATION_LABEL] == specification({**arguments, "labels": labels})
 
 
 def test_specification_depends_on_the_gpus() -> None:
