@@ -6,7 +6,7 @@ The JobSpec of an earlier job comes from the registry: it may have been changed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from ..io.hydra import override_list
 from ..io.reading import UnreadableError, read_mapping
 from ..jobspec.environment import secret_value_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
-from ..jobspec.parse import misspelt, parse_jobspec, top_key, with_command_line, with_defaults
+from ..jobspec.parse import misplaced, parse_jobspec, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 from .registry import ENTRY_BYTES, Registry
@@ -68,9 +68,7 @@ class Request(BaseModel):
     @property
     def given(self) -> Any:
         """The JobSpec without the defaults of the inventory, for the archive."""
-        # With a job that is submitted again, the command line has its id.
-        without = ("submission_id",) if self.resubmitted_from else ()
-        given = with_command_line(self.jobspec, self.command_line, without)
+        given = with_command_line(self.jobspec, self.command_line)
         return {**given, "resume_from": self.resume_from} if self.resume_from and isinstance(given, Mapping) else given
 
     def parsed(self) -> tuple[list[Finding], JobSpec | None]:
@@ -78,12 +76,13 @@ class Request(BaseModel):
         given = self.given
         findings, spec = parse_jobspec(with_defaults(given, self.defaults))
         if spec:
-            findings += new_findings(inventory_findings(spec, self.defaults), findings)
             known = {finding.key for finding in findings}
-            values = secret_value_findings(spec.secrets, self.secrets)
-            findings += [finding for finding in values if finding.key not in known]
-            findings = [with_place(finding, given, self.defaults) for finding in findings]
-        return [*misspelt(self.command_line), *limit_findings(self.limits), *findings], spec
+            further = [*inventory_findings(spec, self.defaults), *secret_value_findings(spec.secrets, self.secrets)]
+            findings += [finding for finding in further if finding.key not in known]
+        findings = [with_place(finding, given, self.defaults) for finding in findings]
+        # With a job that is submitted again, the command line has its id.
+        wrong_variables = misplaced(self.command_line, ("submission_id",) if self.resubmitted_from else ())
+        return [*wrong_variables, *limit_findings(self.limits), *findings], spec
 
 
 def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:
@@ -106,12 +105,6 @@ def has_key(values: object, key: str) -> bool:
             return False
         values = values[part]
     return True
-
-
-def new_findings(findings: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
-    """Findings about keys that are not known to be wrong: other values stand in for those."""
-    keys = {top_key(finding.key) for finding in known}
-    return [finding for finding in findings if top_key(finding.key) not in keys]
 
 
 def resubmission(request: Request, submission_id: str, registry: Registry) -> Request:

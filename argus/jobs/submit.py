@@ -26,7 +26,6 @@ from ..hooks import redact
 from ..io import writing
 from ..io.hydra import override_key
 from ..io.reading import UnreadableError
-from ..jobspec.parse import examinable, meant, separate_key
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..jobspec.verl_releases import SFT
@@ -78,10 +77,7 @@ class Submission:
 def submit(request: Request, services: Services, gate: Gate = examine) -> Answer:
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = request.parsed()
-    if errors(findings) and spec:
-        # What stands in for wrong values is examined, so that all problems are listed at once.
-        spec = examinable(findings, spec)
-    if spec is None:
+    if spec is None or errors(findings):
         raise RefusedError([*request.warnings, *findings])
     if not services.registry.path.is_dir():
         raise OperationError(f"The head has no {services.registry.path}. Run cluster_up.yml, which creates it.")
@@ -89,7 +85,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
     head = services.head(spec.address)
     submission_id = spec.submission_id or new_submission_id(spec.workload)
     archive = Archive(archive_path(spec.shared_root, submission_id))
-    if archive.exists() and not errors(findings):
+    if archive.exists():
         return existing_job(archive, request, head, services)
     findings += dependency_findings(spec, services.registry)
     if spec.depends_on and dependency_state(spec) is JobState.SUCCEEDED:
@@ -169,7 +165,7 @@ def admit(
 ) -> GateResult:
     """The result of the gate, if it admits the job.
 
-    known: findings about keys of which `spec` has other values. unknown: keys whose values may still become right.
+    known: earlier findings. unknown: keys whose values may still become right.
     """
     try:
         result = gate(spec, submission_id, head)
@@ -180,8 +176,7 @@ def admit(
     step = result.job.plan.resumed_from_step if result.job else None
     found = shared_file_findings(result.findings, submission_id, services.registry)
     result = replace(result, findings=(*found, *time_limit_findings(spec, step or 0, services.clock.time())))
-    replaced = {separate_key(finding) for finding in known} | meant(known)
-    findings = [*known, *(finding for finding in result.findings if separate_key(finding) not in replaced)]
+    findings = [*known, *result.findings]
     findings = [finding for finding in findings if finding.severity != ERROR or finding.key not in unknown]
     if errors(findings):
         raise RefusedError(findings)

@@ -51,9 +51,8 @@ options:
     type: str
   command_line:
     description:
-      - Whether extra variables of the command line, such as C(-e retries=2), that have the name of a key of
-        O(jobspec) replace that key, and C(-e 'set=["key=value"]') adds to its C(trainer_overrides). Variables of
-        the inventory do not. Used by the role C(job).
+      - Whether C(-e 'set=["key=value"]') of the command line changes the JobSpec. A variable of the inventory does not.
+        Used by the role C(job).
     type: bool
     default: false
   defaults:

@@ -106,12 +106,11 @@ def test_what_ray_prints_is_not_in_the_answer(ray: FakeRay, run: Any, monkeypatc
 
 
 def test_all_findings_are_in_the_answer(ray: FakeRay, run: Any) -> None:
-    given = {**MINIMAL, "retries": -1, "deadline": "soon", "workload": "dpo", "shared_root": "/other"}
-    given["ray"] = {"address": "http://evil.example"}
+    given = {**MINIMAL, "model": "a b", "shared_root": "/other", "ray": {"address": "http://evil.example"}}
     code, answer = run("submit", jobspec=given)
     assert (code, answer["changed"], answer["result"]) == (1, False, {})
     keys = {finding["key"] for finding in answer["findings"]}
-    assert keys == {"workload", "retries", "deadline", "shared_root", "ray.address"}
+    assert keys == {"model", "shared_root", "ray.address"}
     assert ray.calls == []
 
 
@@ -122,14 +121,11 @@ def test_what_is_no_jobspec_is_refused(ray: FakeRay, run: Any, jobspec: Any) -> 
 
 
 def test_a_finding_about_a_default_names_the_variable_of_the_inventory(ray: FakeRay, run: Any) -> None:
-    defaults = {"env_vars": {"HF_HOME": "/x"}, "resources": {"nnodes": 0}, "retries": -1}
-    _code, answer = run("submit", jobspec={**MINIMAL, "retries": -2, "workload": "dpo"}, defaults=defaults)
+    defaults = {"env_vars": {"HF_HOME": "/x"}, "model": "a b"}
+    _code, answer = run("submit", jobspec={**MINIMAL, "model": "c d"}, defaults=defaults)
     assert {finding["key"]: finding["where"] for finding in answer["findings"]} == {
-        "workload": "workload",
         "env_vars.HF_HOME": "job_defaults.env_vars.HF_HOME",
-        "retries": "retries",
-        # It comes from another variable.
-        "resources.nnodes": "resources.nnodes",
+        "model": "model",
     }
 
 
@@ -161,7 +157,7 @@ def test_people_submit_a_file(
 
 
 def test_a_job_is_submitted_again(ray: FakeRay, run: Any, submitted: list[Request]) -> None:
-    code, answer = run("resubmit", submission_id="sft-1", command_line=[{"retries": "2"}])
+    code, answer = run("resubmit", submission_id="sft-1", command_line=[{"set": "retries=2"}])
     assert (code, answer["result"]["submission_id"]) == (0, "sft-2")
     (request,) = submitted
     assert (request.given, request.resubmitted_from) == ({**MINIMAL, "retries": 2}, "sft-1")

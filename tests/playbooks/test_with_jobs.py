@@ -11,13 +11,13 @@ from system import HEAD, NODES, SHARED_ROOT, playbook, said
 
 
 def test_all_problems_of_a_jobspec_are_reported_at_once(tmp_path: Path) -> None:
-    bad = {"workload": "dpo", "code_path": "/etc/verl", "model": "x", "trainer_override": {}, "submission_id": "A/B"}
+    bad = {"workload": "dpo", "code_path": "x", "model": "x", "trainer_override": {}, "submission_id": "A/B"}
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(bad))
     # The head checks it.
     playbook("cluster_up")
     done = playbook("submit", check=False, jobspec=str(tmp_path / "bad.yaml"))
     assert done.returncode != 0
-    for piece in ("is 'dpo'", "/etc/verl is outside", 'mean "trainer_overrides"', "'A/B' is malformed", "dataset"):
+    for piece in ("is 'dpo'", 'mean "trainer_overrides"', "'A/B' is malformed", "dataset"):
         assert piece in said(done.stdout), done.stdout
     assert not list((SHARED_ROOT / "jobs").glob("A*"))
 

@@ -52,7 +52,6 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
             "reward_fn_path": "needs.py",
             "trainer_overrides": {
                 "actor_rollout_ref.actor.checkpoint.async_save": True,
-                "custom_reward_function.path": "/x.py",
                 "reward_model.enable": True,
             },
         },
@@ -61,8 +60,6 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
             "it is truncated",
             "is a dataset for sft (messages), not for ppo and grpo",
             "imports no_such_module, which the workers do not have",
-            # verl 0.9 silently ignores the old name of the reward function.
-            "silently ignores",
             "is not read by verl 0.9.1",
             "verl would record no checkpoint as finished",
         ],
@@ -87,7 +84,16 @@ REFUSED: list[tuple[str, dict[str, Any], list[Callable[[], None]], list[str]]] =
             "out of range, and in 3 more of 8 calls",
         ],
     ),
-    ("sft", {"ray": {"runtime_env": {"pip": ["debugpy"]}}}, [], ["add the packages to the image"]),
+    (
+        "grpo",
+        {
+            "ray": {"runtime_env": {"pip": ["debugpy"]}},
+            "trainer_overrides": {"custom_reward_function.path": "/x.py"},
+        },
+        [],
+        # verl 0.9 silently ignores the old name of the reward function.
+        ["add the packages to the image", "silently ignores"],
+    ),
     # Misspelt keys cost minutes on a GPU cluster, and verl would wait forever for an SFT that does not fit.
     (
         "sft",

@@ -190,7 +190,7 @@ def assert_of_its_own(job: Job, earlier: dict[str, set[tuple[str, int, int]]]) -
     """The job has changed nothing of earlier ones, and another JobSpec does not get its id."""
     own = files(job.submission_id)
     jobspec = str(REPO / "inventories" / "dev" / "jobspecs" / "ppo.yaml")
-    refused = playbook("submit", check=False, jobspec=jobspec, submission_id=job.submission_id)
+    refused = playbook("submit", check=False, jobspec=jobspec, set=f"submission_id={job.submission_id}")
     assert f"'{job.submission_id}' is taken by another JobSpec" in said(refused.stdout)
     assert (own, earlier) == (files(job.submission_id), {name: files(name) for name in earlier})
     assert {job.submission_id, *earlier} <= set(typed("1.3").split())
@@ -234,7 +234,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     packages = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
     packages += ["--requirement", str(Path(__file__).with_name("trackers.txt"))]
     subprocess.run([*packages, "--target", str(SHARED_ROOT / "user" / "trackers")], check=True)
-    changed = ("-e", f'set=["trainer.total_training_steps=4", "{loggers}"]', "-e", "retries=1", "-e", "tags=by=hand")
+    changed = ("-e", f'set=["trainer.total_training_steps=4", "{loggers}", "retries=1", "tags.by=hand"]')
     # What concerns Ray is in the inventory, apart from the JobSpec. A mini-batch is larger than the batch.
     of_ray = {"env_vars": {"WANDB_MODE": "offline"}, "config": {"setup_timeout_seconds": 900}}
     changed += ("-e", json.dumps({"job_defaults": {"ray": {**RAY, "runtime_env": of_ray}}}))

@@ -53,7 +53,7 @@ def warnings(registry: Registry) -> list[str]:
 def test_the_request_is_that_of_the_registered_jobspec_without_its_id(registry: Registry) -> None:
     registry.write(Registered("grpo-1", 1.0, {**JOBSPEC, "submission_id": "grpo-1"}, str(registry.path.parent)))
     archive(registry, json.dumps({**JOBSPEC, "model": "other"}))
-    changes = [{"submission_id": "grpo-1", "deadline": "2h"}, {"set": "a=2"}]
+    changes = [{"submission_id": None}, {"set": ["a=2", "deadline=2h"]}]
     request = resubmission(Request(command_line=changes), "grpo-1", registry)
     assert request.given == {**JOBSPEC, "deadline": "2h", "trainer_overrides": ["a=2"]}
     assert (request.resubmitted_from, [finding.severity for finding in request.warnings]) == ("grpo-1", ["warning"])

@@ -78,7 +78,7 @@ def test_the_command_line_is_sent_with_the_jobspec(
 ) -> None:
     file = tmp_path / "grpo.yaml"
     file.write_text("workload: grpo\ntrainer_overrides: {a.b: 1, c: 2}\n")
-    variables = [{"retries": "2", "model": "other", "jobspec": None}, {"set": ["a.b=3"]}]
+    variables = [{"jobspec": None}, {"set": ["a.b=3"]}]
     command_line(*variables)
     head = Head(SUBMITTED)
     head.run(file=str(file), command_line=True)
@@ -88,14 +88,14 @@ def test_the_command_line_is_sent_with_the_jobspec(
 
 
 def test_only_the_roles_take_keys_from_the_command_line(shown: list[str], command_line: Callable[..., None]) -> None:
-    command_line({"retries": "2", "retrys": None})
+    command_line({"retries": None}, {"set": "retries=2"})
     head = Head(SUBMITTED)
     head.run(jobspec=MINIMAL)
     assert head.calls[0][1]["command_line"] == []
 
 
 def test_a_jobspec_on_the_command_line_alone(shown: list[str], command_line: Callable[..., None]) -> None:
-    command_line(dict(MINIMAL))
+    command_line({}, {"set": [f"{key}={value}" for key, value in MINIMAL.items()]})
     head = Head(SUBMITTED)
     assert head.run(file="", command_line=True) == DONE
     assert head.calls[0][1]["jobspec"] == {}
@@ -354,12 +354,12 @@ def test_an_answer_for_what_is_no_id_is_not_used(submission_id: Any, shown: list
 
 
 def test_a_job_is_submitted_again(shown: list[str], command_line: Callable[..., None]) -> None:
-    command_line({"submission_id": "grpo-1", "deadline": "2h"})
+    command_line({"submission_id": None}, {"set": "deadline=2h"})
     head = Head(SUBMITTED)
     assert head.run(resubmitted_from="grpo-1", command_line=True, resume_from="grpo-1") == DONE
     ((verb, request),) = head.calls
     assert (verb, request["submission_id"], request["resume_from"]) == ("resubmit", "grpo-1", "grpo-1")
-    assert request["command_line"] == [{"submission_id": "grpo-1", "deadline": "2h"}]
+    assert request["command_line"] == [{"submission_id": None}, {"set": "deadline=2h"}]
     assert "jobspec" not in request
     assert shown == []
 
