@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from archive_files import lines_of, metrics_of
 
-from argus.archive.archive import Archive, archives, now
+from argus.archive.archive import Archive, archives
 from argus.io import reading
 from argus.io.reading import UnreadableError
 
@@ -108,10 +108,6 @@ def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None
         {"event": "note", "text": "größer"},
         {"event": "FAILED", "reason": "exit code 1"},
     ]
-
-
-def test_time_sorts_as_text() -> None:
-    assert now() <= now()
 
 
 def test_a_reader_never_sees_half_a_file(archive: Archive) -> None:
@@ -212,27 +208,6 @@ def test_closing_marks_the_archive_as_complete(archive: Archive) -> None:
     assert status["closed_at"] >= status["updated_at"]
     events = [json.loads(text)["event"] for text in (archive.path / "events.jsonl").read_text().splitlines()]
     assert events == ["SUCCEEDED", "CLOSED"]
-
-
-def test_a_heartbeat_replaces_the_one_before(archive: Archive) -> None:
-    for number in (1, 2):
-        archive.write_heartbeat("heartbeat.json", time=number, step=None)
-        assert archive.read_mapping("heartbeat.json") == {"time": number, "step": None}
-    assert not list(archive.path.glob(".heartbeat*"))
-
-
-def test_a_request_to_stop(archive: Archive) -> None:
-    assert not archive.stop_requested()
-    archive.ask_to_stop()
-    archive.ask_to_stop()
-    assert archive.stop_requested()
-
-
-def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
-    for name in ("global_step_100", "global_step_20", "global_step_3", "global_step_tmp", "other_5"):
-        (archive.path / "checkpoints" / name).mkdir()
-    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("100")
-    assert archive.checkpoints() == [3, 20, 100]
 
 
 # --- Modes, and what jobs put in the way -----------------------------------------------------------------------------

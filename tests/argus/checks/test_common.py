@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from checked_job import CODE, request, version
 
-from argus.checks.common import Configuration, Facts, error_text, read_verl_version
-from argus.common.findings import WARNING, Finding, about
+from argus.checks.common import Configuration, read_verl_version
 
 
 @pytest.mark.parametrize(
@@ -42,13 +41,6 @@ def test_jobs_with_a_critic(root: Path, workload: str, settings: dict[str, Any],
     assert request(root, workload=workload, settings=settings).has_critic is expected
 
 
-@pytest.mark.parametrize("key", ["reward.reward_model.enable", "reward_model.enable"])
-def test_jobs_with_a_reward_model(root: Path, key: str) -> None:
-    assert request(root, settings={key: True}).has_reward_model
-    assert not request(root, settings={key: False}).has_reward_model
-    assert not request(root, config=None).has_reward_model
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -62,31 +54,6 @@ def test_jobs_with_a_reward_model(root: Path, key: str) -> None:
 def test_reward_managers(root: Path, settings: dict[str, Any], expected: str | None) -> None:
     assert request(root, settings=settings).reward_manager == expected
     assert request(root, workload="sft", settings=settings).reward_manager is None
-
-
-def test_the_column_of_the_data_source(root: Path) -> None:
-    asked = request(root, settings={"data.reward_fn_key": "source"})
-    version(root, "0.9.0")
-    assert asked.data_source_key == "data_source"
-    version(root, "0.8.0")
-    assert asked.data_source_key == "source"
-    assert request(root).data_source_key == "data_source"
-
-
-def test_accepted_checks(root: Path) -> None:
-    assert request(root, accept=("space",)).severity_of("space") == "warning"
-    assert request(root, accept=("space",)).severity_of("requirements") == "error"
-
-
-def test_findings_name_their_key() -> None:
-    assert about("a.b", "is 1", "set it to 2") == Finding("a.b", "is 1", "set it to 2", "error", "a.b")
-    assert about("a", "b", "c", WARNING).severity == "warning"
-
-
-def test_the_text_of_an_error() -> None:
-    assert error_text(ValueError("one\n  two.")) == "one two"
-    assert error_text(ValueError()) == "ValueError"
-    assert len(error_text(ValueError("x" * 1000))) == 300
 
 
 # --- Configuration ----------------------------------------------------------------------------------------------------
@@ -104,17 +71,3 @@ def test_numbers_of_a_configuration() -> None:
     config = Configuration({"a": 3, "b": True, "c": "4", "d": 0.5, "e": 0})
     assert [config.number(key, 7) for key in "abcdef"] == [3, 7, 7, 7, 0, 7]
     assert config.number("f") == 0
-
-
-# --- Facts ------------------------------------------------------------------------------------------------------------
-
-
-def test_facts_that_are_unknown_are_left_out() -> None:
-    assert Facts().to_json() == {}
-    facts = Facts(train_rows=0, versions={"vllm": None}, data_sources=[], seconds={"model": 0.1})
-    assert facts.to_json() == {
-        "train_rows": 0,
-        "versions": {"vllm": None},
-        "data_sources": [],
-        "seconds": {"model": 0.1},
-    }

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from checked_job import LFS, checked, facts, found, safetensors
 
-from argus.common.findings import Finding
-
 
 @pytest.fixture
 def model(root: Path) -> Path:
@@ -148,11 +146,6 @@ def test_a_critic_of_its_own(root: Path) -> None:
     ]
 
 
-def test_no_model_at_all(root: Path) -> None:
-    text = "/private/common/models/none/config.json does not exist"
-    assert found(root, model=f"{root}/common/models/none") == [("model", text, "error")]
-
-
 def test_another_model_by_an_override(root: Path) -> None:
     settings = {"actor_rollout_ref.model.path": f"{root}/common/models/other"}
     assert {where for where, *_rest in found(root, settings=settings)} == {
@@ -180,18 +173,6 @@ def test_the_size_of_a_critic(root: Path) -> None:
 def test_problems_of_a_model_that_is_also_the_critic_are_reported_once(root: Path, model: Path) -> None:
     (model / "model.safetensors").unlink()
     assert len(found(root, workload="ppo")) == 1
-
-
-def test_an_override_names_its_key(root: Path) -> None:
-    settings = {"actor_rollout_ref.model.path": f"{root}/common/models/none"}
-    assert checked(root, settings=settings) == (
-        Finding(
-            "trainer_overrides: actor_rollout_ref.model.path",
-            f"{root}/common/models/none/config.json does not exist",
-            "give the directory with config.json and the weights",
-            key="trainer_overrides.actor_rollout_ref.model.path",
-        ),
-    )
 
 
 def test_the_parameters_of_broken_weights_are_unknown(root: Path, model: Path) -> None:

@@ -7,19 +7,12 @@ import pytest
 from checked_job import CODE, checked, declare, found, request, rows_with, write
 
 from argus.checks import packages
-from argus.common.findings import Finding
 
 
 def test_a_version_that_verl_excludes(root: Path, installed: dict[str, str]) -> None:
     installed["tensordict"] = "0.12.0"
-    assert checked(root) == (
-        Finding(
-            "code_path",
-            "verl 0.9.1 requires tensordict!=0.9.0,<=0.10.0,>=0.8.0, but the workers have 0.12.0",
-            "use an image built for this verl, use another snapshot, or set accept: [requirements]",
-            key="code_path",
-        ),
-    )
+    (finding,) = checked(root)
+    assert (finding.key, finding.severity) == ("code_path", "error") and "0.12.0" in finding.what
     assert [severity for _where, _what, severity in found(root, accept=["requirements"])] == ["warning"]
 
 
@@ -105,9 +98,7 @@ def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeyp
 )
 def test_the_debugger_needs_debugpy(root: Path, installed: dict[str, str], version: str | None, expected: bool) -> None:
     installed.update({"debugpy": version} if version else {})
-    todo = "add debugpy 1.8 or newer to the image, or set debugger: legacy"
-    wrong = Finding("debugger", "the workers do not have debugpy 1.8 or newer", todo, key="debugger")
-    assert checked(root, debugger="post_mortem") == (() if expected else (wrong,))
+    assert [finding.key for finding in checked(root, debugger="post_mortem")] == ([] if expected else ["debugger"])
     assert found(root, debugger="legacy") == []
     assert found(root) == []
 
@@ -130,14 +121,3 @@ def test_close_versions_count_only_for_engines(root: Path, installed: dict[str, 
     declare(root, "numpy==2.4.5")
     assert [severity for *_rest, severity in found(root)] == ["error"]
     assert installed["numpy"] == "2.4.6"
-
-
-def test_the_path_of_the_job_goes_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    own = tmp_path / "own"
-    for name, version in (("pyarrow", "1.0"), ("pytest", "0.1")):
-        (own / f"{name}-{version}.dist-info").mkdir(parents=True)
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        (own / f"{name}-{version}.dist-info/METADATA").write_text(text)
-    asked = request(root, environment={"PYTHONPATH": str(own)})
-    assert [packages.installed_version(asked, name) for name in ("pyarrow", "pytest")] == ["1.0", "0.1"]

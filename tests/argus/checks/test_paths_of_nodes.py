@@ -55,11 +55,6 @@ def test_a_node_that_lacks_a_file(root: Path, path: str, key: str) -> None:
     ]
 
 
-def test_a_node_that_lacks_the_reward(root: Path) -> None:
-    (root / "user/code/r.py").unlink()
-    assert seen(root, root / "user/code/r.py")[0][:2] == ("reward_fn_path", "/private/user/code/r.py does not exist")
-
-
 def test_links_on_a_node(root: Path, tmp_path: Path) -> None:
     home = root / "common/models"
     (home / "dangling").symlink_to(root / "hf/gone")
@@ -103,13 +98,6 @@ def test_a_file_that_cannot_be_opened(root: Path, monkeypatch: pytest.MonkeyPatc
     ((key, what, todo),) = seen(root, file)
     assert (key, what.partition(": ")[0]) == ("dataset", "/private/datasets/rl/train.parquet cannot be read")
     assert todo == f"give user ID {os.geteuid()} read permission, and check the file system"
-
-
-def test_a_file_that_is_empty_on_the_head(root: Path) -> None:
-    file = root / "datasets/rl/train.parquet"
-    ((_key, what, todo),) = seen(root, files={str(file): 0})
-    assert what.endswith("but 0 bytes on the head")
-    assert todo == "check that all nodes mount the same file system, and that nothing is writing to the file"
 
 
 def test_a_shared_root_that_is_a_link(root: Path) -> None:

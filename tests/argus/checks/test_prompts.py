@@ -203,15 +203,6 @@ def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatc
     assert said(root) == ([], Facts())
 
 
-def test_a_template_that_refuses_all_rows(root: Path) -> None:
-    (root / "common/models/tiny/chat_template.jinja").write_text("{{ raise_exception('no') }}")
-    prompts(root, 1, 5)
-    prompts(root, 5, split="val")
-    findings, facts = said(root)
-    assert [severity for severity, _what in findings] == ["error", "error"]
-    assert not any("longest" in note for note in facts.notes)
-
-
 def one_by_one(root: Path) -> None:
     """Makes the snapshot render each message of SFT alone, as verl 0.9.1 does."""
     file = root / CODE / "verl/utils/dataset/multiturn_sft_dataset.py"

@@ -38,26 +38,18 @@ def test_rewards_that_verl_can_call(root: Path, text: str) -> None:
     [
         ("import os\ndef f(:\n", ", line 2: the import fails with SyntaxError: invalid syntax"),
         ("import os\n\nimport no_such.thing\n", ", line 3: imports no_such, which the workers do not have"),
-        (
-            "from os import nothing\n",
-            ", line 1: the import fails with ImportError: cannot import name 'nothing' from 'os'",
-        ),
+        ("from os import nothing\n", ", line 1: the import fails with ImportError"),
         ("\nraise ValueError('no key')\n", ", line 2: the import fails with ValueError: no key"),
         ("raise SystemExit(3)\n", ", line 1: the import fails with SystemExit: 3"),
         ("import os; os._exit(4)\n", ": importing it ends the process (exit status 4)"),
         ("def other(): ...\ndef third(): ...\n", " has no function compute_score; it has: other, third"),
         ("x = 1\n", " has no function compute_score; it has none"),
         ("compute_score = 1\n", ": compute_score is of type int, not a function"),
-        (
-            "def compute_score(solution, answer): ...\n",
-            ": compute_score does not accept what verl passes by name (data_source, solution_str, ground_truth, "
-            "extra_info): compute_score(solution, answer): missing a required argument: 'solution'",
-        ),
+        ("def compute_score(solution, answer): ...\n", ": compute_score does not accept"),
+        ("def compute_score(*args): ...\n", ": compute_score does not accept"),
         (
             "def compute_score(data_source, solution_str, /, ground_truth, extra_info, *, model): ...\n",
-            ": compute_score does not accept what verl passes by name (data_source, solution_str, ground_truth, "
-            "extra_info): compute_score(data_source, solution_str, /, ground_truth, extra_info, *, model): "
-            "'data_source' parameter is positional only",
+            ": compute_score does not accept",
         ),
     ],
 )
@@ -118,24 +110,6 @@ def test_a_manager_that_takes_no_coroutine(root: Path) -> None:
 )
 def test_managers_with_calls_of_their_own(root: Path, settings: dict[str, Any]) -> None:
     assert reward_says(root, "def compute_score(x): ...\n", settings=settings) == []
-
-
-def test_a_package_beside_the_reward(root: Path) -> None:
-    (root / "user/code/helpers").mkdir()
-    what = "/private/user/code/r.py, line 1: imports helpers, but verl does not search the file's directory"
-    assert reward_says(root, f"import helpers.a\n{REWARD}") == [(what, "error")]
-
-
-def test_the_current_directory_is_not_searched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "user/code/helper.py").write_text("x = 1\n")
-    monkeypatch.chdir(root / "user/code")
-    assert "imports helper, but verl does not search" in reward_says(root, f"import helper\n{REWARD}")[0][0]
-
-
-def test_positional_arguments_are_not_names(root: Path) -> None:
-    assert reward_says(root, "def compute_score(*args): ...\n")[0][0].endswith(
-        "compute_score(*args): got an unexpected keyword argument 'data_source'"
-    )
 
 
 def test_a_manager_that_takes_plain_functions(root: Path) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from checked_job import checked, facts, found, safetensors
 
-from argus.common.findings import Finding
-
 # The tiny model's 24 parameters: 4 bytes each for the model and for each of Adam's two moments.
 CHECKPOINT = 24 * 12
 
@@ -25,38 +23,21 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def test_too_little_space(root: Path, free: Callable[[int], None]) -> None:
     free(2 * CHECKPOINT - 1)
-    assert checked(root) == (
-        Finding(
-            "shared_root",
-            "checkpoints need about 576 bytes (actor: 2 of 2 at a time, 288 bytes each), "
-            f"but {root} has 575 bytes free",
-            "raise trainer.save_freq, lower trainer.max_actor_ckpt_to_keep, or free space, or set accept: [space]",
-            key="shared_root",
-        ),
-    )
+    (finding,) = checked(root)
+    assert (finding.key, finding.severity) == ("shared_root", "error")
+    assert "actor: 2 of 2 at a time, 288 bytes each" in finding.what
     assert [each[2] for each in found(root, accept=["space"])] == ["warning"]
     # What other strategies write has not been measured.
     assert [each[2] for each in found(root, settings={"actor_rollout_ref.actor.strategy": "veomni"})] == ["warning"]
-
-
-def test_little_space(root: Path, free: Callable[[int], None]) -> None:
-    free(int(2 * CHECKPOINT / 0.8) + 1)
-    assert found(root) == []
-    free(int(2 * CHECKPOINT / 0.8))
-    ((_where, what, severity),) = found(root)
-    assert what.startswith("checkpoints need about 576 bytes")
-    assert severity == "warning"
 
 
 def test_actor_and_critic(root: Path, free: Callable[[int], None]) -> None:
     free(0)
     settings = {"trainer.save_freq": 4, "trainer.max_actor_ckpt_to_keep": 3, "trainer.max_critic_ckpt_to_keep": 1}
     finding = checked(root, workload="ppo", settings=settings)[-1]
-    assert finding.what.startswith(
-        "checkpoints need about 1 KiB (actor: 3 of 4 at a time, 288 bytes each; "
-        "critic: 2 of 4 at a time, 288 bytes each), but "
-    )
-    assert "lower trainer.max_actor_ckpt_to_keep and trainer.max_critic_ckpt_to_keep, or free" in finding.todo
+    for part, count in (("actor", 3), ("critic", 2)):
+        assert f"{part}: {count} of 4 at a time" in finding.what
+        assert f"trainer.max_{part}_ckpt_to_keep" in finding.todo
 
 
 @pytest.mark.parametrize(
@@ -96,12 +77,9 @@ def test_what_a_checkpoint_holds(root: Path, settings: dict[str, Any], items: in
 
 
 def test_steps_that_do_not_come(root: Path) -> None:
-    text = (
-        "trainer.total_training_steps=40, but trainer.total_epochs=1 ends the job after 16 steps "
-        "(128 rows in batches of 8)"
-    )
     settings = {"trainer.total_training_steps": 40}
-    assert found(root, settings=settings) == [("trainer_overrides", text, "warning")]
+    ((key, what, severity),) = found(root, settings=settings)
+    assert (key, severity, "16 steps" in what) == ("trainer_overrides", "warning", True)
     assert facts(root, settings=settings)["checkpoints_kept"] == 1
 
 
@@ -124,12 +102,8 @@ def test_sft_resumed_at_the_end_of_an_epoch(root: Path, epochs: int, asked: int 
     path = f"{root}/jobs/sft-1/checkpoints/global_step_{step}"
     settings = {"trainer.total_epochs": epochs, "trainer.total_training_steps": asked, "trainer.resume_from_path": path}
     found_here = [each for each in found(root, workload="sft", settings=settings) if each[0] == "resume_from"]
-    steps = asked or 16 * epochs
-    text = (
-        f"its checkpoint of step {step} is the end of an epoch: verl's SFT trainer skips the next one, ends at step "
-        f"{16 * (epochs - 1)} of {steps}, and does not save its last steps"
-    )
-    assert found_here == ([("resume_from", text, "warning")] if skips else [])
+    assert [each[2] for each in found_here] == ["warning"] * skips
+    assert all(f"{16 * (epochs - 1)} of {asked or 16 * epochs}" in each[1] for each in found_here)
     # verl's other trainer is not known to do so.
     assert "resume_from" not in [each[0] for each in found(root, settings=settings)]
 
@@ -138,11 +112,6 @@ def test_sft_resumed_at_the_end_of_an_epoch(root: Path, epochs: int, asked: int 
 def test_a_number_of_the_wrong_type_is_left_to_other_checks(root: Path, key: str) -> None:
     assert found(root, settings={key: "ten"}) == []
     assert "checkpoint_space" not in facts(root, settings={key: "ten"})
-
-
-def test_a_model_of_unknown_size(root: Path) -> None:
-    (root / "common/models/tiny/model.safetensors").unlink()
-    assert "checkpoint_space" not in facts(root)
 
 
 def test_space_at_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,13 +125,6 @@ def test_space_at_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [severity for *_rest, severity in found(root)] == ["error"]
     has(CHECKPOINT * 5 // 4 + 1)
     assert found(root) == []
-
-
-def test_the_last_step_is_saved_once(root: Path) -> None:
-    # 16 steps, and RL saves nothing with -1.
-    assert facts(root, settings={"trainer.save_freq": 16})["checkpoints_kept"] == 1
-    assert facts(root, settings={"trainer.save_freq": -1})["checkpoints_kept"] == 0
-    assert facts(root, settings={"trainer.total_training_steps": 16, "trainer.save_freq": 10})["checkpoints_kept"] == 2
 
 
 def test_checkpoints_of_lora(root: Path) -> None:

@@ -237,11 +237,6 @@ def test_a_node_that_fails_ends_the_attempt(
     assert capsys.readouterr().out == f"torchrun has failed on a node, with exit code {code}\n"
 
 
-def test_the_last_node_that_fails_is_not_followed_by_a_pause(tmp_path: Path) -> None:
-    found, _started = ranks(tmp_path, ray := FakeRay((1, 0), (0, 1)))
-    assert (found.run(), ray.waited) == (1, [])
-
-
 def test_a_lost_task_ends_the_attempt(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="its node has died"):
         ranks(tmp_path, FakeRay((1, RuntimeError("its node has died")), (0, 0)))[0].run()

@@ -62,16 +62,8 @@ def events(archive: Archive) -> list[str]:
 def test_heartbeats(archive: Archive, runner: Runner) -> None:
     watch = watch_of(archive, Plan(), 2, runner)
     assert watch.check(1001.0, lambda: 1000.5) is None
-    assert archive.read_mapping("heartbeat.json") == {
-        "time": 1001.0,
-        "step": 0,
-        "total_steps": None,
-        "first_step": None,
-        "first_step_at": None,
-        "last_output_at": 1000.5,
-        "phase": None,
-        "stalled": "",
-    }
+    first = archive.read_mapping("heartbeat.json")
+    assert (first["time"], first["step"], first["total_steps"], first["last_output_at"]) == (1001.0, 0, None, 1000.5)
     archive.driver_log.write_text("Total training steps: 7\n")
     metrics = archive.metrics_file(2)
     metrics.write_text('{"step": 3, "data": {}}\n{"step": 4, "da')
@@ -193,12 +185,6 @@ def test_a_start_has_a_limit_of_its_own(archive: Archive, runner: Runner, now: f
         phase, waits = "starting the rollout engine", "waits for its actors to start: 1 x A (1 GPU)"
         assert verdict.reason == f"no first step for 600 s, while {phase}; the job {waits}"
         assert verdict.kind == "stalled"
-
-
-def test_a_start_without_a_limit_never_stalls(archive: Archive, runner: Runner) -> None:
-    watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="stop"), 1, runner)
-    watch.check(1000.0, lambda: 1000.0)
-    assert watch.check(99_999.0, lambda: 1000.0) is None
 
 
 def test_output_during_a_start_does_not_end_its_stall(archive: Archive) -> None:
