@@ -12,8 +12,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     playbook_command,
     sibling,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, unanswered
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
+from ansible_collections.argus.verl.plugins.plugin_utils.following import unanswered
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 
 
 @pytest.fixture
@@ -68,17 +68,6 @@ def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.Monke
     assert playbook_command("fetch", {}) == "ansible-playbook -i box, playbooks/fetch.yml"
 
 
-def test_following_is_announced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, "argus.verl.submit", inventories=[str(here / "prod")])
-    assert announcement("sft-1") == (
-        "Following sft-1. Ctrl-C stops following, the job continues. To follow it again:\n"
-        "  ansible-playbook -i prod argus.verl.logs -e submission_id=sft-1 -e job_follow=true"
-    )
-    assert given_up("sft-1", "it is silent").startswith(
-        "Stopped following sft-1, which may still be running: it is silent. "
-    )
-
-
 @pytest.mark.parametrize(
     ("problem", "silent", "expected"),
     [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
@@ -107,11 +96,3 @@ def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ended = ["Status", "Log", "Resubmit", "Fetch"]
     assert [line.partition(":")[0] for line in job_commands("sft-1", "FAILED")] == ended
     assert [line.partition(":")[0] for line in job_commands("sft-1", "SUCCEEDED", 10)] == [*ended, "Export"]
-
-
-def test_no_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, "playbooks/status.yml", inventories=[str(here / "inventories" / "dev")])
-    listed = {"jobs": [], "total": 0, "directory": "/private/jobs", "problem": "", "time": 0.0}
-    report = job_status(listed, "mvp")
-    assert report["title"] == "Cluster mvp: 0 jobs in /private/jobs"
-    assert report["text"] == ["Submit:   ansible-playbook playbooks/submit.yml -e jobspec=FILE"]

@@ -5,7 +5,6 @@ import json
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     Image,
-    message,
     only_absence,
     parse_containers,
     parse_engine_info,
@@ -108,11 +107,6 @@ def test_cdi_directories_of_the_engine() -> None:
         "/var/run/cdi",
     ]
     assert parse_engine_info("docker", 0, recorded("docker_info.json"), "")[1] == []
-
-
-def test_message_is_on_one_line_and_stderr_takes_precedence() -> None:
-    assert message("on stdout", " one\n  two\n") == "one two"
-    assert message("on\nstdout\n", "\n") == "on stdout"
 
 
 @pytest.mark.parametrize(

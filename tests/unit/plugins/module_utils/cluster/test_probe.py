@@ -50,10 +50,6 @@ def test_broken_driver_is_an_error() -> None:
     assert error == "Failed to initialize NVML: Driver/library version mismatch NVML library version: 550.144"
 
 
-def test_failure_without_a_message_is_an_error() -> None:
-    assert Probe(run=answering({"nvidia-smi": (9, "", "")})).gpus() == ([], "exit code 9 without a message")
-
-
 @pytest.mark.parametrize("code", [0, 15])
 def test_lost_gpu_is_an_error_beside_the_other_gpus(code: int) -> None:
     lost = "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
@@ -261,10 +257,6 @@ def test_containers_are_found_by_label_or_by_name() -> None:
     assert list(Probe(run=labelled).containers("docker", "mvp", ["free"])) == ["mvp-ray-head"]
     named = answering({"docker ps": (0, "", ""), "docker container": inspected})
     assert list(Probe(run=named).containers("docker", "mvp", ["mvp-ray-worker-0"])) == ["mvp-ray-worker-0"]
-
-
-def test_without_containers_and_names_there_is_one_call() -> None:
-    assert Probe(run=answering({"docker ps": (0, "", "")})).containers("docker", "mvp", []) == {}
 
 
 def test_other_failures_of_the_engine_are_errors() -> None:

@@ -14,21 +14,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
     StateError,
     program_of,
     read_token,
-    replace,
 )
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
-OWN = User(os.getuid(), os.getgid())
 NODES = User(61000, 61000)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
-
-
-def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
-    for token in ("first", "second"):
-        replace(tmp_path / "auth_token", token.encode(), 0o400, OWN)
-        assert read_token(tmp_path / "auth_token") == token
-    assert (tmp_path / "auth_token").stat().st_mode & 0o777 == 0o400
-    assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
 
 
 def test_a_token_that_is_no_file(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from ipaddress import ip_network
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import (
-    Derived,
     HcaClass,
     Host,
     common_network,
@@ -188,9 +187,3 @@ def test_machine_without_a_common_network_keeps_its_own_address() -> None:
     found = derive(racks)
     assert [each.interface for each in found.values()] == ["eth0", "eth7", ""]
     assert found["c"].environment([]) == {}
-
-
-def test_nothing_is_derived_from_nothing() -> None:
-    assert derive({}) == {}
-    assert Derived().environment([]) == {}
-    assert Derived().rate_gbit == 0

@@ -13,7 +13,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight import judgem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import (
     Context,
     Expectation,
-    Problem,
     differences,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
@@ -26,7 +25,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.table import 
 from samples import HEALTHY
 
 CHECK = "gpu.mig"
-REPAIR = CHECKS[CHECK].todo
 PREFLIGHT = Path(judgement.__file__).parent
 KEY = re.compile(r'(?:Problem|Compared)\(\s*"([^"]+)"')
 
@@ -48,11 +46,6 @@ def test_problems_are_of_checks_in_the_table() -> None:
     used = {key for file in PREFLIGHT.glob("*.py") for key in KEY.findall(file.read_text())}
     assert len(used) > 60
     assert used <= set(CHECKS)
-
-
-def test_a_problem_becomes_a_finding() -> None:
-    assert Problem(CHECK, "broken").finding("h") == Finding("h", "broken", REPAIR, WARNING, CHECK)
-    assert Problem(CHECK, "broken", "x", ERROR).finding("h") == Finding("h", "broken", "x", ERROR, CHECK)
 
 
 def test_the_hosts_that_differ_from_most_are_named() -> None:

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import (
     machine_name,
     placement,
@@ -108,246 +108,7 @@ def test_name_of_a_machine(variables: dict[str, Any], name: str) -> None:
     assert machine_name("node", variables) == name
 
 
-def test_cluster_has_one_head() -> None:
-    hostvars, groups = one_machine()
-    groups["head"], groups["workers"] = ["ray-head", "worker-0"], ["worker-1"]
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding("group head", "has 2 hosts (ray-head, worker-0)", "a cluster has one head: keep exactly one")
-    ]
-    groups["head"], groups["workers"] = [], ["worker-0", "worker-1"]
-    assert findings((hostvars, groups)) == [("group head", "has no hosts")]
-    del groups["head"]
-    assert findings((hostvars, groups)) == [("group head", "has no hosts")]
-
-
-def test_misspelt_group_is_suggested() -> None:
-    """Unless it has no hosts, or is another group of the cluster."""
-    hostvars, groups = one_machine()
-    groups["worker"] = groups.pop("workers")
-    (finding,) = validate(hostvars, groups, KNOWN)
-    assert finding.todo == 'add at least one worker: the head never trains; did you mean "worker"?'
-    groups["heads"], groups["head"] = [], []
-    assert "did you mean" not in validate(hostvars, groups, KNOWN)[0].todo
-
-
-def test_cluster_has_workers() -> None:
-    hostvars, groups = one_machine()
-    groups["workers"] = []
-    assert findings((hostvars, groups)) == [("group workers", "has no hosts")]
-    del groups["workers"]
-    assert findings((hostvars, groups)) == [("group workers", "has no hosts")]
-
-
-@pytest.mark.parametrize("name", ["Worker-0", "worker_0", "worker.0", "-worker", "worker-", "w" * 64])
-def test_invalid_name(name: str) -> None:
-    hostvars, groups = one_machine()
-    hostvars[name] = hostvars.pop("worker-0")
-    groups["ray"][1] = groups["workers"][0] = name
-    assert findings((hostvars, groups)) == [(name, "is not a valid node name")]
-
-
-@pytest.mark.parametrize("name", ["w", "0", "w" * 63, "a--b", "gpu-17"])
-def test_valid_name(name: str) -> None:
-    hostvars, groups = one_machine()
-    hostvars[name] = hostvars.pop("worker-0")
-    groups["ray"][1] = groups["workers"][0] = name
-    assert findings((hostvars, groups)) == []
-
-
-@pytest.mark.parametrize("variable", ["ray_node_gpus", "ray_node_cpus"])
-@pytest.mark.parametrize("value", [-1, 1.5, "-4", "4 ", "4.0", "", "all", True, [4]])
-def test_invalid_count(variable: str, value: object) -> None:
-    hostvars, groups = one_machine()
-    hostvars["worker-0"][variable] = value
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding("worker-0", f"{variable} is {value!r}", "set a whole number, or remove it for the default")
-    ]
-
-
-@pytest.mark.parametrize("value", [0, 8, "8", None])
-def test_valid_count(value: int | str | None) -> None:
-    hostvars, groups = one_machine()
-    hostvars["worker-0"]["ray_node_gpus"] = value
-    assert findings((hostvars, groups)) == []
-
-
-@pytest.mark.parametrize("variable", ["shared_root", "shared_root_source", "cluster_state_dir"])
-@pytest.mark.parametrize("value", ["private", "./private", "~/private", "", "/", "//", "/a/../..", "/a\nb", None, 7])
-def test_path_that_is_not_that_of_a_directory(variable: str, value: Any) -> None:
-    hostvars, groups = one_machine()
-    hostvars["ray-head"][variable] = value
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding(
-            "ray-head",
-            f"{variable} is {value!r}",
-            'set the absolute path of a directory other than /, without ".."',
-        )
-    ]
-
-
-NAMES = [
-    "",
-    ".",
-    "..",
-    "a/b",
-    "../mvp",
-    "/",
-    "a b",
-    "-rf",
-    "Mvp",
-    "mvp\n",
-    "x" * 64,
-    "mvp\0",
-    "_x",
-    ".mvp",
-    None,
-    7,
-    True,
-]
-
-
-@pytest.mark.parametrize("name", NAMES, ids=repr)
-def test_name_of_a_cluster_that_is_no_name(name: Any) -> None:
-    """A directory, a label and a network have it: '' or '..' would be the state of all clusters."""
-    hostvars, groups = one_machine()
-    for host in groups["ray"]:
-        hostvars[host]["cluster_name"] = name
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding(
-            "ray-head, worker-0, worker-1",
-            f"cluster_name is {name!r}",
-            "use lower-case letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or a "
-            "digit: it is the name of a directory",
-        )
-    ]
-
-
-@pytest.mark.parametrize("name", ["mvp", "lab-2", "team.a_1", "7", "x" * 63])
-def test_name_of_a_cluster(name: str) -> None:
-    hostvars, groups = one_machine()
-    hostvars["ray-head"]["cluster_name"] = name
-    assert validate(hostvars, groups, KNOWN) == []
-
-
-def test_name_of_a_network_that_is_an_option() -> None:
-    hostvars, groups = one_machine()
-    hostvars["ray-head"]["cluster_network"] = "--driver=macvlan"
-    (finding,) = validate(hostvars, groups, KNOWN)
-    assert finding.what == "cluster_network is '--driver=macvlan'"
-
-
-@pytest.mark.parametrize("user", ["ray", "1000", "1000:", "-1:0", 1000, None])
-def test_user_of_nodes_that_has_no_numbers(user: Any) -> None:
-    hostvars, groups = one_machine()
-    hostvars["ray-head"]["ray_node_user"] = user
-    assert validate(hostvars, groups, KNOWN | {"ray_node_user"}) == [
-        Finding("ray-head", f"ray_node_user is {user!r}", 'set numbers, as in "61000:61000"')
-    ]
-
-
-def test_nodes_of_root_are_a_warning() -> None:
-    hostvars, groups = one_machine()
-    hostvars["ray-head"]["ray_node_user"] = "0:0"
-    hostvars["worker-0"]["ray_node_user"] = "61000:100"
-    assert validate(hostvars, groups, KNOWN | {"ray_node_user"}) == [
-        Finding(
-            "ray-head",
-            "ray_node_user is root: so is every job in its container, and on the shared root",
-            'set another user, such as "61000:61000", or remove ray_node_user for the default',
-            WARNING,
-        )
-    ]
-
-
-@pytest.mark.parametrize(
-    ("url", "wrong"),
-    [("file:///srv/shared/verl.tar", True), ("file:///srv/images/verl.tar", False), ("https://files/verl.tar", False)],
-)
-def test_images_are_not_loaded_from_the_shared_root(url: str, wrong: bool) -> None:
-    hostvars, groups = one_machine()
-    hostvars["worker-0"] |= {"shared_root_source": "/srv/shared", "cluster_image_archive": {"url": url}}
-    known = KNOWN | {"shared_root_source", "cluster_image_archive"}
-    assert [finding.where for finding in validate(hostvars, groups, known)] == ["worker-0"] * wrong
-
-
-@pytest.mark.parametrize("state_dir", ["/srv/shared", "/srv/shared/", "/srv/shared/user/state"])
-def test_token_in_the_shared_root(state_dir: str) -> None:
-    hostvars, groups = one_machine()
-    hostvars["ray-head"] |= {"cluster_state_dir": state_dir, "shared_root_source": "/srv/shared"}
-    (finding,) = validate(hostvars, groups, KNOWN)
-    assert finding.what == f"cluster_state_dir {state_dir.rstrip('/')} lies in the shared root"
-    hostvars["ray-head"]["cluster_state_dir"] = "/srv/shared-state"
-    assert validate(hostvars, groups, KNOWN) == []
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "gpu-2", ""])
-def test_host_network_needs_an_address_that_others_reach(address: str) -> None:
-    hostvars, groups = two_machines()
-    hostvars["gpu-2"]["ray_node_address"] = address
-    (finding,) = validate(hostvars, groups, KNOWN)
-    assert (finding.where, finding.what) == (
-        "gpu-2",
-        f"ray_node_address is {address!r} with cluster_network: host",
-    )
-    assert "set the IP address" in finding.todo
-
-
-def test_host_network_without_an_address() -> None:
-    hostvars, groups = two_machines()
-    del hostvars["gpu-2"]["ray_node_address"]
-    assert findings((hostvars, groups)) == [("gpu-2", "ray_node_address is '' with cluster_network: host")]
-
-
-def test_address_of_the_connection_is_that_of_the_node() -> None:
-    hostvars, groups = two_machines()
-    hostvars["gpu-2"] = {"cluster_network": "host", "ansible_host": "10.0.0.2"}
-    assert findings((hostvars, groups)) == []
-    hostvars["gpu-2"]["ansible_host"] = "gpu-2.example.org"
-    assert findings((hostvars, groups)) == [("gpu-2", "ray_node_address is '' with cluster_network: host")]
-
-
-def test_ipv6_address_is_accepted() -> None:
-    hostvars, groups = two_machines()
-    hostvars["gpu-2"]["ray_node_address"] = "fd00::2"
-    assert findings((hostvars, groups)) == []
-
-
-def test_container_network_does_not_span_two_machines() -> None:
-    hostvars, groups = two_machines()
-    for settings in hostvars.values():
-        settings["cluster_network"] = "mvp-ray"
-    expected = ("gpu-1, gpu-2", "a container network does not span 2 machines (gpu-1, gpu-2)")
-    assert findings((hostvars, groups)) == [expected]
-
-
-def test_one_node_of_two_machines_in_a_container_network() -> None:
-    hostvars, groups = two_machines()
-    del hostvars["gpu-2"]["cluster_network"]
-    assert findings((hostvars, groups)) == [("gpu-2", "a container network does not span 2 machines (gpu-1, gpu-2)")]
-
-
-def test_nodes_of_one_machine_share_its_network_and_address() -> None:
-    hostvars, groups = one_machine()
-    for node in groups["ray"]:
-        hostvars[node] |= {"cluster_network": "host", "ray_node_address": "10.0.0.1"}
-    assert validate(hostvars, groups, KNOWN) == []
-
-
-def test_address_of_two_machines() -> None:
-    hostvars, groups = two_machines()
-    hostvars["gpu-2"]["ray_node_address"] = "10.0.0.1"
-    assert validate(hostvars, groups, KNOWN) == [
-        Finding(
-            "gpu-1, gpu-2",
-            "are on 2 machines (gpu-1, gpu-2) with the same ray_node_address 10.0.0.1",
-            "correct the address, or, for nodes of one machine, set the same ray_node_machine",
-        )
-    ]
-    # In a container network, the address has another meaning.
-    for settings in hostvars.values():
-        settings |= {"cluster_network": "mvp-ray", "ray_node_machine": "gpu-1"}
-    assert findings((hostvars, groups)) == []
-
+# --- Values -----------------------------------------------------------------------------------------------------------
 
 VALUES: dict[str, tuple[list[Any], list[Any], str]] = {
     "cluster_port_base": (
@@ -355,6 +116,49 @@ VALUES: dict[str, tuple[list[Any], list[Any], str]] = {
         [1023, 63537, "", "20000 ", -1, True, None, 2e4, "\uff12\uff10\uff10\uff10\uff10"],
         "set a whole number from 1024 to 63536: each node has 1000 ports from it on",
     ),
+    **dict.fromkeys(
+        ("ray_node_gpus", "ray_node_cpus"),
+        (
+            [0, 8, "8", None],
+            [-1, 1.5, "-4", "4 ", "4.0", "", "all", True, [4]],
+            "set a whole number, or remove it for the default",
+        ),
+    ),
+    **dict.fromkeys(
+        ("shared_root", "shared_root_source", "cluster_state_dir"),
+        (
+            ["/private"],
+            ["private", "./private", "~/private", "", "/", "//", "/a/../..", "/a\nb", None, 7],
+            'set the absolute path of a directory other than /, without ".."',
+        ),
+    ),
+    # A directory, a label and a network have it: "" or ".." would be the state of all clusters.
+    "cluster_name": (
+        ["mvp", "lab-2", "team.a_1", "7", "x" * 63],
+        [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../mvp",
+            "/",
+            "a b",
+            "-rf",
+            "Mvp",
+            "mvp\n",
+            "x" * 64,
+            "mvp\0",
+            "_x",
+            ".mvp",
+            None,
+            7,
+            True,
+        ],
+        "use lower-case letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or a "
+        "digit: it is the name of a directory",
+    ),
+    "cluster_network": (["mvp-ray"], ["--driver=macvlan"], ""),
+    "ray_node_user": (["61000:100"], ["ray", "1000", "1000:", "-1:0", 1000, None], 'set numbers, as in "61000:61000"'),
     "cluster_dashboard_port": (
         [1, "8265", 65535],
         [0, 65536, "", True, None],
@@ -374,23 +178,122 @@ VALUES: dict[str, tuple[list[Any], list[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, (_good, bad, _todo) in VALUES.items() for value in bad], ids=repr
-)
-def test_value_that_is_none(name: str, value: Any) -> None:
+def with_value(name: str, value: Any) -> list[Finding]:
     hostvars, groups = one_machine()
     hostvars["worker-0"][name] = value
-    found = validate(hostvars, groups, KNOWN | set(VALUES))
-    assert found == [Finding("worker-0", f"{name} is {value!r}", VALUES[name][2])]
+    return validate(hostvars, groups, KNOWN | set(VALUES))
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values(name: str) -> None:
+    good, bad, todo = VALUES[name]
+    assert [value for value in good if with_value(name, value)] == []
+    for value in bad:
+        (finding,) = with_value(name, value)
+        assert (finding.where, finding.what) == ("worker-0", f"{name} is {value!r}")
+        assert todo in finding.todo
+
+
+@pytest.mark.parametrize("name", ["Worker-0", "worker_0", "worker.0", "-worker", "worker-", "w" * 64, "w", "a--b", "0"])
+def test_names_of_nodes(name: str) -> None:
+    hostvars, groups = one_machine()
+    hostvars[name] = hostvars.pop("worker-0")
+    groups["ray"][1] = groups["workers"][0] = name
+    is_valid = name in ("w", "a--b", "0")
+    assert findings((hostvars, groups)) == ([] if is_valid else [(name, "is not a valid node name")])
+
+
+# --- Groups -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, (good, _bad, _todo) in VALUES.items() for value in good], ids=repr
+    ("changed", "expected"),
+    [
+        (
+            {"head": ["ray-head", "worker-0"], "workers": ["worker-1"]},
+            [("group head", "has 2 hosts (ray-head, worker-0)")],
+        ),
+        ({"head": [], "workers": ["worker-0", "worker-1"]}, [("group head", "has no hosts")]),
+        ({"workers": []}, [("group workers", "has no hosts")]),
+    ],
 )
-def test_value(name: str, value: Any) -> None:
+def test_a_cluster_has_a_head_and_workers(changed: dict[str, list[str]], expected: list[tuple[str, str]]) -> None:
     hostvars, groups = one_machine()
-    hostvars["worker-0"][name] = value
-    assert validate(hostvars, groups, KNOWN | set(VALUES)) == []
+    assert findings((hostvars, {**groups, **changed})) == expected
+    missing = [name for name, hosts in changed.items() if not hosts]
+    absent = {name: hosts for name, hosts in {**groups, **changed}.items() if name not in missing}
+    assert findings((hostvars, absent)) == expected
+
+
+def test_misspelt_group_is_suggested() -> None:
+    """Unless it has no hosts, or is another group of the cluster."""
+    hostvars, groups = one_machine()
+    groups["worker"] = groups.pop("workers")
+    (finding,) = validate(hostvars, groups, KNOWN)
+    assert 'did you mean "worker"?' in finding.todo
+    groups["heads"], groups["head"] = [], []
+    assert "did you mean" not in validate(hostvars, groups, KNOWN)[0].todo
+
+
+# --- Machines and networks --------------------------------------------------------------------------------------------
+
+HOST = {"cluster_network": "host", "ray_node_address": "10.0.0.1"}
+TWO = "gpu-1, gpu-2"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "where"),
+    [
+        ({}, {}, ""),
+        # An address that others reach.
+        *(({}, {"ray_node_address": address}, "gpu-2") for address in ("127.0.0.1", "127.0.1.1", "::1", "gpu-2", "")),
+        ({}, {"ray_node_address": None}, "gpu-2"),
+        ({}, {"ray_node_address": "fd00::2"}, ""),
+        ({}, {"ray_node_address": None, "ansible_host": "10.0.0.2"}, ""),
+        ({}, {"ray_node_address": None, "ansible_host": "gpu-2.example.org"}, "gpu-2"),
+        # Of two machines, unless it has another meaning.
+        ({}, {"ray_node_address": "10.0.0.1"}, TWO),
+        (HOST | {"ray_node_machine": "gpu-1"}, HOST | {"ray_node_machine": "gpu-1"}, ""),
+        # A container network does not span two machines.
+        ({"cluster_network": "mvp-ray"}, {"cluster_network": "mvp-ray"}, TWO),
+        ({}, {"cluster_network": None}, "gpu-2"),
+        # The token, images, and users.
+        *(
+            ({}, {"cluster_state_dir": place, "shared_root_source": "/srv/shared"}, "gpu-2")
+            for place in ("/srv/shared", "/srv/shared/", "/srv/shared/user/state")
+        ),
+        ({}, {"cluster_state_dir": "/srv/shared-state", "shared_root_source": "/srv/shared"}, ""),
+        (
+            {},
+            {"shared_root_source": "/srv/shared", "cluster_image_archive": {"url": "file:///srv/shared/x.tar"}},
+            "gpu-2",
+        ),
+        ({}, {"shared_root_source": "/srv/shared", "cluster_image_archive": {"url": "file:///srv/images/x.tar"}}, ""),
+        ({}, {"shared_root_source": "/srv/shared", "cluster_image_archive": {"url": "https://files/x.tar"}}, ""),
+        ({}, {"ray_node_user": "0:0"}, "gpu-2"),
+    ],
+)
+def test_machines_and_networks(first: dict[str, Any], second: dict[str, Any], where: str) -> None:
+    hostvars, groups = two_machines()
+    for node, changes in (("gpu-1", first), ("gpu-2", second)):
+        hostvars[node] |= changes
+        hostvars[node] = {name: value for name, value in hostvars[node].items() if value is not None}
+    found = validate(hostvars, groups, KNOWN | {"cluster_image_archive", "ray_node_user"})
+    assert [finding.where for finding in found] == ([where] if where else [])
+    assert all(finding.todo for finding in found)
+    assert [finding.severity for finding in found] == (
+        ["warning"] if "ray_node_user" in second else ["error"] * len(found)
+    )
+
+
+def test_nodes_of_one_machine_share_its_network_and_address() -> None:
+    hostvars, groups = one_machine()
+    for node in groups["ray"]:
+        hostvars[node] |= HOST
+    assert validate(hostvars, groups, KNOWN) == []
+
+
+# --- Variables --------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_variable_is_reported_with_a_suggestion() -> None:
@@ -447,9 +350,6 @@ def test_missing_groups_are_not_reported_again() -> None:
     assert list(run_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]})) == []
 
 
-# --- Sources ----------------------------------------------------------------------------------------------------------
-
-
 # --- All together -----------------------------------------------------------------------------------------------------
 
 
@@ -490,50 +390,27 @@ def processes(**changes: Any) -> tuple[dict[str, dict[str, Any]], dict[str, list
 KNOWN_OF_PROCESSES = {"ray_node_runtime", "ray_node_python", "ray_node_address", "cluster_state_dir", *KNOWN}
 
 
-def test_processes() -> None:
-    hostvars, groups = processes()
-    assert validate(hostvars, groups, KNOWN_OF_PROCESSES) == []
-    hostvars, groups = processes(cluster_state_dir="~/state")
-    assert validate(hostvars, groups, KNOWN_OF_PROCESSES) == []
-
-
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("changes", "of_one", "variable"),
     [
-        ({"ray_node_runtime": "slurm"}, "ray_node_runtime is 'slurm'"),
-        ({"ray_node_python": ""}, "ray_node_python is not set to a path"),
-        ({"ray_node_python": "python3"}, "ray_node_python is not set to a path"),
-        ({"ray_node_address": "127.0.0.1"}, "ray_node_address is '127.0.0.1' with cluster_network: host"),
-        ({"cluster_network": "mvp-ray"}, "cluster_network is 'mvp-ray'"),
-        ({"cluster_state_dir": "~ml/state"}, "cluster_state_dir is '~ml/state'"),
+        ({}, {}, ""),
+        ({"cluster_state_dir": "~/state"}, {}, ""),
+        ({"ray_node_runtime": "slurm"}, {}, "ray_node_runtime is 'slurm'"),
+        ({"ray_node_python": ""}, {}, "ray_node_python"),
+        ({"ray_node_python": "python3"}, {}, "ray_node_python"),
+        ({"ray_node_address": "127.0.0.1"}, {}, "ray_node_address"),
+        ({"cluster_network": "mvp-ray"}, {}, "cluster_network"),
+        ({"cluster_state_dir": "~ml/state"}, {}, "cluster_state_dir"),
+        # Jobs could answer in place of modules over plain ssh, which is Ansible's default.
+        *(({}, {"ansible_connection": name}, "ansible_connection") for name in ("ssh", "ansible.builtin.ssh", None)),
+        ({}, {"ray_node_machine": "ctl"}, "ray_node_machine is another host"),
+        ({}, {"ray_node_runtime": "container"}, "ray_node_runtime differs"),
     ],
 )
-def test_settings_of_processes(changes: dict[str, Any], what: str) -> None:
+def test_processes(changes: dict[str, Any], of_one: dict[str, Any], variable: str) -> None:
     hostvars, groups = processes(**changes)
-    assert what in {finding.what for finding in validate(hostvars, groups, KNOWN_OF_PROCESSES)}
-
-
-@pytest.mark.parametrize("connection", ["ssh", "ansible.builtin.ssh", None])
-def test_answers_of_jobs_over_plain_ssh_are_refused(connection: str | None) -> None:
-    hostvars, groups = processes()
-    hostvars["gpu-0"]["ansible_connection"] = connection
-    if not connection:
-        # Without a variable, Ansible takes ssh.
-        del hostvars["gpu-0"]["ansible_connection"]
-    (finding,) = validate(hostvars, groups, KNOWN_OF_PROCESSES)
-    assert (finding.where, finding.severity) == ("gpu-0", "error")
-    assert "ansible_connection: argus.verl.ssh" in finding.todo
-
-
-def test_a_process_runs_on_its_own_host() -> None:
-    hostvars, groups = processes()
-    hostvars["gpu-0"]["ray_node_machine"] = "ctl"
+    hostvars["gpu-0"] |= of_one
+    hostvars["gpu-0"] = {name: value for name, value in hostvars["gpu-0"].items() if value is not None}
     found = validate(hostvars, groups, KNOWN_OF_PROCESSES)
-    assert "ray_node_machine is another host" in {finding.what for finding in found}
-
-
-def test_nodes_of_one_cluster_run_in_one_way() -> None:
-    hostvars, groups = processes()
-    hostvars["ctl"]["ray_node_runtime"] = "container"
-    found = validate(hostvars, groups, KNOWN_OF_PROCESSES)
-    assert "ray_node_runtime differs: ctl container, gpu-0 process" in {finding.what for finding in found}
+    assert (found == []) == (not variable)
+    assert not variable or any(variable in f"{finding.what}: {finding.todo}" for finding in found)

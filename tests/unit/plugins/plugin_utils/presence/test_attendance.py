@@ -9,7 +9,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance imp
     crash,
     first_line,
     machine_problem,
-    needed,
     shortage_findings,
     silent_findings,
     task_problem,
@@ -73,19 +72,6 @@ def test_problem_of_a_machine() -> None:
 )
 def test_container_that_will_not_join(inspected: str, fresh: bool, answers: bool, reason: str) -> None:
     assert crash(inspected, fresh, answers) == reason
-
-
-def test_needed_workers() -> None:
-    assert [needed(["a", "b"], least) for least in (None, 0, 1, 2, 3)] == [2, 0, 1, 2, 2]
-
-
-def test_run_stops_without_the_head_or_enough_workers() -> None:
-    assert ALL.is_enough
-    assert not absent("worker-0").is_enough
-    assert absent("worker-0", least=1).is_enough
-    assert not absent("worker-0", "worker-1", least=1).is_enough
-    assert absent("worker-0", "worker-1", least=0).is_enough
-    assert not absent("ray-head", least=0).is_enough
 
 
 def test_findings_about_a_shortage() -> None:

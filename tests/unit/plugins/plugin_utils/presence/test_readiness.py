@@ -13,8 +13,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.readiness impo
     LOG,
     STARTED,
     RunResults,
-    expected_since,
-    started_at,
 )
 from samples import planned
 
@@ -109,20 +107,7 @@ def test_process_that_does_not_come() -> None:
     assert absent(started=failed) == "its process could not be started: Ray was not started"
 
 
-def test_start_of_a_node_from_the_result_of_its_module() -> None:
-    assert started_at({"container": {"State": {"StartedAt": "2026-01-01T00:00:00Z"}}}) == "2026-01-01T00:00:00Z"
-    assert started_at({"node": {"started_at": "1970-01-01T00:01:00+00:00"}}) == "1970-01-01T00:01:00+00:00"
-    assert started_at({"node": {}}) is started_at({}) is None
-
-
 def test_log_of_a_node() -> None:
     log = {"stdout_lines": ["started"], "stderr_lines": ["wrong token"]}
     assert results(node("worker-0"), worker_0={"logs": log}).log("worker-0") == ["started", "wrong token"]
     assert results(node("worker-0")).log("worker-0") == []
-
-
-def test_expected_node_is_not_older_than_its_container() -> None:
-    plan = planned()
-    assert expected_since(plan, None) == replace(plan.expected, since=60.123456)
-    assert expected_since(plan, "1970-01-01T01:01:40.5+01:00").since == 100.5
-    assert expected_since(planned("create", started_at=None), None).since is None

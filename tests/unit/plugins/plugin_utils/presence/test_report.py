@@ -111,13 +111,6 @@ def test_log_of_a_process_is_a_file() -> None:
     assert found["fail_when"].endswith("that are missing. /home/ml/nodes/worker-0/node.log on its host shows more")
 
 
-def test_report_without_waiting() -> None:
-    assert report(info("alive", "alive", "missing", waited=0.9))["fail_when"].startswith(
-        "The cluster is not ready. Fix"
-    )
-    assert "after 1 s" in report(info("alive", "alive", "missing", waited=1))["fail_when"]
-
-
 def test_report_without_a_head() -> None:
     seen = info("missing", "missing", "missing", problem="it does not answer")
     plans = {name: planned() for name in NODES[:2]}
@@ -133,27 +126,6 @@ def test_cluster_whose_head_stopped_to_answer_is_not_ready() -> None:
     found = report(info("alive", "alive", "alive", problem="gone"))
     assert found["text"] == ["The head: gone"]
     assert found["fail_when"]
-
-
-def test_info_from_the_module() -> None:
-    answer = {
-        "complete": False,
-        "missing": ["worker-0"],
-        "rows": [["worker-0", "GPU 4", "dead", "missing"]],
-        "waited": 2.5,
-        "problem": "x",
-        "jobs": [{"submission_id": "grpo-1", "status": "RUNNING"}],
-        "nodes": [{}],
-        "unattended": [],
-    }
-    assert ClusterInfo.from_json(answer) == ClusterInfo(
-        complete=False,
-        missing=["worker-0"],
-        rows=[NodeRow("worker-0", "GPU 4", "dead", NodeState.MISSING)],
-        waited=2.5,
-        problem="x",
-        nodes=[{}],
-    )
 
 
 # --- Fewer workers ----------------------------------------------------------------------------------------------------
