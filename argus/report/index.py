@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from ..archive.archive import Archive
 from ..archive.plan import Plan
 from ..archive.status import JobState
@@ -23,9 +21,9 @@ from ..io.reading import UnreadableError
 from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
-from ..jobs.report import OWNER, age, clock, job_class, number, owner, steps, tags_text, throughput
+from ..jobs.report import OWNER, age, job_class, number, owner, steps, tags_text, throughput
 from ..ray.api import ALIVE
-from .page import LARGEST_DRAWN, Table, cell, digest, environment, source
+from .page import LARGEST_DRAWN, Table, cell, render, source
 
 MOST_JOBS = 300
 # Of the days before now, the GPU-hours.
@@ -94,25 +92,19 @@ def index(
     now: float,
 ) -> str:
     """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs; staged: as listed."""
-    script, style = source("index.js"), source("page.css")
-    policy = f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
-    policy += "base-uri 'none'; form-action 'none'"
-    return (
-        environment()
-        .from_string(source("index.html"))
-        .render(
-            policy=Markup(policy),  # noqa: S704 - hashes
-            script=Markup(script),  # noqa: S704 - our own
-            style=Markup(style),  # noqa: S704 - our own
-            rows=[(row, cells(row, now)) for row in rows],
-            header=HEADER,
-            page=PAGE,
-            polyline=polyline,
-            size=(WIDTH, HEIGHT),
-            tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now), staged_table(staged)],
-            space=space(root),
-            made=clock(now),
-        )
+    return render(
+        "index.html",
+        [source("index.js")],
+        "",
+        now,
+        title="Jobs",
+        rows=[(row, cells(row, now)) for row in rows],
+        header=HEADER,
+        page=PAGE,
+        polyline=polyline,
+        size=(WIDTH, HEIGHT),
+        tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now), staged_table(staged)],
+        space=space(root),
     )
 
 

@@ -48,43 +48,52 @@ class Table(NamedTuple):
 def page(jobs: Sequence[Job], now: float) -> str:
     """The page of one job, or one that compares several."""
     charts = charts_of([job.curves for job in jobs])
-    scripts = [f"/*\n{source('uplot.LICENSE')}*/\n{source('uplot.min.js')}", source("page.js")]
-    style = source("uplot.min.css") + source("page.css")
-    # No other code than these, and nothing from anywhere.
-    policy = f"default-src 'none'; script-src {' '.join(map(digest, scripts))}; style-src {digest(style)}; "
-    return (
-        environment()
-        .from_string(source("page.html"))
-        .render(
-            jobs=jobs,
-            title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
-            made=clock(now),
-            policy=Markup(f"{policy}base-uri 'none'; form-action 'none'"),  # noqa: S704 - hashes
-            style=Markup(style),  # noqa: S704 - our own
-            scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own
-            data=Markup(drawn(jobs, charts)),  # noqa: S704 - JSON without markup
-            compared=compared(jobs) if len(jobs) > 1 else [],
-            charts=charts,
-            node_charts=jobs[0].nodes if len(jobs) == 1 else {},
-            parts=parts(jobs),
-            colours=COLOURS,
-            facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
-            advice=outcome.advice,
-            attempts=attempts,
-            starts=starts,
-            events=events,
-            samples_of=lambda job: job.samples if len(jobs) == 1 else of_last_step(job.samples),
-            line_of_time=line_of_time,
-            configuration=configuration,
-            log=lambda job: "\n".join(printable_line(line, colour=False)[:LINE_LENGTH] for line in job.info.log),
-        )
+    return render(
+        "page.html",
+        [f"/*\n{source('uplot.LICENSE')}*/\n{source('uplot.min.js')}", source("page.js")],
+        source("uplot.min.css"),
+        now,
+        jobs=jobs,
+        title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
+        data=Markup(drawn(jobs, charts)),  # noqa: S704 - JSON without markup
+        compared=compared(jobs) if len(jobs) > 1 else [],
+        charts=charts,
+        node_charts=jobs[0].nodes if len(jobs) == 1 else {},
+        parts=parts(jobs),
+        colours=COLOURS,
+        facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
+        advice=outcome.advice,
+        attempts=attempts,
+        starts=starts,
+        events=events,
+        samples_of=lambda job: job.samples if len(jobs) == 1 else of_last_step(job.samples),
+        line_of_time=line_of_time,
+        configuration=configuration,
+        log=lambda job: "\n".join(printable_line(line, colour=False)[:LINE_LENGTH] for line in job.info.log),
     )
 
 
-def environment() -> jinja2.Environment:
-    """In which templates are rendered: whatever they write is text."""
-    return jinja2.Environment(
-        autoescape=True, finalize=shown, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def render(name: str, scripts: Sequence[str], style: str, now: float, **values: Any) -> str:
+    """A template with scripts and styles of ours, and no other code than these, and nothing from anywhere.
+
+    Whatever a template writes is text.
+    """
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=shown,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(source),
+    )
+    style += source("page.css")
+    policy = f"default-src 'none'; script-src {' '.join(map(digest, scripts))}; style-src {digest(style)}; "
+    return environment.get_template(name).render(
+        policy=Markup(f"{policy}base-uri 'none'; form-action 'none'"),  # noqa: S704 - hashes
+        style=Markup(style),  # noqa: S704 - our own
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own
+        made=clock(now),
+        **values,
     )
 
 
