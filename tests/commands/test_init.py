@@ -100,6 +100,48 @@ def test_files_are_never_overwritten(project: Path) -> None:
     assert theirs.read_text() == "all:\n"
 
 
+@pytest.mark.parametrize("kind", ["prod", "platform"])
+def test_hosts_come_from_a_hostfile(project: Path, kind: str) -> None:
+    inventory, hostfile = project / f"hostfile-{kind}", project / "hostfile"
+    init = ["ansible-playbook", "argus.verl.init", *("-e", f"dest={inventory.name}"), *("-e", f"kind={kind}")]
+    init += ["-e", "hostfile=hostfile"]
+    hostfile.write_text("10.0.0.1 slots=0\n10.0.0.2\n?\n")
+    refused = run(project, *init)
+    assert refused.returncode == 2
+    assert "line 1" in refused.stdout and "line 3" in refused.stdout
+    assert not inventory.exists()
+
+    hostfile.write_text("10.0.0.1 slots=8\n10.0.0.2:4\n")
+    assert run(project, *init).returncode == 0
+    hosts = inventory / "hosts.yml"
+    shown = json.loads(run(project, "ansible-inventory", "-i", str(hosts), "--list").stdout)
+    assert (shown["head"]["hosts"], shown["workers"]["hosts"]) == (["ray-head"], ["ray-worker-0", "ray-worker-1"])
+    head, worker = (shown["_meta"]["hostvars"][node] for node in ("ray-head", "ray-worker-1"))
+    assert (head["ansible_host"], worker["ansible_host"], worker["ray_node_gpus"]) == ("10.0.0.1", "10.0.0.2", 4)
+    validated = run(project, "ansible-playbook", "-i", str(hosts), "argus.verl.validate")
+    assert "Inventory fine: " in validated.stdout, validated.stdout + validated.stderr
+
+    settings = inventory / "group_vars" / "all" / "cluster.yml"
+    settings.write_text(edited := settings.read_text() + "# Mine.\n")
+    before = hosts.read_text()
+    hostfile.write_text("10.0.0.3\n")
+    refused = run(project, *init)
+    assert f"{hosts}: exists" in refused.stdout
+    assert hosts.read_text() == before
+    hosts.rename(project / "old.yml")
+    assert run(project, *init).returncode == 0
+    assert "10.0.0.3" in hosts.read_text() and "10.0.0.1" not in hosts.read_text()
+    assert settings.read_text() == edited
+
+
+def test_only_templates_of_lists_of_hosts_take_a_hostfile(project: Path) -> None:
+    (project / "hostfile").write_text("10.0.0.1\n")
+    for kind, path in (("dev", "hostfile"), ("prod", "none")):
+        variables = json.dumps({"dest": "x", "kind": kind, "hostfile": path})
+        assert run(project, "ansible-playbook", "argus.verl.init", "-e", variables).returncode == 2
+        assert not (project / "x").exists()
+
+
 @pytest.mark.parametrize("variables", [[], ["-e", "dest=x", "-e", "kind=../dev"]])
 def test_kinds_are_listed(project: Path, variables: list[str]) -> None:
     refused = run(project, "ansible-playbook", "argus.verl.init", *variables)

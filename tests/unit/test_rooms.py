@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "preflight": {*FILES, "argus.fabric", "network", "cluster"},
     "slurm": set(),
     # On the controller alone.
-    "plugin_utils.inventory": {*FILES, "argus.cluster", "cluster"},
+    "plugin_utils.inventory": {*FILES, "argus.cluster", "network", "cluster"},
     "plugin_utils.plan": {
         *("argus.common", "argus.archive", "argus.ray", "argus.cluster", "cluster", "plugin_utils.inventory"),
     },
