@@ -67,7 +67,7 @@ def page_of(archive: Archive) -> str:
         write_page(archive)
     # What jobs leave must not hide that the files are here.
     except Exception as error:
-        display.warning(f"The page of {archive.submission_id} was not made: {error}")
+        display.warning(f"The page of {archive.submission_id} was not made: {printable(str(error), lines=False)}")
         return ""
     return str(archive.path / PAGE)
 

@@ -30,7 +30,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import no_ans
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingCalls
-from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import unknown_key
 from ansible_collections.argus.verl.plugins.plugin_utils.upload import controller_files, read, upload_of
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MOST_FILES, every_file
 
@@ -174,9 +173,7 @@ class ActionModule(StagingCalls):
             return list(answer["parts"])
         if finding := answer.get("finding"):
             raise RefusedItemError(Finding(**finding))
-        message = str(answer.get("msg"))
-        name, hint = unknown_key(message) or ("", "")
-        raise RefusedItemError(Finding(name, "is unknown.", hint) if name else Finding("", message, "see -vvv"))
+        raise RefusedItemError(Finding("", str(answer.get("msg")), "see -vvv"))
 
 
 def placed(where: str, finding: Finding) -> Finding:

@@ -10,51 +10,31 @@ short_description: Ansible's output with each error once
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Shows what changed and what failed, as P(ansible.builtin.default#callback) does, and everything that the collection
-    prints, such as tables and the progress of jobs.
-  - Shows an error once, as its message. Errors of modules of other collections come with their short values and the end
-    of their output. A host that fails for the same reason as another one has no second message.
-  - The summary has one line, and a table when several hosts failed.
+  - Shows what changed and what failed, and what the collection prints, such as tables and the progress of jobs.
+  - Shows an error once, as its message. Errors of other collections come with their results, as Ansible shows them.
+  - Ends with one line, and a table when several hosts failed.
   - With C(-v) and more, the output is that of P(ansible.builtin.default#callback).
-  - Of all that is shown, also warnings and diffs, a terminal gets text and colours only. Other control characters are
-    escaped.
-  - Measures the terminal for the tables of the collection. E(COLUMNS) overrides its width.
-  - Lets Python look for garbage less often in the process of Ansible, which takes a tenth of the time of a short
-    playbook.
+  - A terminal gets text and colours only. Other control characters are escaped.
 options:
   display_ok_hosts:
-    name: Show 'ok' hosts
     description: Whether to show each task that changed nothing.
     type: bool
     default: false
-    env:
-      - name: ANSIBLE_DISPLAY_OK_HOSTS
-    ini:
-      - key: display_ok_hosts
-        section: defaults
+    env: [{name: ANSIBLE_DISPLAY_OK_HOSTS}]
+    ini: [{key: display_ok_hosts, section: defaults}]
   display_skipped_hosts:
-    name: Show skipped hosts
     description: Whether to show each task that was skipped.
     type: bool
     default: false
-    env:
-      - name: ANSIBLE_DISPLAY_SKIPPED_HOSTS
-    ini:
-      - key: display_skipped_hosts
-        section: defaults
+    env: [{name: ANSIBLE_DISPLAY_SKIPPED_HOSTS}]
+    ini: [{key: display_skipped_hosts, section: defaults}]
   result_format:
-    name: Format of the task result
-    description: The format of results that are shown as a whole, such as with C(-v).
+    description: The format of results.
     type: str
     default: yaml
-    env:
-      - name: ANSIBLE_CALLBACK_RESULT_FORMAT
-    ini:
-      - key: callback_result_format
-        section: defaults
-    choices:
-      - json
-      - yaml
+    choices: [json, yaml]
+    env: [{name: ANSIBLE_CALLBACK_RESULT_FORMAT}]
+    ini: [{key: callback_result_format, section: defaults}]
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -62,15 +42,10 @@ requirements:
   - It is set as C(stdout_callback) in the configuration of Ansible.
 """
 
-EXAMPLES = r"""
-# In ansible.cfg, or as the environment variable ANSIBLE_STDOUT_CALLBACK.
-# [defaults]
-# stdout_callback = argus.verl.console
-"""
-
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
+from textwrap import dedent
 from typing import Any
 
 from ansible import constants, context
@@ -81,16 +56,22 @@ from ansible.playbook.block import Block
 from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import filled, printable_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import filled, printable, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils import terminal
 from ansible_collections.argus.verl.plugins.plugin_utils.run_summary import Failures, summary
-from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import error_text
 
+COLLECTION = "argus.verl."
 FAILED = "failed"
-IGNORED = "ignored"
-RESCUED = "rescued"
 UNREACHABLE = "unreachable"
-# The number of new objects after which Python looks for garbage. Its default is 700.
+# What Ansible says of an error that is not a module's own, such as that of a template or a crash.
+UNEXPECTED = "Task failed: "
+# Parts of a result that are its message or repeat it, and times, which differ between hosts with the same error.
+HIDDEN = {
+    *("msg", "censored", "changed", "failed", "unreachable", "stdout_lines", "stderr_lines", "start", "end", "delta"),
+    *("argument_errors", "argument_spec_data", "validate_args_context"),
+}
+# The number of new objects after which Python looks for garbage, 700 by default. What Ansible has loaded stays to its
+# end, so a search finds nothing: without most of them, checking a job takes 12 % less time.
 COLLECT_AT = 50_000
 
 
@@ -108,26 +89,17 @@ def kind_of(result: CallbackTaskResult) -> str:
     """What becomes of a failure."""
     # Without the underscore, ansible-core 2.21 prints a warning at each failure.
     if result._task_fields.get("ignore_errors"):
-        return IGNORED
-    return RESCUED if is_rescued(result.task) else FAILED
+        return "ignored"
+    return "rescued" if is_rescued(result.task) else FAILED
 
 
-def events(exception: Any) -> Iterator[Any]:
-    """The error of a task and its causes, the innermost last."""
-    event = getattr(exception, "event", None)
+def origin(result: CallbackTaskResult) -> str:
+    """The line about the innermost place of an error that Ansible names, or ""."""
+    event, place = getattr(result.exception, "event", None), ""
     while event:
-        yield event
+        place = (event.formatted_source_context or place).partition("\n")[0]
         event = event.chain.event if event.chain else None
-
-
-def collect_less() -> None:
-    """Keep Python's garbage collector from most of its searches, here and in the processes that run tasks.
-
-    What Ansible has loaded stays to its end, so a search finds nothing in it. The syntax trees of modules, in which
-    Ansible looks for imports, set off hundreds: without them, checking a job takes 12 % less time.
-    """
-    gc.freeze()
-    gc.set_threshold(COLLECT_AT, *gc.get_threshold()[1:])
+    return place
 
 
 def without_controls(display: Callable[..., None]) -> Callable[..., None]:
@@ -180,25 +152,17 @@ class CallbackModule(Default):  # type: ignore[misc]
         if self._is_verbose():
             super().v2_runner_on_unreachable(result)
         else:
-            kind = f"{UNREACHABLE}, {IGNORED}" if result.task.ignore_unreachable else UNREACHABLE
+            kind = f"{UNREACHABLE}, ignored" if result.task.ignore_unreachable else UNREACHABLE
             self._show_error(kind, result, self.host_label(result))
 
     def _show_error(self, kind: str, result: CallbackTaskResult, label: str) -> None:
-        task = result.task
-        if self._last_task_banner != task._uuid:
-            self._print_task_banner(task)
+        if self._last_task_banner != result.task._uuid:
+            self._print_task_banner(result.task)
         self._handle_warnings(result.result)
-        found = list(events(result.exception))
-        text = error_text(
-            result.result,
-            str(getattr(task, "resolved_action", None) or task.action),
-            "\n".join(event.formatted_source_context or "" for event in found),
-            next((event.formatted_traceback for event in reversed(found) if event.formatted_traceback), ""),
-        )
-        same = self._shown.setdefault((task._uuid, text), label)
-        shown = text if same == label else f"the same as {same}"
+        text = self._error_text(result)
+        same = self._shown.setdefault((result.task._uuid, text), label)
+        first, *rest = f"{kind}: [{label}]: {text if same == label else f'the same as {same}'}".split("\n")
         width = terminal.sentence_width()
-        first, *rest = f"{kind}: [{label}]: {shown}".split("\n")
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
             "\n".join([filled(first, width, "  ") if width else first, *rest]),
@@ -206,10 +170,26 @@ class CallbackModule(Default):  # type: ignore[misc]
             stderr=self.get_option("display_failed_stderr") and kind in colour,
         )
 
+    def _error_text(self, result: CallbackTaskResult) -> str:
+        """The message of a failed task, and for what is not the collection's own, its place and result."""
+        answer = result.result
+        message = str(answer.get("msg") or answer.get("censored") or "it failed without a message")
+        lines = message.removeprefix(UNEXPECTED).splitlines()
+        is_unexpected = message.startswith(UNEXPECTED) or "module_stderr" in answer
+        if is_unexpected and not answer.get("unreachable"):
+            lines += [origin(result)]
+        action = str(getattr(result.task, "resolved_action", None) or result.task.action)
+        if is_unexpected or not action.startswith(COLLECTION):
+            whole = self._dump_results(answer, serialize=False)
+            if more := {name: value for name, value in whole.items() if name not in HIDDEN and value not in ("", None)}:
+                lines += dedent(self._dump_results(more)).splitlines()
+        return "\n  ".join(printable(line, lines=False) for line in lines if line.strip())
+
     # --- Progress ---
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
-        collect_less()
+        gc.freeze()
+        gc.set_threshold(COLLECT_AT, *gc.get_threshold()[1:])
         super().v2_playbook_on_start(playbook)
 
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:

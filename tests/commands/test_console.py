@@ -69,7 +69,7 @@ def test_an_error_is_shown_once(tmp_path: Path) -> None:
 def test_errors_of_other_modules(tmp_path: Path) -> None:
     tasks = """
     - name: Program
-      ansible.builtin.command: sh -c 'seq 30; echo broken >&2; exit 3'
+      ansible.builtin.command: sh -c 'seq 2; echo broken >&2; exit 3'
       ignore_errors: true
     - name: Variable
       ansible.builtin.debug: {msg: "{{ missing.one }}"}
@@ -96,36 +96,27 @@ def test_errors_of_other_modules(tmp_path: Path) -> None:
         - name: Rescue
           ansible.builtin.fail: {msg: "not there\\e[2J"}
 """
-    numbers = [f"    {number}" for number in range(11, 31)]
     assert run(tmp_path, tasks) == (
         2,
         [
             "PLAY [Try]",
             "TASK [Program]",
             "ignored: [a]: non-zero return code",
-            "  cmd: sh -c 'seq 30; echo broken >&2; exit 3'",
-            "  rc: 3",
-            "  stdout, the last 20 of 30 lines:",
-            *numbers,
-            "  stderr:",
-            "    broken",
-            "  (-v shows the whole result)",
+            *("  cmd:", "  - sh", "  - -c", "  - seq 2; echo broken >&2; exit 3"),
+            *("  rc: 3", "  stderr: broken", "  stdout: |-", "      1", "      2"),
             "TASK [Variable]",
             "ignored: [a]: Finalization of task args for 'ansible.builtin.debug' failed: Error while resolving value "
             "for 'msg': 'missing' is undefined",
-            "  at play.yml:10:36",
+            f"  Origin: {tmp_path}/play.yml:10:36",
             "TASK [Crash]",
             "ignored: [a]: Module failed: boom",
-            "  at play.yml:12:7",
-            "  (-vvv shows its traceback)",
+            f"  Origin: {tmp_path}/play.yml:12:7",
             "TASK [Judged]",
-            "ignored: [a]: failed_when is true",
-            "  cmd: true",
-            "  rc: 0",
+            "ignored: [a]: it failed without a message",
+            *("  cmd:", "  - 'true'", "  failed_when_result: true", "  rc: 0"),
             "TASK [Items]",
             "ignored: [a, 4]: non-zero return code",
-            "  cmd: sh -c 'exit 4'",
-            "  rc: 4",
+            *("  ansible_loop_var: item", "  cmd:", "  - sh", "  - -c", "  - exit 4", "  item: 4", "  rc: 4"),
             "TASK [Handled]",
             "rescued: [a]: not here",
             "TASK [Rescue]",
@@ -190,11 +181,8 @@ def test_secrets_stay_hidden(tmp_path: Path) -> None:
     code, lines = run(tmp_path, tasks)
     assert code == 2
     assert SECRET not in "\n".join(lines)
-    assert [line for line in lines if "hidden" in line] == [
-        "ignored: [a]: the reason is hidden, because the task has no_log",
-        "ignored: [a, (censored due to no_log)]: the reason is hidden, because the task has no_log",
-        "failed: [a]: the reason is hidden, because the task has no_log",
-    ]
+    labels = ["ignored: [a]", "ignored: [a, (censored due to no_log)]", "failed: [a]"]
+    assert [line.split(": the output has been hidden")[0] for line in lines if "hidden" in line] == labels
 
 
 def test_several_hosts_with_one_reason(tmp_path: Path) -> None:
@@ -296,7 +284,7 @@ def test_the_variables_of_roles(tmp_path: Path) -> None:
     tasks = "    - ansible.builtin.import_role: {name: argus.verl.job, tasks_from: status}\n"
     code, lines = run(tmp_path, tasks, "-e", '{"tag": [1]}', "-e", "cluster_name=x")
     assert code == 2
-    assert lines[2:-1] == ["failed: [a]: 1 error in the variables of role job", "  tag: is not a mapping"]
+    assert len(lines) == 5 and lines[2].startswith("failed: [a]: ") and "argument 'tag' is of type list" in lines[3]
 
 
 @pytest.mark.parametrize(("columns", "first"), [("80", "error    "), ("160", "SEVERITY")])
