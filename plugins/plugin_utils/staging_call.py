@@ -98,7 +98,7 @@ class StagingCalls(NodeAction):
 def show_progress(name: str, progress: object, shown: str) -> str:
     """Show the progress unless it is what was shown last, and return it."""
     report = ProgressReport.from_json(progress)
-    line = f"{printable(name, lines=False)}: {report.line()}" if report else shown
+    line = printable(f"{name}: {report.line()}", lines=False) if report else shown
     if line != shown:
         display.display(line)
     return line
