@@ -85,6 +85,7 @@ def test_a_job_that_would_wait_forever_for_cpus(
 ) -> None:
     found = size_findings(jobspec(workload=workload, resources=resources), Cluster("cuda", workers, 4, cpus))
     assert [finding.key for finding in found] == ([] if fits else ["resources.gpus_per_node"])
+    assert all(("for the driver" in finding.what) is (workers == 1) for finding in found)
 
 
 def test_no_job_fits_workers_without_gpus() -> None:

@@ -196,6 +196,13 @@ def test_a_malformed_jobspec(changes: dict[Any, Any], key: str) -> None:
         assert finding.where == (f"{top}: {rest}" if listed else finding.key)
 
 
+@pytest.mark.parametrize(
+    ("key", "near"), [("Dataset", "dataset"), ("ray.adress", "address"), ("ray.runtime_env.nsigt", "nsight")]
+)
+def test_a_misspelt_key_has_a_hint(key: str, near: str) -> None:
+    assert [finding.todo for finding in findings_of(below(key, "x"))] == [f'did you mean "{near}"?']
+
+
 @pytest.mark.parametrize("amount", [0, 0.0])
 def test_a_resource_without_an_amount_does_not_keep_the_driver_off_the_head(amount: Any) -> None:
     (finding,) = findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": amount}}}})

@@ -64,14 +64,6 @@ def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive
     assert events(archive) == ["prompts_cut"]
 
 
-def test_a_healthy_job_has_none(archive: Archive) -> None:
-    health = Health(archive, ("trainer.save_freq=10",), 1)
-    step(archive, 1)
-    health.look(1000.0)
-    health.finish(over=True)
-    assert told(archive) == [] and "warnings" not in archive.status_json()
-
-
 def test_metrics_are_read_by_whole_lines(archive: Archive) -> None:
     health = Health(archive, (), 1)
     append(archive.metrics_file(1), '{"step": 1, "data": {"train/lo')

@@ -87,16 +87,6 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
     assert runner.calls == []
 
 
-def test_the_phase_is_that_before_the_first_step(archive: Archive, runner: Runner) -> None:
-    watch = watch_of(archive, Plan(), 1, runner)
-    archive.driver_log.write_text("INFO:2026:reward loop manager initialized\n")
-    watch.check(1001.0, lambda: 1000.5)
-    assert archive.read_mapping("heartbeat.json")["phase"] == "starting the rollout engine"
-    archive.metrics_file(1).write_text('{"step": 1, "data": {"train/lr": 1.0}}\n')
-    watch.check(1002.0, lambda: 1000.5)
-    assert archive.read_mapping("heartbeat.json")["phase"] is None
-
-
 def test_a_stall_is_reported_once_and_so_is_its_end(archive: Archive, runner: Runner) -> None:
     watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="report"), 1, runner, steps=1)
     for now in (1050.0, 1060.0, 1100.0):
