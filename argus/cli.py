@@ -34,7 +34,7 @@ VERBS = (
     *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence"),
     *("report", "nodes", "staged", "gc", "jobs_gc"),
     # Internal ones.
-    *("admit", "pages", "stage", "drain", "removal", "all_reduce"),
+    *("admit", "pages", "stage", "drain", "removal", "all_reduce", "node"),
 )
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch", "report")
@@ -88,7 +88,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run a verb, and return its exit code."""
     as_json = "--json" in arguments
     try:
-        enter_node()
+        # A node does not begin with the environment of its predecessor.
+        if "node" not in arguments[:1]:
+            enter_node()
         # Ray prints what raylets report on standard output, also with log_to_driver=False.
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             return program.main(list(arguments), prog_name="argus", standalone_mode=False) or DONE

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     CLUSTER_LABEL,
     Container,
@@ -18,7 +19,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
 from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (
@@ -181,7 +181,7 @@ PROCESS_HOST = ProcessHost(
     home="/home/ml",
     address="10.0.0.21",
     ray="/opt/verl/bin/ray",
-    node=FoundProcess(),
+    node=NodeProcess(),
     neighbours=[],
     others=[],
 )

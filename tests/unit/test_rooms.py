@@ -28,7 +28,7 @@ LAUNCHER: dict[str, set[str]] = {
 }
 PROGRAM: dict[str, set[str]] = {
     **LAUNCHER,
-    "argus.cluster": {"argus.common", "argus.archive", "argus.ray"},
+    "argus.cluster": {*ARCHIVES, "argus.ray"},
     "argus.fabric": {"argus.ray"},
     "argus.jobspec": {*ARCHIVES, "argus.hooks", "argus.ray", "argus.queue", "argus.launcher"},
     "argus.checks": {"argus.common", "argus.io"},

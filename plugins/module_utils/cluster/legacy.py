@@ -20,10 +20,10 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
+from ..argus.common.node_process import MARK, PROC
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
-from .node_process import RAY_PROGRAMS
 from .probe import Run, user_name
-from .supervisor import MARK, PROC
+from .system import RAY_PROGRAMS
 
 # Such as mvp-ray-head and ray_worker.
 RAY_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .node_process import FoundProcess, NodeProcess, other_rays
-from .supervisor import marked
+from ..argus.common import node_process
+from ..argus.common.node_process import NodeProcess
+from .processes import processes
+from .system import RAY_PROGRAMS
 
 # Documentation's own network: a route to it is the default route. Nothing is sent.
 SOMEWHERE = "192.0.2.1"
@@ -36,13 +38,13 @@ class ProcessHost:
     home: str
     address: str
     ray: str
-    node: FoundProcess
+    node: NodeProcess
     neighbours: Sequence[str]
     others: Sequence[str]
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ProcessHost:
-        return cls(**{**answer, "node": FoundProcess(**answer["node"])})
+        return cls(**{**answer, "node": NodeProcess(**answer["node"])})
 
 
 def search_path(python: str) -> str:
@@ -52,18 +54,22 @@ def search_path(python: str) -> str:
 
 def look(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
     """Look at a node and its host. address: at which Ansible reaches the host. head: the same for the head's host."""
-    node = NodeProcess(directory)
-    neighbours = node.neighbours()
+    own = Path(directory).expanduser()
+    neighbours = node_process.neighbours(own)
     # The processes of all nodes of the cluster on this host.
-    own = (marked(str(node.directory.parent / name)) for name in (node.directory.name, *neighbours))
+    ours = set().union(*(node_process.processes(own.parent / name) for name in (own.name, *neighbours)))
     return ProcessHost(
-        directory=str(node.directory),
+        directory=str(own),
         home=str(Path("~").expanduser()),
         address=own_address(address, head),
         ray=shutil.which("ray", path=search_path(python)) or "",
-        node=node.look(),
+        node=node_process.look(own),
         neighbours=neighbours,
-        others=other_rays(set().union(*own)),
+        others=[
+            f"{process.name} {process.pid}"
+            for process in processes(Path("/"))
+            if process.name in RAY_PROGRAMS and process.state not in "ZX" and process.pid not in ours
+        ],
     )
 
 

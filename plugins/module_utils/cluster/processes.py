@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..argus.common.node_process import MARK
 from ..network.interfaces import read
-from .supervisor import MARK
 
 # Docker, Podman, containerd and CRI-O name a container's cgroup after its id, with words of their own around it.
 CONTAINER = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")

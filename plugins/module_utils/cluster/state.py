@@ -21,9 +21,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..argus.common.node_process import NODES, open_own
 from ..privileges import User
-from .node_process import NODES, open_own
-from .supervisor import private
 
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
@@ -225,7 +224,7 @@ def replace(path: Path, content: bytes, mode: int, user: User | None = None) -> 
     """Write a file; a reader sees all of it or the earlier one, and other users never what its mode forbids."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with open(temporary, "xb", opener=private) as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             if user and os.geteuid() == 0:
                 os.fchown(file.fileno(), *user)

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..argus.common.findings import ERROR, NOTE, WARNING
+from ..argus.common.node_process import RUNNING
 from ..cluster.devices import KFD
 from ..cluster.engine import EngineStatus
 from ..cluster.gpus import Gpu, Xid
 from ..cluster.machine import Machine
-from ..cluster.node_process import RUNNING
 from ..cluster.processes import Process
 from .checks import Compared, Expectation, Problem, listed_counts
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
+from ..argus.common.node_process import ORPHANED
 from ..argus.common.shared_root import JOBS
 from ..cluster.devices import ALWAYS, AUTO, INFINIBAND, NEVER, openable
 from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, RUNNING, UP, EngineStatus
 from ..cluster.hardware import PathState
 from ..cluster.machine import Machine
-from ..cluster.node_process import ORPHANED
 from ..cluster.ports import DASHBOARD_USE
 from ..cluster.state import ROCKSDB
 from ..privileges import UNPRIVILEGED

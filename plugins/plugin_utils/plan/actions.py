@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
+from ...module_utils.argus.common.node_process import NodeProcess
 from ...module_utils.cluster.engine import (
     DERIVED_LABEL,
     PODMAN,
@@ -20,7 +21,6 @@ from ...module_utils.cluster.engine import (
     Container,
 )
 from ...module_utils.cluster.machine import Machine
-from ...module_utils.cluster.node_process import FoundProcess
 from ...module_utils.cluster.state import ROCKSDB
 from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
 from .container import container_arguments, podman_run
@@ -60,7 +60,7 @@ def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
 
 
 def decide(
-    plan: NodePlan, there: Container | FoundProcess | None, specification: str, settings: str, derived: str
+    plan: NodePlan, there: Container | NodeProcess | None, specification: str, settings: str, derived: str
 ) -> Action:
     """Compare a planned node with what its machine has of it.
 
@@ -98,7 +98,7 @@ class PlannedNode:
     image_missing: whether the machine lacks the image.
     container: arguments of community.docker.docker_container; empty for a process.
     podman: instead of them, arguments of ansible.builtin.command.
-    process: arguments of argus.verl.node_process; empty for a container.
+    process: the request of the verb `node`; empty for a container.
     started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
     state: in their words; empty for a new one.
     """
@@ -141,7 +141,7 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], 
     plan = plan_node(settings, machine, siblings)
     container: dict[str, Any] = {}
     process: dict[str, Any] = {}
-    there: Container | FoundProcess | None
+    there: Container | NodeProcess | None
     if plan.host is None:
         container, there = container_arguments(plan), machine.containers.get(plan.name)
         labels = container["labels"]

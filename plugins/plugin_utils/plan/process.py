@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The process of a node: the arguments of the module node_process, from the same plan as a container's."""
+"""The process of a node: the request of the verb `node`, from the same plan as a container's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import json
 from pathlib import PurePosixPath
 from typing import Any
 
+from ...module_utils.argus.common.identity import PROGRAM_DIRECTORY
+from ...module_utils.argus.common.node_process import MARK
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
 from ...module_utils.cluster.process_host import ProcessHost, search_path
-from ...module_utils.cluster.state import REGISTRY, TABLES, TOKEN
+from ...module_utils.cluster.state import PROGRAM, REGISTRY, TABLES, TOKEN
 from ..inventory.nodes import HEAD, NodePlan, PlanError, settings_label
 from .container import (
     derived_environment,
@@ -53,7 +55,8 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
     # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
     sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
-    return {**environment, **registry, "RAY_TMPDIR": sessions}
+    own = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    return {**environment, **registry, **own}
 
 
 def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
@@ -63,12 +66,14 @@ def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str,
         "working_directory": environment["RAY_TMPDIR"],
         "command": start_command(plan),
         "environment": environment,
-        "python": plan.settings.ray_node_python,
     }
     derived = derived_environment(plan)
+    python = plan.settings.ray_node_python
     return {
         **arguments,
-        "specification": specification({**arguments, "environment": own_environment(plan, environment)}),
+        "specification": specification(
+            {**arguments, "environment": own_environment(plan, environment), "python": python}
+        ),
         "settings": settings_label(plan),
         "derived": json.dumps(derived, sort_keys=True) if derived else "",
     }

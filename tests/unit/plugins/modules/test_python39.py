@@ -13,7 +13,6 @@ ON_MACHINES = (
     "modules/legacy_ray.py",
     "modules/machine_info.py",
     "modules/machine_state.py",
-    "modules/node_process.py",
     # Programs of a Slurm job.
     "module_utils/slurm/relay.py",
     "module_utils/slurm/step.py",

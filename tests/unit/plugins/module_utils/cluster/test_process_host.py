@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import (
     ProcessHost,
     is_reachable,
@@ -25,13 +25,13 @@ def test_host_without_a_node(tmp_path: Path) -> None:
     ray.touch(0o755)
     (tmp_path / "nodes" / "other").mkdir(parents=True)
     found = look(str(tmp_path / "nodes" / "worker-0"), str(tmp_path / "bin" / "python3"))
-    assert (found.node, found.neighbours, found.ray) == (FoundProcess(), ["other"], str(ray))
+    assert (found.node, found.neighbours, found.ray) == (NodeProcess(), ["other"], str(ray))
     assert found.home == os.environ["HOME"]
     assert found.directory == str(tmp_path / "nodes" / "worker-0")
 
 
 def test_it_travels_as_json() -> None:
-    host = replace(PROCESS_HOST, others=["raylet 7 of uid 1003"], node=FoundProcess("running", 5, "2026-01-12"))
+    host = replace(PROCESS_HOST, others=["raylet 7"], node=NodeProcess("running", 5, "2026-01-12"))
     there = machine(process=host, reserved_ports=[])
     assert Machine.from_json(json.loads(json.dumps(there.to_json()))) == there
     assert ProcessHost.from_json(asdict(host)) == host
@@ -43,7 +43,7 @@ def test_it_travels_as_json() -> None:
 
 @pytest.mark.parametrize(("state", "runs"), [("running", True), ("orphaned", False), ("stopped", False), ("", False)])
 def test_a_node_runs_while_its_supervisor_does(state: str, runs: bool) -> None:
-    assert machine(process=replace(PROCESS_HOST, node=FoundProcess(state))).runs("worker-0") is runs
+    assert machine(process=replace(PROCESS_HOST, node=NodeProcess(state))).runs("worker-0") is runs
 
 
 @pytest.mark.parametrize(

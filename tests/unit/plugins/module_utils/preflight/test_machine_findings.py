@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import KFD, DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu, Xid
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import DASHBOARD_USE, PortRange
 from ansible_collections.argus.verl.plugins.module_utils.cluster.processes import Process
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Software, System
@@ -242,14 +242,14 @@ def podman(**changes: Any) -> dict[str, Any]:
 
 
 def process(state: str = "", **changes: Any) -> dict[str, Any]:
-    return {"process": replace(PROCESS_HOST, node=FoundProcess(state), **changes)}
+    return {"process": replace(PROCESS_HOST, node=NodeProcess(state), **changes)}
 
 
 def software(ray: str | None = None, **changes: Any) -> dict[str, Any]:
     return {"software": replace(SOFTWARE, **({"packages": {"ray": ray}} if ray else {}), **changes)}
 
 
-OTHER_RAY = ["raylet 7 of uid 1003", *(f"gcs_server {pid} of uid 0" for pid in range(10, 14))]
+OTHER_RAY = ["raylet 7", *(f"gcs_server {pid}" for pid in range(10, 14))]
 NO_GPUS = {"gpus": 0}
 ALWAYS: list[Row] = [
     (nvidia(memory_used_mib=1023), {}, "", ""),
@@ -333,9 +333,9 @@ ALWAYS: list[Row] = [
         process(others=OTHER_RAY),
         {},
         "process.other_ray warning",
-        "raylet 7 of uid 1003 | gcs_server 12 of uid 0 and 1 more",
+        "raylet 7 | gcs_server 12 and 1 more",
     ),
-    (process(others=OTHER_RAY[:4]), {}, "process.other_ray warning", "gcs_server 12 of uid 0)"),
+    (process(others=OTHER_RAY[:4]), {}, "process.other_ray warning", "gcs_server 12)"),
 ]
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import change_rows
 from samples import HEALTHY, PROCESS_HOST, container, planned
 
@@ -30,6 +30,6 @@ def test_node_that_left_the_inventory_is_listed_without_an_action() -> None:
     there = {"worker-0": container(), "worker-9": container(), "registry": container(None), "x": container("prod")}
     (row,) = change_rows({}, [probed(replace(HEALTHY, containers=there))], NODES)
     assert row == ["worker-9", "none", "no longer in the inventory; `drain.yml -e node=worker-9` takes it out"]
-    odd = replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("running"), neighbours=["$(id)"]))
+    odd = replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("running"), neighbours=["$(id)"]))
     (row,) = change_rows({}, [probed(odd)], NODES)
     assert "drain.yml" not in row[2]

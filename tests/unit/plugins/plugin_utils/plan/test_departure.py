@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     ODD_NAME,
     Departure,
@@ -159,8 +159,8 @@ def test_containers_of_another_cluster_stay() -> None:
 
 # worker-9 has left the inventory, and its files are still on the host of worker-0.
 PROCESSES = {
-    "ctl": replace(HEALTHY, process=replace(PROCESS_HOST, directory="/nodes/ray-head", node=FoundProcess("running"))),
-    "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("running"), neighbours=["worker-9"])),
+    "ctl": replace(HEALTHY, process=replace(PROCESS_HOST, directory="/nodes/ray-head", node=NodeProcess("running"))),
+    "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("running"), neighbours=["worker-9"])),
     "worker-1": replace(HEALTHY, process=replace(PROCESS_HOST, directory="/nodes/worker-1")),
 }
 
@@ -169,7 +169,7 @@ def test_process_of_the_inventory() -> None:
     nodes = [ray_node("worker-0", "x")]
     found = departure("worker-0", nodes, planned(PROCESSES), "", INVENTORY, "ctl")
     assert found == Departure("worker-0", "worker-0", "x", runs=True, last=False, in_inventory=True)
-    alone = {**PROCESSES, "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("stopped")))}
+    alone = {**PROCESSES, "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("stopped")))}
     found = departure("worker-0", nodes, planned(alone), "", INVENTORY, "ctl")
     assert (found.runs, found.last) == (False, True)
     # Of this one, the host has nothing.
@@ -180,4 +180,4 @@ def test_process_that_stays() -> None:
     (finding,) = left_behind(
         [ray_node("worker-8"), ray_node("worker-9")], planned(PROCESSES).values(), "mvp", INVENTORY
     )
-    assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f nodes/worker-8/supervisor.py")
+    assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f 'node .*/nodes/worker-8$'")

@@ -1,11 +1,11 @@
-"""The arguments of node_process, from the plan of a node."""
+"""The request of the verb `node`, from the plan of a node."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import PlanError
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
     AS_PLANNED,
@@ -52,6 +52,8 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
         "ARGUS_VERL_SHARED_ROOT_MOUNT": "/private",
         "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
         "RAY_TMPDIR": sessions_directory("mvp", "/tmp"),
+        "ARGUS_VERL_NODE_DIRECTORY": PROCESS_HOST.directory,
+        "ARGUS_VERL_PROGRAM": "/home/ml/.local/state/argus-verl/mvp/program",
         "A": "1",
     }
 
@@ -122,7 +124,7 @@ def test_planned_process() -> None:
 )
 def test_action_for_a_process_that_is_there(state: str, changes: dict[str, object], expected: Action) -> None:
     before = process_arguments(process_plan(), PROCESS_HOST, "ml")
-    found = FoundProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
+    found = NodeProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
     host = replace(PROCESS_HOST, node=found)
     there = machine(process=host, user="ml")
     plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
@@ -140,7 +142,7 @@ def test_gpus_of_a_process() -> None:
 
 def test_variables_that_are_derived_anew_do_not_restart_a_process() -> None:
     before = process_arguments(process_plan(derived_env={"GLOO_SOCKET_IFNAME": "eth0"}), PROCESS_HOST, "ml")
-    found = FoundProcess(
+    found = NodeProcess(
         "running",
         7,
         "1970-01-01T00:01:00.500000+00:00",

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supervisor of a node without a container: it keeps Ray running, as the engine and its init do for a container."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..common.node_process import LOCK, LOG, ORDER, STATE, processes, read_json
+from ..io import writing
+
+# With this file, Ray that ends is not started again: the node leaves the cluster.
+LAST = "last"
+OLD_LOG = f"{LOG}.1"
+# Two files of this size, as of the containers.
+LOG_BYTES = 50 << 20
+LOOK_SECONDS = 30.0
+# As Docker does: the pause doubles, and starts again after Ray has run for a while.
+FIRST_PAUSE, LONGEST_PAUSE, LONG_RUN = 0.1, 60.0, 10.0
+# How long Ray may take to end by itself, and what it left to end after SIGKILL.
+STOP_SECONDS, SWEEP_SECONDS = 5.0, 10.0
+SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+NOT_STARTED = 127
+
+
+def ended_children() -> Iterator[tuple[int, int]]:
+    """The children that have ended, and their exit codes as those of a shell."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            yield pid, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def end_all(directory: Path, parent: int = 0) -> set[int]:
+    """Kill the processes of a node and the children of a process; return what is left after a while."""
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while (left := processes(directory, parent) - {os.getpid()}) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+        if parent:
+            list(ended_children())
+    return left
+
+
+def next_pause(pause: float, lived: float) -> float:
+    """How long to wait before Ray is started again, after it has lived for so many seconds."""
+    return FIRST_PAUSE if lived >= LONG_RUN else min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+
+
+def rotate(directory: Path, limit: int = LOG_BYTES) -> None:
+    """Copy a log that has become too large to its second file; Ray keeps the descriptor of the first."""
+    log = directory / LOG
+    if log.is_file() and log.stat().st_size >= limit:
+        shutil.copyfile(log, directory / OLD_LOG)
+        os.truncate(log, 0)
+
+
+class Supervisor:
+    """Starts Ray, waits for its end, ends what it left, and starts it again."""
+
+    def __init__(self, directory: Path, order: dict[str, Any]) -> None:
+        self.directory, self.order = directory, order
+        self.state: dict[str, Any] = {"started_at": None, "restarts": 0, "exit_code": None}
+        self.is_stopping = False
+
+    def run(self) -> None:
+        pause = 0.0
+        while True:
+            began = time.monotonic()
+            code = self.run_once()
+            # Trainers, and stewards on a head: what the end of a container would end. As the subreaper, this process is
+            # the parent of all that lost theirs.
+            end_all(self.directory, os.getpid())
+            if self.is_stopping or (self.directory / LAST).exists():
+                return
+            pause = next_pause(pause, time.monotonic() - began)
+            note(f"Ray ended with exit code {code}; it is started again in {pause:g} s")
+            self.write(restarts=self.state["restarts"] + 1, exit_code=code)
+            if self.wait(pause):
+                return
+
+    def run_once(self) -> int:
+        """Start Ray, with the output of this process, and return its exit code."""
+        try:
+            ray = subprocess.Popen(
+                self.order["command"],
+                env=self.order["environment"],
+                cwd=self.order["working_directory"],
+                stdin=subprocess.DEVNULL,
+                preexec_fn=in_child(os.getpid()),
+            )
+        except OSError as error:
+            note(f"Ray cannot be started: {error}")
+            return NOT_STARTED
+        self.write(started_at=time.time())
+        deadline = None
+        while True:
+            for pid, code in ended_children():
+                if pid == ray.pid:
+                    return code
+            if deadline is not None and time.monotonic() >= deadline:
+                os.kill(ray.pid, signal.SIGKILL)
+            if self.wait(LOOK_SECONDS if deadline is None else 0.1) and deadline is None:
+                os.kill(ray.pid, signal.SIGTERM)
+                deadline = time.monotonic() + STOP_SECONDS
+            rotate(self.directory)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a signal; whether this process has been told to end. The end of a child ends the wait."""
+        received = signal.sigtimedwait(SIGNALS, seconds)
+        self.is_stopping |= received is not None and received.si_signo != signal.SIGCHLD
+        return self.is_stopping
+
+    def write(self, **changes: Any) -> None:
+        self.state.update(changes)
+        writing.write_text(self.directory / STATE, json.dumps(self.state), durable=False)
+
+
+def note(text: str) -> None:
+    print(f"[argus.verl {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}] {text}", flush=True)
+
+
+def in_child(supervisor: int) -> Callable[[], None]:
+    """What Ray's process does before it is Ray: it ends with its supervisor, however that ends."""
+    libc = ctypes.CDLL(None)
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != supervisor:
+            os._exit(NOT_STARTED)
+
+    return prepare
+
+
+def supervise(directory: Path) -> bool:
+    """Keep the node of a directory running until it is ended; False if another supervisor does so."""
+    lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # The lock of a process, which F_GETLK names: closing another descriptor of the file would drop it.
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    # As in a container: that of a user may be narrower, and jobs share their files with the group.
+    os.umask(0o022)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Ray needs some for every worker and every connection.
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    order = read_json(directory / ORDER)
+    # What cleans /tmp leaves out a directory that is locked, and all below it (systemd-tmpfiles).
+    kept = os.open(order["working_directory"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(kept, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    Supervisor(directory, order).run()
+    return True
