@@ -21,7 +21,6 @@ help:  ## Show this list
 
 setup: $(VENV)/requirements engine image  ## Create the environment, install a container engine if there is none, build the CPU image
 	@mkdir -p shared
-	@printf '#!/bin/sh\nexec "%s" "%s" "$$@"\n' "$(CURDIR)/$(VENV)/bin/python" "$(CURDIR)/bin/argus_command.py" >$(VENV)/bin/argus && chmod +x $(VENV)/bin/argus
 
 setup-dev: setup browser $(VENV)/requirements-dev
 
@@ -34,6 +33,7 @@ $(VENV)/requirements: requirements.txt
 	packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	ln -sfn "$(CURDIR)/argus" "$$packages/argus"; link=$$packages/ansible_collections/argus; \
 	mkdir -p "$$link" && ln -sfn "$(CURDIR)" "$$link/verl"
+	@printf '#!/bin/sh\nexec "%s" "%s" "$$@"\n' "$(CURDIR)/$(VENV)/bin/python" "$(CURDIR)/bin/argus_command.py" >$(VENV)/bin/argus && chmod +x $(VENV)/bin/argus
 	@touch $@
 
 $(VENV)/requirements-dev: $(VENV)/requirements requirements-dev.txt

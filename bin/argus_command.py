@@ -1,9 +1,7 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks of argus.verl with fewer words: argus up, argus submit grpo.yaml trainer.save_freq=5, argus logs ID -f.
+"""Clusters and their jobs: argus up, argus submit grpo.yaml trainer.save_freq=5, argus logs ID -f.
 
-Each verb runs ansible-playbook, which -v shows; what follows -- goes to it. The inventory is that of -i, of
+Each verb is one run of ansible-playbook, which -v shows; what follows -- goes to it. The inventory is that of -i, of
 ANSIBLE_INVENTORY, or of a file .argus in this directory or one above: a line with its path.
 """
 
@@ -37,12 +35,15 @@ WATCH_SECONDS = 5.0
 # What changes the JobSpec of a job.
 CHANGEABLE = ("submit", "resubmit")
 WAITS = re.compile("wait_for_resources=")
-# The tag of the jobs of a sweep.
-SWEEP = "tags.sweep="
+# Verbs that show what they do to machines, as ansible-playbook does. Of the others, the answer alone is shown.
+SHOW_TASKS = ("up", "down", "check", "stage", "drain", "validate")
 
 
 class Verb(NamedTuple):
-    """argument: the variable that it sets; with "?" it may be missing, with "+" the playbook runs for each."""
+    """argument: the variable that it sets; with "?" it may be missing, with "+" it may be several.
+
+    options: names in OPTIONS, with "=" and the variable that one sets for this verb.
+    """
 
     name: str
     playbook: str
@@ -63,14 +64,12 @@ OPTIONS = {
     "--attempt": ("job_log_attempt", "N", "only lines of this attempt"),
     "--first-error": ("job_log_first_errors", "", "the first error of each process"),
     "--lines": ("job_log_lines", "N", "how many lines"),
-    "--at-once": ("job_at_once", "N", "so many jobs of a sweep at once"),
     "--json": ("job_status_json", "", "as JSON, and nothing else"),
     "--checkpoints": ("job_fetch_checkpoints", "", "with their checkpoints"),
     "--step": ("job_export_step", "N", "of which step"),
-    "--keep": ("staging_keep", "N", "how many stay"),
+    "--keep": ("", "N", "so many of the latest stay"),
     "--what": ("job_gc", "WHAT", "old_checkpoints, checkpoints or archives"),
-    "--latest": ("job_gc_keep", "N", "so many of the latest jobs stay"),
-    "--days": ("job_gc_keep_days", "N", "jobs that ended later stay"),
+    "--keep-days": ("job_gc_keep_days", "N", "jobs that ended later stay"),
     "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
 }
@@ -82,6 +81,8 @@ KEYS = {
 }
 SHORT = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
 JOB, JOBS = "submission_id", "submission_id+"
+# Two words, for a parser of its own.
+GC_JOBS = "gc --jobs"
 VERBS = [
     Verb("up", "cluster_up", "", "--force", "bring the cluster up, or repair it"),
     Verb("down", "cluster_down", "", "--force", "remove the cluster; data stays"),
@@ -89,7 +90,7 @@ VERBS = [
     Verb("nodes", "cluster_status", "", "", "show nodes and the jobs on them"),
     Verb("stage", "stage", "", "", "stage models, datasets and verl"),
     Verb("staged", "staged", "", "", "list what is staged"),
-    Verb("submit", "submit", "jobspec", "--wait --resume-from --at-once", "check a JobSpec, and submit it"),
+    Verb("submit", "submit", "jobspec", "--wait --resume-from", "check a JobSpec, and submit it"),
     Verb("status", "status", f"{JOB}?", "--tag --json", "show a job, or the latest ones"),
     Verb("pages", "pages", "", "", "show where a browser finds the pages of jobs"),
     Verb(
@@ -103,11 +104,11 @@ VERBS = [
     Verb("resubmit", "resubmit", JOB, "--wait --resume-from", "submit an earlier job again"),
     Verb("fetch", "fetch", JOBS, "--checkpoints", "copy archives of jobs here, with their pages"),
     Verb("report", "fetch", JOBS, "--output", "fetch jobs, and write a page that compares them"),
-    Verb("debug", "debug_bundle", JOB, "", "collect evidence of a job, and fetch it"),
+    Verb("evidence", "debug_bundle", JOB, "", "collect evidence of a job, and fetch it"),
     Verb("export", "export", JOB, "--step", "make a model of a checkpoint"),
     Verb("drain", "drain", "node", "--force", "take a node out"),
-    Verb("gc", "stage_gc", "", "--keep", "remove old snapshots of verl"),
-    Verb("clean", "jobs_gc", "", "--what --latest --days --tag --remove", "remove old checkpoints or archives"),
+    Verb("gc", "stage_gc", "", "--keep=staging_keep", "remove old snapshots of verl"),
+    Verb(GC_JOBS, "jobs_gc", "", "--what --keep=job_gc_keep --keep-days --tag --remove", "remove files of old jobs"),
     Verb("validate", "validate", "", "", "check the inventory"),
 ]
 # A job can name directories, and what a shell inserts runs with the next Enter: only ids are offered, never expanded.
@@ -148,8 +149,8 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("-i", "--inventory", action="append", default=[], help="the inventory")
         one.add_argument("-v", "--verbose", action="store_true", help="show the command that runs")
         one.add_argument("--check", action="store_true", help="change nothing")
-        for name in verb.options.split():
-            variable, value, about = OPTIONS[name]
+        for name, variable in options_of(verb):
+            _variable, value, about = OPTIONS[name]
             kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_const", "const": "true"}
             one.add_argument(*filter(None, (SHORT.get(name), name)), dest=variable or "output", help=about, **kind)
         if verb.argument:
@@ -168,9 +169,16 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag of the job")
             several = "a job for each value, or each pair of values"
             one.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE", help=several)
+            one.add_argument("--at-once", type=int, default=0, metavar="N", help="so many jobs of a sweep at once")
     completion = verbs.add_parser("completion", help="print what completes verbs, ids and files in a shell")
     completion.add_argument("shell", choices=("bash", "zsh"))
     return top
+
+
+def options_of(verb: Verb) -> list[tuple[str, str]]:
+    """The options of a verb, each with the variable that it sets."""
+    pairs = (option.partition("=") for option in verb.options.split())
+    return [(name, variable or OPTIONS[name][0]) for name, _equals, variable in pairs]
 
 
 def others_can_write(path: Path, top: Path) -> str:
@@ -231,8 +239,8 @@ def configure(directory: Path | None) -> None:
 def command(
     verb: Verb, asked: argparse.Namespace, rest: list[str], variables: dict[str, Any], inventories: list[str]
 ) -> list[str]:
-    """The command that does it once."""
-    values = {OPTIONS[name][0]: getattr(asked, OPTIONS[name][0], None) for name in verb.options.split()}
+    """The command that does it."""
+    values = {variable: getattr(asked, variable, None) for _name, variable in options_of(verb)}
     given = [text(name, value) for name, value in {**values, **variables}.items() if name and value]
     own = Path(sys.executable).with_name("ansible-playbook")
     return [
@@ -260,57 +268,38 @@ def as_typed(value: Any) -> Any:
     return {"__ansible_unsafe": value} if isinstance(value, str) and re.search("[{#]", value) else value
 
 
-def sweep(asked: argparse.Namespace, changes: list[str]) -> list[dict[str, Any]]:
-    """The variables of each job of a sweep; of one job without an id of its own if there is none."""
-    tags = [f"tags.{pair}" for pair in asked.tag]
+def sweep(asked: argparse.Namespace) -> dict[str, Any]:
+    """The name of a sweep, how many of its jobs run at once, and the id and the settings of each."""
     axes = [
         [(key, value) for value in values.split(",")]
-        for key, _equals, values in (one.partition("=") for one in asked.sweep)
+        for key, _equals, values in (axis.partition("=") for axis in asked.sweep)
     ]
-    if not axes:
-        return [{"set": [*tags, *changes]}]
     name = f"{Path(asked.argument).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs = []
     for point in itertools.product(*axes):
         short = {key.rpartition(".")[2]: value for key, value in point}
         ending = "-".join(f"{key}-{value}" for key, value in short.items())
-        own = [*tags, *changes, *(f"{key}={value}" for key, value in point)]
         identifier = re.sub(r"[^a-z0-9._-]", "-", f"{name}-{ending}".lower())
         # With a number in place of what does not fit.
         identifier = identifier if len(identifier) <= MOST_CHARACTERS else f"{identifier[:56]}-{len(jobs)}"
-        # All of them wait, unless the command says for how long.
-        own = ["wait_for_resources=30d", *own] if not any(map(WAITS.match, own)) else own
-        own += [f"{SWEEP}{name}", *(f"tags.{key}={value}" for key, value in short.items())]
-        jobs.append({JOB: identifier, "set": own})
-    return jobs
+        settings = [f"{key}={value}" for key, value in point]
+        tags = [f"tags.{key}={value}" for key, value in {"sweep": name, **short}.items()]
+        jobs.append({JOB: identifier, "set": [*settings, *tags]})
+    return {"name": name, "at_once": asked.at_once, "jobs": jobs}
 
 
-def run(lines: list[list[str]], verbose: bool, is_last: bool) -> None:
-    """Run commands one after the other, until one fails: the exit code is its own. is_last: nothing follows them."""
-    for number, line in enumerate(lines, 1):
-        if verbose:
-            print(shlex.join(line), file=sys.stderr, flush=True)
-        try:
-            if is_last and number == len(lines):
-                os.execvp(line[0], line)  # noqa: S606 - there is no shell
-            code = subprocess.run(line, check=False).returncode
-        except FileNotFoundError:
-            sys.exit(NOT_INSTALLED)
-        if code:
-            sys.exit(code)
-
-
-def print_json(line: list[str], verbose: bool) -> int:
-    """Print the line of JSON among what a command prints; all of it, as an error, without one."""
+def run(line: list[str], verbose: bool, is_last: bool) -> None:
+    """Run a command, and end with its exit code if it fails, or if nothing follows it."""
     if verbose:
         print(shlex.join(line), file=sys.stderr, flush=True)
     try:
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if is_last:
+            # It gets the signals of the terminal alone.
+            os.execvp(line[0], line)  # noqa: S606 - there is no shell
+        if code := subprocess.run(line, check=False).returncode:
+            sys.exit(code)
     except FileNotFoundError:
         sys.exit(NOT_INSTALLED)
-    found = [each for each in done.stdout.splitlines() if each.startswith("{")]
-    print("\n".join(found) or done.stdout + done.stderr, file=sys.stdout if found else sys.stderr)
-    return done.returncode
 
 
 def watch(line: list[str]) -> None:
@@ -366,45 +355,51 @@ def main(arguments: list[str]) -> int:
     own, rest = arguments, []
     if "--" in arguments:
         own, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    if own[:1] == ["gc"] and "--jobs" in own:
+        own = [GC_JOBS, *(word for word in own[1:] if word != "--jobs")]
     top = parser()
     asked, further = top.parse_known_args(own)
     if asked.verb == "completion":
         verbs_of_ids = "|".join(verb.name for verb in VERBS if verb.argument.startswith(JOB))
-        verbs = " ".join(verb.name for verb in VERBS)
+        verbs = " ".join(verb.name for verb in VERBS if verb.name != GC_JOBS)
         print(COMPLETIONS[asked.shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID))
         return 0
     verb = next(verb for verb in VERBS if verb.name == asked.verb)
     changes = [*getattr(asked, "changes", []), *getattr(asked, "keys", []), *further]
     if wrong := [each for each in changes if "=" not in each or each.startswith("-") or verb.name not in CHANGEABLE]:
         top.error(f"unrecognized: {' '.join(wrong)}")
-    several = asked.argument if verb.argument.endswith("+") else [getattr(asked, "argument", None)]
-    variable = verb.argument.strip("?+")
+    argument, variable = getattr(asked, "argument", None), verb.argument.strip("?+")
+    several = argument if verb.argument.endswith("+") else [argument]
     ids = [*(several if variable == JOB else []), getattr(asked, "resume_from", None)]
     if wrong := [each for each in ids if each and not re.fullmatch(SUBMISSION_ID, each)]:
         top.error(f"no ids of jobs: {', '.join(map(repr, wrong))}")
-    jobs = sweep(asked, changes) if verb.name == "submit" else [{"set": changes}]
+    variables: dict[str, Any] = {variable: ",".join(filter(None, several))}
+    if verb.name == "submit":
+        changes = [*(f"tags.{pair}" for pair in asked.tag), *changes]
+        if asked.sweep:
+            if asked.job_wait:
+                top.error("the jobs of a sweep are not followed: leave --wait out")
+            variables["job_sweep"] = sweep(asked)
+            # All of them wait, unless the command says for how long.
+            changes = changes if any(map(WAITS.match, changes)) else ["wait_for_resources=30d", *changes]
+    variables["set"] = changes
     near = project()
     configure(near[0] if near else None)
     of_file = [str(near[1])] if near and "ANSIBLE_INVENTORY" not in os.environ else []
-    inventories = asked.inventory or of_file
-    lines = [command(verb, asked, rest, {variable: each, **job}, inventories) for each in several for job in jobs]
+    line = command(verb, asked, rest, variables, asked.inventory or of_file)
+    # Commands that are suggested are those of this program, for the same inventory.
+    os.environ["ARGUS_COMMAND"] = shlex.join(itertools.chain.from_iterable(("-i", each) for each in asked.inventory))
+    if verb.name not in SHOW_TASKS and not asked.verbose:
+        os.environ |= {"ARGUS_ANSWER": "true", "ANSIBLE_DISPLAY_FAILED_STDERR": "true"}
     set_locale()
-    if getattr(asked, "job_status_json", None):
-        if asked.watch:
-            top.error("--json is printed once: leave --watch out")
-        return print_json(lines[0], asked.verbose)
     if getattr(asked, "watch", False):
+        if getattr(asked, "job_status_json", None):
+            top.error("--json is printed once: leave --watch out")
         with contextlib.suppress(KeyboardInterrupt):
-            watch(lines[0])
+            watch(line)
         return 130
-    run(lines, asked.verbose, is_last=verb.name != "report" and len(jobs) == 1)
-    if verb.name == "report":
-        report(several, asked.output)
-    else:
-        names = " ".join(job[JOB] for job in jobs)
-        tag = next(pair for pair in jobs[0]["set"] if pair.startswith(SWEEP)).removeprefix("tags.")
-        print(f"\nThe jobs of this sweep: argus status --tag {tag}")
-        print(f"Compare them:           argus report {names}\nStop them:              argus stop {names}")
+    run(line, asked.verbose, is_last=verb.name != "report")
+    report(several, asked.output)
     return 0
 
 

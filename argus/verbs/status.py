@@ -51,7 +51,7 @@ def shown_status(answer: dict[str, Any]) -> list[str]:
         listed = JobList.from_json(answer)
         commands = {
             "status_command": "argus status ID",
-            "submit_command": "ansible-playbook playbooks/submit.yml -e jobspec=FILE",
+            "submit_command": "argus submit FILE",
         }
         report = jobs_report(
             listed, answer["time"], cluster=cluster_name() or "of this node", **commands, columns=width

@@ -25,6 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import 
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import (
     failure_lines,
+    field,
     log_lines,
     warning_lines,
 )
@@ -69,6 +70,8 @@ class ActionModule(NodeAction):
         try:
             if arguments["state"] == "stopped":
                 result = self.stop(arguments["submission_id"], arguments["requested_by"])
+            elif (arguments["sweep"] or {}).get("jobs"):
+                return self.submit_sweep(arguments, variables)
             else:
                 result = self.submit(arguments, variables)
         except AnsibleConnectionFailure as error:
@@ -109,9 +112,37 @@ class ActionModule(NodeAction):
         request = {"requested_by": requested_by or f"{user_name()}@{platform.node()}", "check": check}
         return self.ask("stop", {"submission_id": submission_id, **request}, STOP_SECONDS, needs_node=True)
 
-    def submit(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
+    def submit_sweep(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
+        """Submit the jobs of a sweep, until one is refused. The result is a failure if one was."""
+        sweep = arguments["sweep"]
+        limits = {**arguments["limits"], **({"sweep": {"jobs": sweep["at_once"]}} if sweep["at_once"] else {})}
+        results: list[Result] = []
+        for job in sweep["jobs"]:
+            display.display(f"Checking {printable(job['submission_id'], lines=False)}")
+            of_job = [{"submission_id": job["submission_id"]}, {"set": list(job["set"])}]
+            results.append(self.submit({**arguments, "limits": limits}, variables, of_job))
+            if results[-1].get("failed"):
+                break
+        submitted = [result for result in results if not result.get("failed")]
+        names = ",".join(result["submission_id"] for result in submitted)
+        tag = {"tag": f"sweep={sweep['name']}"}
+        commands = [
+            field("Status", playbook_command("status", tag)),
+            field("Compare", playbook_command("report", {"submission_id": names})),
+            field("Stop", playbook_command("stop", {"submission_id": names})),
+        ]
+        text = commands if submitted and not self._task.check_mode else []
+        rows = [[result["submission_id"], result["state"]] for result in submitted]
+        show_report(f"Sweep {sweep['name']}", ["job", "state"], rows, text=text)
+        changed = any(result["changed"] for result in submitted)
+        return {**(results[-1] if len(submitted) < len(results) else {}), "changed": changed, "jobs": submitted}
+
+    def submit(
+        self, arguments: Mapping[str, Any], variables: Mapping[str, Any], of_job: Sequence[Mapping[str, Any]] = ()
+    ) -> Result:
+        """Submit a job. of_job: keys and overrides of it, beside those of the command line."""
         check = bool(self._task.check_mode)
-        further = extra_variables(self._loader) if arguments["command_line"] else []
+        further = [*(extra_variables(self._loader) if arguments["command_line"] else []), *of_job]
         request = {
             "command_line": further,
             "resume_from": arguments["resume_from"] or "",

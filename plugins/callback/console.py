@@ -28,6 +28,11 @@ options:
     default: false
     env: [{name: ANSIBLE_DISPLAY_SKIPPED_HOSTS}]
     ini: [{key: display_skipped_hosts, section: defaults}]
+  answer:
+    description: Whether to show what tasks print and what failed alone, as the command C(argus) does for most verbs.
+    type: bool
+    default: false
+    env: [{name: ARGUS_ANSWER}]
   result_format:
     description: The format of results.
     type: str
@@ -53,6 +58,7 @@ from ansible.executor.stats import AggregateStats
 from ansible.executor.task_result import CallbackTaskResult
 from ansible.playbook import Playbook
 from ansible.playbook.block import Block
+from ansible.playbook.play import Play
 from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
@@ -129,6 +135,15 @@ class CallbackModule(Default):  # type: ignore[misc]
     def _is_verbose(self) -> bool:
         return bool(self._display.verbosity)
 
+    def _is_answer(self) -> bool:
+        """Whether plays and tasks are not shown."""
+        return bool(self.get_option("answer")) and not self._is_verbose()
+
+    def _print_task_banner(self, task: Task) -> None:
+        self._last_task_banner = task._uuid
+        if not self._is_answer():
+            super()._print_task_banner(task)
+
     # --- Errors ---
 
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
@@ -192,10 +207,22 @@ class CallbackModule(Default):  # type: ignore[misc]
         gc.set_threshold(COLLECT_AT, *gc.get_threshold()[1:])
         super().v2_playbook_on_start(playbook)
 
+    def v2_playbook_on_play_start(self, play: Play) -> None:
+        if self._is_answer():
+            self._play = play
+        else:
+            super().v2_playbook_on_play_start(play)
+
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
+        if self._is_answer():
+            self._handle_warnings(result.result)
         # The tasks of included files are shown, and not that they were included.
-        if self._is_verbose() or not isinstance(result.task, TaskInclude):
+        elif self._is_verbose() or not isinstance(result.task, TaskInclude):
             super().v2_runner_on_ok(result)
+
+    def v2_runner_item_on_ok(self, result: CallbackTaskResult) -> None:
+        if not self._is_answer():
+            super().v2_runner_item_on_ok(result)
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
         if self._is_verbose():
@@ -212,6 +239,8 @@ class CallbackModule(Default):  # type: ignore[misc]
         custom = stats.custom and self.get_option("show_custom_stats")
         if self._is_verbose() or custom:
             super().v2_playbook_on_stats(stats)
+            return
+        if self._is_answer():
             return
         hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
         text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.columns())

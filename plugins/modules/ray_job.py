@@ -87,6 +87,25 @@ options:
         name of one, such as C(user), for each of its values.
     type: dict
     default: {}
+  sweep:
+    description:
+      - Submits several jobs with one JobSpec, until one of them is refused. O(sweep.jobs) are mappings with the
+        C(submission_id) of each job, and C(set), a list of further keys of the JobSpec and overrides.
+    type: dict
+    default: {}
+    suboptions:
+      name:
+        description: The value of the tag C(sweep), which each of them has.
+        type: str
+      at_once:
+        description: How many of them may hold something at once. V(0) is as many as fit.
+        type: int
+        default: 0
+      jobs:
+        description: The jobs.
+        type: list
+        elements: dict
+        default: []
   user_code:
     description:
       - The users' own Python files and directories on the controller, as C(staging_user_code) names them. If the reward
@@ -175,6 +194,11 @@ overrides:
   type: list
   elements: str
   returned: with O(state=submitted)
+jobs:
+  description: What was returned for each job of O(sweep), and nothing else is returned.
+  type: list
+  elements: dict
+  returned: with O(sweep)
 job:
   description: As returned by M(argus.verl.ray_job_info).
   type: dict

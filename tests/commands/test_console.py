@@ -308,3 +308,20 @@ def test_tasks_run_in_processes_that_collect_less(tmp_path: Path) -> None:
     )
     _code, lines = run(tmp_path, "    - ansible.builtin.fail: {msg: \"{{ '' | collector }}\"}\n")
     assert "failed: [a]: at 50000 True" in lines
+
+
+def test_an_answer_is_all_that_is_shown(tmp_path: Path) -> None:
+    """As for the command argus: neither plays nor tasks, and what failed among the errors."""
+    tasks = """
+    - name: Change something
+      ansible.builtin.copy: {content: a, dest: "{{ playbook_dir }}/a"}
+    - name: Each
+      ansible.builtin.debug: {msg: "{{ item }}"}
+      loop: [1, 2]
+      changed_when: true
+    - name: Show
+      argus.verl.report: {title: Jobs, text: [none]}
+"""
+    assert run(tmp_path, tasks, ARGUS_ANSWER="true") == (0, ["Jobs", "none"])
+    tasks += "    - name: Fail\n      ansible.builtin.fail: {msg: no head}\n"
+    assert run(tmp_path, tasks, ARGUS_ANSWER="true") == (2, ["Jobs", "none", "failed: [a]: no head"])
