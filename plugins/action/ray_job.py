@@ -119,7 +119,7 @@ class ActionModule(NodeAction):
         results: list[Result] = []
         for job in sweep["jobs"]:
             display.display(f"Checking {printable(job['submission_id'], lines=False)}")
-            of_job = [{"submission_id": job["submission_id"]}, {"set": list(job["set"])}]
+            of_job = [{"set": [f"submission_id={job['submission_id']}", *job["set"]]}]
             results.append(self.submit({**arguments, "limits": limits}, variables, of_job))
             if results[-1].get("failed"):
                 break
