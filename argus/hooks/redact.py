@@ -36,6 +36,8 @@ ARCHIVE = "ARGUS_VERL_ARCHIVE"
 SECRETS = ".secrets"
 # The login in a URL.
 URL_LOGIN = re.compile(r"(://)[^\s/@]{0,256}:[^\s/@]{1,1024}@")
+# The same in a header of HTTP: its base64 depends on the name beside the secret.
+HTTP_LOGIN = re.compile(rb"(uthorization\W{1,8}[Bb]asic +)[\w+/-]+=*")
 CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Names of variables that hold a secret: their values never go into evidence, and a JobSpec's env_vars may not set them.
 SECRET_NAME = re.compile(
@@ -161,6 +163,7 @@ class Redactor:
         return data if cut is None else data[:cut] + MASK.encode()
 
     def _masked(self, data: bytes) -> bytes:
+        data = HTTP_LOGIN.sub(rb"\1" + MASK.encode(), data) if self.forms else data
         pattern = self._pattern(data)
         return pattern.sub(MASK.encode(), data) if pattern else data
 

@@ -105,6 +105,14 @@ def test_base64(encode: Callable[[bytes], bytes], after: str) -> None:
         assert re.fullmatch(r"Authorization: Bearer \[secret\].{0,8} end", shown), name
 
 
+def test_the_login_of_a_request() -> None:
+    """As wandb sends its key: what follows the name changes the base64 of it."""
+    for name in ("api", "user", "somebody"):
+        login = base64.b64encode(f"{name}:{SECRETS['plain']}".encode()).decode()
+        shown = Redactor([SECRETS["plain"]]).text(f"{{'Authorization': 'Basic {login}'}} Basic understanding")
+        assert shown == "{'Authorization': 'Basic [secret]'} Basic understanding"
+
+
 def test_lines_of_a_secret_with_something_before_them() -> None:
     assert Redactor([PEM]).text(lines_of(PEM)) == "\n".join(["12:00:01 | [secret]"] * 7)
     assert Redactor([json.dumps({"key": PEM})]).text(PEM.splitlines()[2]) == "[secret]"
