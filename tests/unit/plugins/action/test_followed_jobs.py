@@ -197,3 +197,13 @@ def test_following_tells_that_the_head_is_away(shown: list[str], monkeypatch: py
 
 
 # --- Following a job --------------------------------------------------------------------------------------------------
+
+
+def test_new_warnings_stand_in_the_followed_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    warned = {"warnings": [{"kind": "loss_nan", "text": "the loss was not a number"}]}
+    ended = job("SUCCEEDED", **warned)
+    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), show="follow")
+    assert run(action, monkeypatch)["changed"] is False
+    assert shown.count("WARNING  the loss was not a number") == 1
+    assert shown.index("a") < shown.index("WARNING  the loss was not a number")
+    assert shown[-2:] == ["SUCCEEDED with 1 warning:", "  the loss was not a number"]

@@ -107,6 +107,21 @@ def test_neither_a_file_nor_a_key(shown: list[str], command_line: Callable[..., 
     assert "no file was named" in "".join(shown)
 
 
+def test_a_sweep_ends_with_the_first_job_that_is_refused(shown: list[str], command_line: Callable[..., None]) -> None:
+    command_line({"set": "retries=2"})
+    jobs = [{"submission_id": f"lr-{number}", "set": [f"lr={number}"]} for number in range(3)]
+    head = Head({**SUBMITTED, "submission_id": "lr-0"}, {"failed": True, "findings": [FINDING]})
+    sweep = {"name": "lr", "at_once": 1, "jobs": jobs}
+    result = head.run(jobspec=MINIMAL, command_line=True, sweep=sweep, limits={"user": {"jobs": 4}})
+    assert result["failed"] and result["changed"] and [job["submission_id"] for job in result["jobs"]] == ["lr-0"]
+    requests = [request for _verb, request in head.calls]
+    assert [request["command_line"][1] for request in requests] == [
+        {"set": ["submission_id=lr-0", "lr=0"]},
+        {"set": ["submission_id=lr-1", "lr=1"]},
+    ]
+    assert requests[0]["limits"] == {"user": {"jobs": 4}, "sweep": {"jobs": 1}}
+
+
 # --- The task ---------------------------------------------------------------------------------------------------------
 
 SUBMITTED = {
@@ -315,6 +330,14 @@ def test_text_from_the_head_reaches_the_terminal_as_data(shown: list[str]) -> No
     assert result["failed"]
 
 
+def test_a_message_from_the_head_is_data(shown: list[str]) -> None:
+    answer = {"failed": True, "findings": [{**FINDING, "where": "argus", "what": EVIL}]}
+    for arguments in ({"jobspec": MINIMAL}, {"resubmitted_from": "grpo-1"}, {"state": "stopped", "submission_id": "a"}):
+        message = Head(answer).run(**arguments)["msg"]
+        assert "\x1b" not in message
+        assert r"\x1b" in message
+
+
 # --- Stopping and resubmitting ----------------------------------------------------------------------------------------
 
 
@@ -324,6 +347,13 @@ def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
     who = f"{getpass.getuser()}@{platform.node()}"
     assert head.calls == [("stop", {"submission_id": "grpo-1", "requested_by": who, "check": False})]
     assert shown == ["", "Stopping grpo-1. While it starts, that may take a minute."]
+
+
+def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
+    head = Head({"changed": True, "submission_id": "grpo-1", "state": "STOPPED"}, check_mode=True)
+    head.run(state="stopped", submission_id="grpo-1")
+    assert head.calls[0][1]["check"] is True
+    assert shown == []
 
 
 @pytest.mark.parametrize(
