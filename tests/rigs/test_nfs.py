@@ -92,19 +92,25 @@ def test_root_without_rights_works_as_the_owner_of_the_shared_root(nfs: Guest) -
     assert of_root(nfs.module("machine_info", **MACHINE, expect=expect)) == []
     (finding,) = of_root(nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"}))
     assert (finding["key"], "root_squash" in finding["todo"]) == ("root.writable", True)
-    trial = {"token": "fedcba9876543210", "host": "a", "hosts": ["a"], "shared_root": "/private"}
-    assert nfs.module("shared_root_trial", state="written", **trial)["trial"]["seen_uid"] == UID
-    nfs.module("shared_root_trial", state="removed", **trial)
+
+    def tried(state: str) -> dict[str, Any]:
+        return nfs.module("machine_info", **trial(state, "a", "/private", ["a"]))["trial"]  # type: ignore[no-any-return]
+
+    assert tried("written")["seen_uid"] == UID
+    tried("removed")
+
+
+def trial(state: str, host: str, shared_root: str, hosts: list[str]) -> dict[str, Any]:
+    """The arguments of machine_info for a step of a trial."""
+    step = {"state": state, "token": "fedcba9876543210", "hosts": hosts}
+    return {**MACHINE, "host": host, "expect": {"shared_root": shared_root}, "trial": step}
 
 
 def test_trial_of_two_machines(nfs: Guest) -> None:
     machines = {"a": "/private", "b": "/again"}
 
     def run(state: str) -> list[dict[str, Any]]:
-        same = {"state": state, "token": "0123456789abcdef", "hosts": list(machines)}
-        runs = [
-            ("shared_root_trial", UID, {**same, "host": host, "shared_root": root}) for host, root in machines.items()
-        ]
+        runs = [("machine_info", UID, trial(state, host, root, list(machines))) for host, root in machines.items()]
         return [answer["trial"] for answer in nfs.modules(*runs)]
 
     first, second = run("written")
