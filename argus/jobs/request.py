@@ -81,7 +81,7 @@ class Request(BaseModel):
             findings += [finding for finding in further if finding.key not in known]
         findings = [with_place(finding, given, self.defaults) for finding in findings]
         # With a job that is submitted again, the command line has its id.
-        wrong_variables = misplaced(self.command_line, ("submission_id",) if self.resubmitted_from else ())
+        wrong_variables = misplaced(self.command_line)
         return [*wrong_variables, *limit_findings(self.limits), *findings], spec
 
 

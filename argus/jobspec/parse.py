@@ -180,12 +180,12 @@ def converted(name: str, value: Any) -> Any:
         return value
 
 
-def misplaced(variables: Iterable[Mapping[str, Any]], without: Iterable[str] = ()) -> list[Finding]:
-    """Findings for extra variables that only `set` can change. without: keys that are variables as well."""
+def misplaced(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """Findings for extra variables that only `set` can change."""
     findings = []
     for name in dict.fromkeys(name for each in variables for name in each):
         is_override = OVERRIDE.match(name)
-        if is_override or name in {*KEYS} - {*VARIABLES, *without}:
+        if is_override or name in {*KEYS} - {*VARIABLES}:
             what = f"is {'an override' if is_override else 'a key of a JobSpec'}, and no variable"
             todo = f'pass all of them as one list: -e \'{SET}=["retries=2", "{printable(name)}=…"]\''
             findings.append(Finding(f"-e {printable(name)}", what, todo, key=name))

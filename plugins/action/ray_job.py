@@ -142,7 +142,9 @@ class ActionModule(NodeAction):
     ) -> Result:
         """Submit a job. of_job: keys and overrides of it, beside those of the command line."""
         check = bool(self._task.check_mode)
-        further = [*(extra_variables(self._loader) if arguments["command_line"] else []), *of_job]
+        origin = arguments["resubmitted_from"]
+        variables_of_run = extra_variables(self._loader, origin is None) if arguments["command_line"] else []
+        further = [*variables_of_run, *of_job]
         request = {
             "command_line": further,
             "resume_from": arguments["resume_from"] or "",
@@ -153,7 +155,7 @@ class ActionModule(NodeAction):
             "submitted_by": f"{user_name()}@{platform.node()}",
             "check": check,
         }
-        verb, origin = "submit", arguments["resubmitted_from"]
+        verb = "submit"
         if origin is not None:
             if problem := wrong_id(origin):
                 return problem

@@ -19,14 +19,16 @@ from ansible.utils.vars import load_extra_vars
 
 # Keys of a JobSpec, and further overrides for trainer_overrides. Each -e set=… adds to those before it.
 SET = "set"
+JOB = "submission_id"
 # A list or a mapping as the value. Ansible would end it at its first blank.
 STRUCTURE = re.compile(r"\s*set=(\s*[\[{].*)", re.DOTALL)
 
 
-def extra_variables(loader: Any) -> list[dict[str, Any]]:
+def extra_variables(loader: Any, of_new_job: bool) -> list[dict[str, Any]]:
     """The names of the extra variables of this run, without values; and each value of `set` in a mapping of its own.
 
-    loader: the one of this run, which can decrypt files.
+    loader: the one of this run, which can decrypt files. of_new_job: whether the variable submission_id, which all
+    playbooks have, is the id of the job that is submitted, and not that of its origin.
     """
     options = [str(option) for option in context.CLIARGS.get("extra_vars") or ()]
     known = dict(load_extra_vars(loader))
@@ -37,7 +39,9 @@ def extra_variables(loader: Any) -> list[dict[str, Any]]:
             further.append({SET: structure(match[1]) if match else parse_kv(option)[SET]})
     if SET in known and not further:
         further = [{SET: plain(known[SET])}]
-    return [{str(name): None for name in known if name != SET}, *further]
+    job = known.pop(JOB, None)
+    named = [{SET: [f"{JOB}={job}"]}] if of_new_job and job else []
+    return [{str(name): None for name in known if name != SET}, *named, *further]
 
 
 def structure(text: str) -> Any:

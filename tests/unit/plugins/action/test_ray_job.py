@@ -68,7 +68,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Sets the extra variables of this run."""
 
     def given(*variables: dict[str, Any]) -> None:
-        monkeypatch.setattr(ray_job, "extra_variables", lambda _loader: list(variables))
+        monkeypatch.setattr(ray_job, "extra_variables", lambda _loader, _of_new_job: list(variables))
 
     return given
 

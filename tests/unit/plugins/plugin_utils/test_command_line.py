@@ -22,7 +22,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
         monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": options}))
         # Ansible reads them once.
         monkeypatch.setattr(load_extra_vars, "extra_vars", None, raising=False)
-        return extra_variables(DataLoader())
+        return extra_variables(DataLoader(), of_new_job=True)
 
     return variables
 
@@ -39,12 +39,19 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
         (("set={a: 1, b: x}",), [{"_raw_params": None}, {"set": {"a": 1, "b": "x"}}]),
         (('{"set": ["a=1"]}',), [{}, {"set": ["a=1"]}]),
         (("set=[a=1",), [{}, {"set": "[a=1"}]),
+        # A variable of all playbooks: also of submit.yml and fetch.yml in one run.
+        (("submission_id=grpo-1 set=seed=1",), [{}, {"set": ["submission_id=grpo-1"]}, {"set": "seed=1"}]),
         # Values of other variables may be secrets, and are not needed.
         (("job_wait=true shared_root=/x",), [{"job_wait": None, "shared_root": None}]),
     ],
 )
 def test_the_variables_of_a_run(given: Callable[..., Variables], options: tuple[str, ...], expected: Variables) -> None:
     assert given(*options) == expected
+
+
+def test_the_origin_of_a_job_is_not_its_id(given: Callable[..., Variables]) -> None:
+    given("submission_id=grpo-1")
+    assert extra_variables(DataLoader(), of_new_job=False) == [{}]
 
 
 def test_variables_of_a_file(given: Callable[..., Variables], tmp_path: Path) -> None:
