@@ -126,3 +126,15 @@ def found(
 def told(workload: str, changes: dict[str, Any], version: str = "0.9.1", **job: Any) -> list[str]:
     """Severity and key of each."""
     return [" ".join(text.split(" ")[:2]) for text in found(workload, changes, version, **job)]
+
+
+# The workload, the changes, the severity and, if it is not the changed one, the key of the only finding, and a part of
+# its text.
+Wrong = tuple[str, dict[str, Any], str, str]
+
+
+def check(row: Wrong) -> None:
+    workload, changes, expected, part = row
+    severity, _blank, key = expected.partition(" ")
+    (text,) = found(workload, changes)
+    assert text.startswith(f"{severity} {key or next(iter(changes))} ") and part in text

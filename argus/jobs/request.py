@@ -80,9 +80,7 @@ class Request(BaseModel):
             further = [*inventory_findings(spec, self.defaults), *secret_value_findings(spec.secrets, self.secrets)]
             findings += [finding for finding in further if finding.key not in known]
         findings = [with_place(finding, given, self.defaults) for finding in findings]
-        # With a job that is submitted again, the command line has its id.
-        wrong_variables = misplaced(self.command_line)
-        return [*wrong_variables, *limit_findings(self.limits), *findings], spec
+        return [*misplaced(self.command_line), *limit_findings(self.limits), *findings], spec
 
 
 def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:

@@ -179,7 +179,7 @@ def removal(node: str, cluster: str, engine: str) -> str:
     if not is_plain(node):
         return ODD_NAME
     if not engine:
-        return f"on its host: pkill -f 'node .*/nodes/{node}$'"
+        return f"on its host: pkill -f 'node .*/{cluster}/nodes/{node}$'"
     listed = f"{engine} ps -aq --filter label={CLUSTER_LABEL}={cluster} --filter name=^{node}$"
     return f"on its machine: {engine} rm -fv $({listed})"
 

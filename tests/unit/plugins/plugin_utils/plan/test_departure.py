@@ -180,4 +180,4 @@ def test_process_that_stays() -> None:
     (finding,) = left_behind(
         [ray_node("worker-8"), ray_node("worker-9")], planned(PROCESSES).values(), "mvp", INVENTORY
     )
-    assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f 'node .*/nodes/worker-8$'")
+    assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
