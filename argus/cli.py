@@ -26,7 +26,7 @@ from .jobs.defaults import enter_node
 from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
 from .jobs.services import OperationError, RefusedError
-from .snapshot.errors import SourceError
+from .staging.errors import StagingError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
@@ -63,8 +63,8 @@ def refusal(error: Exception) -> list[Finding]:
     match error:
         case RefusedError():
             return list(error.findings)
-        case SourceError():
-            return [Finding(error.where, error.what, error.todo)]
+        case StagingError():
+            return [error.finding]
         case UnknownJobError():
             return [Finding("submission_id", str(error), "argus status lists them", key="submission_id")]
         case UnreadableError():

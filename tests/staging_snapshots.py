@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
@@ -15,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from staging_tools import manifest_json
+
+from argus.staging.source_tree import content_identity
 
 SETUP = """
 from setuptools import setup
@@ -153,18 +158,18 @@ def edit(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def run_module(name: str, /, **arguments: object) -> dict[str, Any]:
-    """A module itself, as a process: arguments in, JSON out."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"ansible_collections.argus.verl.plugins.modules.{name}"],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+def attached(files: Mapping[str, bytes], *more: tarfile.TarInfo) -> tuple[dict[str, Any], bytes]:
+    """Files as a request announces them, and the tar with them. more: further members."""
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        for member in more:
+            archive.addfile(member)
+    identity = content_identity({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+    return {"identity": identity, "size": sum(map(len, files.values()))}, tar.getvalue()
 
 
 # The tests' Python may be out of reach for another user: everything is imported first.
@@ -181,11 +186,11 @@ cli.run()
 """
 
 
-def run_program(user: int, verb: str, attachment: bytes = b"", **request: object) -> dict[str, Any]:
+def run_program(user: int, verb: str, content: bytes = b"", **request: object) -> dict[str, Any]:
     """The answer of a verb of the program, run by a user without any right of root."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(user), verb, "--json"],
-        input=json.dumps(request).encode() + b"\n" + attachment,
+        input=json.dumps(request).encode() + b"\n" + content,
         capture_output=True,
         check=False,
         env={**os.environ, "HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,10 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.action import stage
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import Action, Connection
-from staging_snapshots import run_module
 
 
 class Task(Action, stage.ActionModule):
-    """The action on that machine, whose modules are processes here."""
+    """The action on that machine."""
 
     def __init__(self, directory: Path, arguments: dict[str, Any], check: bool) -> None:
         self.shell = SimpleNamespace(tmpdir=None, join_path=os.path.join)
@@ -28,7 +28,6 @@ class Task(Action, stage.ActionModule):
         self._task = SimpleNamespace(args=arguments, check_mode=check, diff=True, async_val=0)
         self.directory = directory
         self.sent_files: list[str] = []
-        self.modules: list[dict[str, Any]] = []
 
     def _make_tmp_path(self) -> None:
         self.directory.mkdir()
@@ -39,17 +38,16 @@ class Task(Action, stage.ActionModule):
         self.shell.tmpdir = None
 
     def _transfer_file(self, local: str, remote: str) -> None:
-        self.sent_files.append(local)
+        # Not the program, which runs beside a node that is down.
+        if not local.endswith(".zip"):
+            with tarfile.open(local) as archive:
+                self.sent_files += archive.getnames()
         shutil.copy(local, remote)
 
     def _find_needle(self, _folder: str, name: str) -> str:
         if not Path(name).exists():
             raise stage.AnsibleError(name)
         return name.rstrip("/")
-
-    def _execute_module(self, name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        self.modules.append(arguments)
-        return run_module(name.rpartition(".")[2], **arguments)
 
 
 def task(node: Node, check: bool = False, **arguments: Any) -> tuple[dict[str, Any], Task]:
@@ -70,4 +68,4 @@ def run(kind: str, node: Node, item: Any, check: bool = False, **arguments: Any)
     """The result of a task with one item, and which files were sent."""
     result, action = task(node, check, **{kind: [item]}, **arguments)
     (staged,) = result.pop("staged", None) or [{}]
-    return {**result, **staged, "diff": result.get("diff")}, [Path(file).name for file in action.sent_files]
+    return {**result, **staged, "diff": result.get("diff")}, action.sent_files

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from argus.snapshot import sources
-from argus.snapshot.git import Git
-from argus.staging import snapshots, store
+from argus.staging import snapshots, source_tree, store
 from argus.staging.manifest import Manifest, read_manifest
 from argus.staging.manifest import problems as file_problems
 from argus.staging.options import StageOptions
@@ -33,23 +31,21 @@ def problems(target: Path, *, full: bool = False) -> dict[str, str]:
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
 
-def source_of(text: str, snapshots_directory: Path, git: Git | None = None) -> sources.Source:
-    """A source of this machine, or another snapshot."""
-    return sources.source_of(text, None, git or Git()) or snapshots.snapshot_source(snapshots_directory, text)
-
-
-def release(version: str) -> sources.Source:
-    return source_of(f"verl=={version}", Path())
+def source_of(text: str, snapshots_directory: Path) -> source_tree.Source:
+    """A directory, or another snapshot."""
+    if text.startswith("/"):
+        return source_tree.directory(Path(text).resolve(), text)
+    return snapshots.snapshot_source(snapshots_directory, text)
 
 
 def overlay(path: Path, to: str) -> snapshots.Overlay:
-    source = sources.overlay_of(str(path), None)
+    source = source_tree.overlay(path.resolve(), str(path))
     return source, snapshots.destination(source, to)
 
 
 def snapshot(
     shared_root: Path,
-    source: sources.Source,
+    source: source_tree.Source,
     code_id: str = "",
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,

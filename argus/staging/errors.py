@@ -9,18 +9,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..common.findings import Finding
-from ..snapshot.errors import SourceError
 
 # So many files are named in a message.
 LISTED_NAMES = 20
 
 
-class StagingError(SourceError):
-    """An error of staging, as a finding."""
+class StagingError(Exception):
+    """A problem, its place, and what to do about it."""
 
-    @property
-    def finding(self) -> Finding:
-        return Finding(self.where, self.what, self.todo)
+    def __init__(self, where: object, what: str, todo: str) -> None:
+        super().__init__(f"{where}: {what} {todo}")
+        self.finding = Finding(str(where), what, todo)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from ..common.text import size_text
 from .errors import StagingError, changed_meanwhile
@@ -79,6 +79,17 @@ def file_sha256(path: Path | str, count: Callable[[int], None] = lambda _size: N
         while part := file.read(CHUNK):
             digest.update(part)
             count(len(part))
+    return digest.hexdigest()
+
+
+def write_file(target: Path, content: IO[bytes]) -> str:
+    """Write a new file, and return its SHA-256."""
+    digest = hashlib.sha256()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        while part := content.read(CHUNK):
+            digest.update(part)
+            file.write(part)
     return digest.hexdigest()
 
 

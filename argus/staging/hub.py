@@ -21,9 +21,9 @@ from typing import Any
 
 from ..common.text import one_line
 from ..ray.api import is_loopback
-from ..snapshot.sources import COMMIT, without_password
 from .errors import StagingError, listed
 from .files import file_sha256, parallel_map
+from .git import COMMIT, without_password
 from .lock import Progress
 
 ENDPOINT = "https://huggingface.co"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from .dataset.upload import UploadFile
+from .upload import UploadFile
 
 # A single text is a list of one, as modules of Ansible accept it.
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -200,17 +200,18 @@ class Dataset(Item):
 
 
 class Overlay(Options):
-    path: str = Field(description="The directory on the head's machine.")
+    path: str = Field(description="The directory, of the controller or of the shared root.")
     to: str = Field(description="The destination of its files, relative to the snapshot, such as `recipe/mine`.")
 
 
 class Snapshot(Item):
     source: str | None = Field(
         default=None,
-        description="A release (`verl==0.9.1`), whose wheel the `pip` of the head's machine downloads; a repository "
-        "with a branch, a tag or a commit of 40 digits (`git+https://<host>/<path>@<ref>`, "
-        "`git+ssh://git@<host>/<path>@<ref>`); the absolute path of a directory on the head's machine that contains "
-        "`verl/`; or the code id of a snapshot, to add `overlays` to it. Required unless `state=absent`.",
+        description="A release (`verl==0.9.1`), whose wheel the controller's `pip` downloads; a repository with a "
+        "branch, a tag or a commit of 40 digits (`git+https://<host>/<path>@<ref>`, "
+        "`git+ssh://git@<host>/<path>@<ref>`), which the controller's `git` fetches; the path of a directory of the "
+        "controller, or of the shared root, that contains `verl/`; or the code id of a snapshot, to add `overlays` to "
+        "it. Required unless `state=absent`.",
     )
     code_id: str = Field(
         default="",
@@ -223,7 +224,7 @@ class Snapshot(Item):
     )
     ssh_key: str | None = Field(
         default=None,
-        description="A private key on the head's machine, for a repository over SSH. By default, `ssh` selects it.",
+        description="A private key on the controller, for a repository over SSH. By default, `ssh` selects it.",
     )
 
 

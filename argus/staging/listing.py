@@ -12,12 +12,12 @@ from ..archive import checkpoints
 from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from ..common.text import size_text
-from .dataset.upload import INBOX
 from .errors import StagingError, listed
 from .lock import LOCK, is_held, read_progress
 from .manifest import LARGEST_MANIFEST, Facts, notes, problems, read_manifest
 from .options import Verify
 from .store import LEFTOVER
+from .upload import INBOX
 from .users import used_by
 
 PARENTS = (MODELS, DATASETS, SNAPSHOTS)

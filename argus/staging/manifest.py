@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 
 from ..io.reading import MIB, UnreadableError, is_whole, parse_json, read_text
-from ..snapshot.tree import is_ignored, is_plain_path
 from .errors import StagingError, first
 from .files import file_sha256, files_below, parallel_map
+from .source_tree import is_ignored, is_plain_path
 
 MANIFEST = "manifest.json"
 # A manifest of 300,000 files has this size.

@@ -15,19 +15,19 @@ from pathlib import Path
 from ..checks import model as model_checks
 from ..common.findings import errors
 from ..common.shared_root import HUB_CACHE, MODELS
-from ..snapshot.sources import COMMIT
-from ..snapshot.tree import tree_files
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
 from .errors import StagingError
 from .files import copy_all, file_sha256, parallel_map
+from .git import COMMIT
 from .hub import NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
 from .items import Model
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, notes, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
+from .source_tree import tree_files
 from .store import Built, Request, remove_downloaded
 
 KIND = "model"

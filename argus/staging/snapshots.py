@@ -6,31 +6,39 @@ from __future__ import annotations
 import compileall
 import hashlib
 import io
-import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from ..common.shared_root import SNAPSHOTS
 from ..common.text import printable
-from ..snapshot import sources
-from ..snapshot.git import Git
-from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
-from ..snapshot.tree import CONTENT, MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
-from .dataset.upload import FilesNeededError
+from . import source_tree
 from .errors import StagingError, changed_meanwhile, listed
-from .files import CHUNK
+from .files import write_file
 from .items import Snapshot
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, problems, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
+from .source_tree import (
+    CONTENT,
+    PATCH,
+    Content,
+    Opener,
+    Source,
+    content_identity,
+    is_plain_path,
+    openers,
+    read_verl_version,
+    tree_files,
+    unknown_source,
+)
 from .store import Built, Request, remove, stage
+from .upload import FilesNeededError
 
 KIND = "snapshot"
 MARKER = "mvp_marker.py"
@@ -57,22 +65,20 @@ def snapshot_source(directory: Path, name: str) -> Source:
     return Source(name, f"{CONTENT}{content}", partial(read_snapshot, path.resolve(), manifest), name, manifest.bytes)
 
 
-@contextmanager
-def read_snapshot(path: Path, manifest: Manifest) -> Iterator[Content]:
+def read_snapshot(path: Path, manifest: Manifest) -> Content:
     # By their content: a job may have changed files, and the manifest.
     wrong = problems(path, manifest, full=True)
     if wrong:
         todo = "Restore it as it was staged first."
         raise StagingError(path, f"no longer fits its manifest: {listed(wrong)}.", todo)
-    names = (name for name in manifest.files if name not in (MARKER, MANIFEST))
-    files = ((name, partial(open_within, f"{path}/{name}", path)) for name in names)
-    yield Content(files, manifest.select(SOURCE_FACTS))
+    names = [name for name in manifest.files if name not in (MARKER, MANIFEST)]
+    return Content(openers(path, names), manifest.select(SOURCE_FACTS))
 
 
 class Part(BaseModel):
-    """The source or an overlay, as the head's machine describes it. path: relative to the shared root."""
+    """The source or an overlay, as the controller describes it. path: relative to the shared root."""
 
-    place: Literal["machine", "shared_root", "snapshot"]
+    place: Literal["controller", "shared_root", "snapshot"]
     label: str
     path: str = ""
     identity: str = ""
@@ -80,40 +86,12 @@ class Part(BaseModel):
     size: int = 0
     facts: dict[str, Any] = Field(default_factory=dict)
 
-
-class Attachment:
-    """The tar that follows a request. Its parts are read in their order.
-
-    Members are <number>/<path>. One with the number alone is the end of a part: a tar that is cut off has none.
-    """
-
-    def __init__(self, file: BinaryIO | None) -> None:
-        """file: None if nothing follows."""
-        self.file, self.size = file, 0
-
-    @cached_property
-    def archive(self) -> tarfile.TarFile:
-        return tarfile.open(fileobj=self.file, mode="r|")
-
-    @contextmanager
-    def content(self, number: int, part: Part) -> Iterator[Content]:
-        if self.file is None:
-            raise FilesNeededError(part.label)
-        try:
-            yield Content(self.files(number), part.facts)
-        except tarfile.TarError as error:
-            raise StagingError("source", f"did not arrive completely ({error}).", "Stage it again.") from error
-
-    def files(self, number: int) -> Iterator[tuple[str, Opener]]:
-        while (member := self.archive.next()) and member.name != str(number):
-            name = member.name.removeprefix(f"{number}/")
-            self.size += member.size
-            if not member.isreg() or name == member.name or not is_plain_path(name) or self.size > MOST_BYTES:
-                what = f"has a member that is no source file: {member.name!r}."
-                raise StagingError("source", what, "Correct it.")
-            yield name, cast(Opener, partial(self.archive.extractfile, member))
-        if not member:
-            raise tarfile.ReadError("its end is missing")
+    def content(self, received: Path | None) -> Content:
+        """received: the directory with its files, if they have arrived."""
+        if received is None:
+            raise FilesNeededError(self.label)
+        path = received.resolve()
+        return Content(openers(path, tree_files(path)), self.facts)
 
 
 def destination(overlay: Source, to: str) -> str:
@@ -134,8 +112,8 @@ class Tree:
 
     def add(self, source: Source, to: str = "") -> Mapping[str, object]:
         """Writes the files of a source, and returns its facts."""
-        with source.content() as content:
-            hashes = {name: self.write(f"{to}/{name}" if to else name, opener) for name, opener in content.files}
+        content = source.content()
+        hashes = {name: self.write(f"{to}/{name}" if to else name, opener) for name, opener in content.files.items()}
         # A release and a repository are described by their names.
         described = {name: sha256 for name, sha256 in hashes.items() if to or name != PATCH}
         if source.identity.startswith(CONTENT) and content_identity(described) != source.identity:
@@ -143,15 +121,10 @@ class Tree:
         return content.facts
 
     def write(self, name: str, opener: Opener) -> str:
-        target, digest = self.directory / name, hashlib.sha256()
-        target.parent.mkdir(parents=True, exist_ok=True)
         # An overlay replaces a file that exists.
-        target.unlink(missing_ok=True)
-        with opener() as file, target.open("xb") as written:
-            while part := file.read(CHUNK):
-                digest.update(part)
-                written.write(part)
-        self.hashes[name] = digest.hexdigest()
+        (self.directory / name).unlink(missing_ok=True)
+        with opener() as file:
+            self.hashes[name] = write_file(self.directory / name, file)
         return self.hashes[name]
 
     def content_sha256(self) -> str:
@@ -205,28 +178,29 @@ def snapshots(shared_root: Path) -> Path:
     return check_shared_root(shared_root) / SNAPSHOTS
 
 
-def source_of(shared_root: Path, parts: Sequence[Part], number: int, attachment: Attachment) -> Source:
+def source_of(shared_root: Path, parts: Sequence[Part], number: int, received: Path | None) -> Source:
     """The source, or an overlay."""
     part = parts[number]
-    if part.place == "machine":
-        return Source(part.label, part.identity, partial(attachment.content, number, part), part.code_id, part.size)
+    if part.place == "controller":
+        content = partial(part.content, received and received / str(number))
+        return Source(part.label, part.identity, content, part.code_id, part.size)
     if part.place == "shared_root":
         # A link that leads elsewhere gains a job nothing: this process has no more rights.
         path = (shared_root / part.path).resolve()
-        return sources.overlay(path, part.label) if number else sources.directory(path, part.label, Git())
+        return source_tree.overlay(path, part.label) if number else source_tree.directory(path, part.label)
     if len(parts) == 1:
         raise StagingError(f'source "{part.label}"', "is a snapshot already.", "Add overlays, or omit it.")
     return snapshot_source(snapshots(shared_root), part.label)
 
 
 def stage_snapshot(
-    shared_root: Path, options: Snapshot, parts: Sequence[Part], attachment: Attachment, how: StageOptions
+    shared_root: Path, options: Snapshot, parts: Sequence[Part], received: Path | None, how: StageOptions
 ) -> Staged:
-    """Stages a snapshot. Raises FilesNeededError if it needs files of the machine that are not attached."""
+    """Stages a snapshot. Raises FilesNeededError if it needs files of the controller that have not arrived."""
     if not parts:
         what = "is not set."
         raise StagingError("source", what, "Set it to a release, a repository, a directory or a snapshot.")
-    source, *others = (source_of(shared_root, parts, number, attachment) for number in range(len(parts)))
+    source, *others = (source_of(shared_root, parts, number, received) for number in range(len(parts)))
     overlays = [(each, destination(each, wanted.to)) for each, wanted in zip(others, options.overlays, strict=True)]
     return stage(request(shared_root, source, options.code_id, overlays), how)
 

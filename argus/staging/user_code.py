@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ..common.shared_root import USER_CODE
-from ..snapshot.tree import is_plain_path
-from .dataset.upload import FilesNeededError, UploadFile, place
 from .errors import StagingError, reported
 from .files import file_sha256
 from .items import UserCode
 from .options import check_shared_root
 from .result import Status
+from .source_tree import is_plain_path
+from .upload import FilesNeededError, UploadFile
 
 MODE = 0o644
 # As much as Ansible shows.
@@ -32,15 +32,15 @@ def stage_user_code(
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
     with reported(code / item.name, "copied"):
-        changed = {number: file for number, file in enumerate(item.files) if not is_same(code / file.path, file)}
-        before = {file.path: text_of(code / file.path) for file in changed.values()} if diff else {}
-        for number, file in ({} if check else changed).items():
+        changed = [file for file in item.files if not is_same(code / file.path, file)]
+        before = {file.path: text_of(code / file.path) for file in changed} if diff else {}
+        for file in [] if check else changed:
             if received is None:
                 raise FilesNeededError(file.path)
             target = code / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            place(received, number, file).chmod(MODE)
-            place(received, number, file).replace(target)
+            (received / file.path).chmod(MODE)
+            (received / file.path).replace(target)
     status = Status.STAGED if changed else Status.EXISTS
     path = str(code / item.name)
     return {"changed": bool(changed), "name": item.name, "path": path, "status": status.value, "before": before}

@@ -19,23 +19,24 @@ import click
 from pydantic import BaseModel, Field, ValidationError
 
 from ..common.findings import Finding
-from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE
+from ..common.shared_root import DATASETS, JOBS, MODELS, SNAPSHOTS, USER_CODE
 from ..common.text import nearest
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.services import RefusedError
 from ..staging import models
 from ..staging.checkpoint import PREFIX, SOURCE
 from ..staging.dataset import stage as datasets
-from ..staging.dataset.upload import FilesNeededError, Upload, inbox, receive
+from ..staging.dataset.upload import Upload
 from ..staging.errors import StagingError
 from ..staging.files import remove_tree
 from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
 from ..staging.manifest import read_manifest
-from ..staging.options import StageOptions, Verify, check_name, check_shared_root
+from ..staging.options import NAME_WITH_CAPITALS, StageOptions, Verify, check_name, check_shared_root
 from ..staging.result import Staged, Status, as_json, item_name
-from ..staging.snapshots import Attachment, Part, remove_snapshot, stage_snapshot
+from ..staging.snapshots import Part, remove_snapshot, stage_snapshot
 from ..staging.store import stage
+from ..staging.upload import Attachment, FilesNeededError, inbox, receive, remove_received
 from ..staging.user_code import stage_user_code
 from . import background
 from .request import Request, common, request_from, require_node, require_own_cluster, write_answer
@@ -49,9 +50,8 @@ class StageRequest(Request):
     """The options of `stage`; without a kind, options of items are checked.
 
     items: by their kinds, all that will be staged. item: what is staged, of this kind. upload, parts: what the
-    controller and the head's machine tell of its files. attached: whether these follow the request. diff: return the
-    content of the users' own code before. detach: go on when the caller has left. reference, path: of an item that was
-    detached.
+    controller tells of its files. attachment: these follow the request. diff: return the content of the users' own code
+    before. detach: go on when the caller has left. reference, path: of an item that was detached.
     """
 
     kind: Literal["", "model", "dataset", "snapshot", "user_code"] = ""
@@ -65,7 +65,7 @@ class StageRequest(Request):
     verify: Verify = Verify.QUICK
     check: bool = False
     diff: bool = False
-    attached: bool = False
+    attachment: Attachment | None = None
     detach: bool = False
     reference: str = ""
     path: str = ""
@@ -117,14 +117,16 @@ def finding_of(model: type[BaseModel], place: Sequence[int | str], kind: str, pr
     return Finding(where, "is unknown.", nearest(str(place[-1]), known) or f"Known are: {', '.join(known)}")
 
 
-def received_files(request: StageRequest, item: Options) -> Path | None:
-    """The directory with the files of a controller that follow the request."""
+def place_of_upload(request: StageRequest, item: Options) -> Path:
+    """The path of the item to which files of the controller belong."""
     root = check_shared_root(request.root)
-    if isinstance(item, Dataset) and request.upload:
-        return receive(request.upload.all, sys.stdin.buffer, inbox(root, check_name("name", item.name)))
-    if isinstance(item, UserCode):
-        return receive(item.files, sys.stdin.buffer, (root / USER_CODE).with_name(".code.upload"))
-    return None
+    if isinstance(item, Dataset):
+        return root / DATASETS / check_name("name", item.name)
+    if isinstance(item, Snapshot):
+        # One of the shared root with overlays of the controller has no name yet.
+        name = item.code_id or request.parts[0].code_id or "snapshot"
+        return root / SNAPSHOTS / check_name("code_id", name, NAME_WITH_CAPITALS)
+    return root / USER_CODE
 
 
 def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | None = None) -> Plan:
@@ -152,17 +154,19 @@ def with_whole_id(root: Path, item: Model) -> Model:
     return item
 
 
-def snapshot(request: StageRequest, item: Snapshot) -> Staged:
+def snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> Staged:
     if item.state == "absent":
         return remove_snapshot(request.root, item.code_id, check=request.check)
-    attachment = Attachment(sys.stdin.buffer if request.attached else None)
-    return stage_snapshot(request.root, item, request.parts, attachment, request.how)
+    return stage_snapshot(request.root, item, request.parts, received, request.how)
 
 
-def answered(work: Callable[[], Staged], upload: Upload | None = None) -> dict[str, Any]:
+def answered(work: Callable[[], Staged], upload: Upload | None = None, check: bool = False) -> dict[str, Any]:
     """What is returned of an item. Raises StagingError."""
     try:
         done = work()
+        if not check:
+            # What a killed process has left as well.
+            remove_tree(inbox(Path(done.path)))
         result = as_json(done, read_manifest(Path(done.path)))
     except FilesNeededError:
         return dict(FILES_NEEDED)
@@ -218,7 +222,9 @@ def command(as_json: bool, **options: Any) -> None:
         write_answer({})
         return
     item, upload = parsed(request.kind, request.item), request.upload
-    received = received_files(request, item) if request.attached else None
+    received = None
+    if request.attachment:
+        received = receive(sys.stdin.buffer, request.attachment, place_of_upload(request, item))
     try:
         if isinstance(item, Model | Dataset):
             if upload and received:
@@ -229,15 +235,13 @@ def command(as_json: bool, **options: Any) -> None:
                 received = None
                 write_detached(reference, str(path))
                 return
-            write_result(answered(work, upload))
+            write_result(answered(work, upload, request.check))
         elif isinstance(item, Snapshot):
-            write_result(answered(partial(snapshot, request, item)))
+            write_result(answered(partial(snapshot, request, item, received), check=request.check))
         elif isinstance(item, UserCode):
             write_result(stage_user_code(request.root, item, received, check=request.check, diff=request.diff))
     except FilesNeededError:
         write_result(FILES_NEEDED)
     finally:
         if received:
-            remove_tree(received)
-            with contextlib.suppress(OSError):
-                received.parent.rmdir()
+            remove_received(received)

@@ -9,9 +9,9 @@ Documented in plugins/modules/stage.py. The program knows the options of items, 
 from __future__ import annotations
 
 import json
-import shlex
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,19 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, size_text
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import UploadFile
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, changed_meanwhile
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import Verify
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status, item_name
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, sha256
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingCalls
 from ansible_collections.argus.verl.plugins.plugin_utils.upload import controller_files, read, upload_of
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MOST_FILES, every_file
@@ -41,8 +44,6 @@ HEADER = ("kind", "name", "status", "path")
 # A script of a dataset may be in a snapshot.
 ORDER = ("model", "snapshot", "dataset", "user_code")
 SHOWN_ORDER = ("model", "dataset", "snapshot", "user_code")
-# Of the slowest file system.
-SNAPSHOT_SECONDS = 3600
 
 
 class ActionModule(StagingCalls):
@@ -92,6 +93,9 @@ class ActionModule(StagingCalls):
             findings = list(error.findings)
         except StagingError as error:
             findings = [error.finding]
+        except OSError as error:
+            # Of a source on the controller.
+            findings = [Finding("source", f"{error}.", "See the message.")]
         except ProgramError as error:
             findings = [Finding("", f"{error}.", "cluster_up.yml brings the cluster up")]
         except AnsibleConnectionFailure as error:
@@ -107,7 +111,7 @@ class ActionModule(StagingCalls):
         files = controller_files(item)
         if not files:
             return self.item("dataset", item)
-        upload = upload_of(files, Path(str(self.variables.get("inventory_dir") or Path.cwd())))
+        upload = upload_of(files, self.inventory())
         is_full = self.given["verify"] == Verify.FULL
         result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
         if not result or result.get("files_needed"):
@@ -117,8 +121,7 @@ class ActionModule(StagingCalls):
         size = f"{size_text(upload.bytes)} of {upload.label}"
         if result.get("files_needed"):
             display.display(f"{item['name']}: uploading {size}")
-            with self.sent([file.path for file in upload.all]) as attachments:
-                return self.item("dataset", item, attachments, size=upload.bytes, upload=asdict(upload))
+            return self.send("dataset", item, *packed(upload.members), upload=asdict(upload))
         if self._task.check_mode and result.get("status") == Status.STAGED:
             display.display(f"{item['name']}: would upload {size}")
         return result
@@ -136,9 +139,8 @@ class ActionModule(StagingCalls):
         code = {"name": Path(top).name, "files": [asdict(file) for file in files]}
         result = self.item("user_code", code, diff=self._task.diff)
         if result.get("files_needed"):
-            with self.sent([str(file) for file in sources.values()]) as attachments:
-                size = sum(file.size for file in files)
-                result = self.item("user_code", code, attachments, size=size, diff=self._task.diff)
+            members = {file.path: replace(file, path=str(sources[file.path])) for file in files}
+            result = self.send("user_code", code, *packed(members), diff=self._task.diff)
         before = result.pop("before", {})
         return {
             **result,
@@ -146,34 +148,43 @@ class ActionModule(StagingCalls):
         }
 
     def snapshot(self, item: Any) -> dict[str, Any]:
-        """The machine describes the source. Its files are only fetched if the snapshot does not exist."""
+        """Files are only fetched and sent if the snapshot does not exist."""
         if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
             return self.item("snapshot", item)
-        source = {"source": item["source"], "overlays": item.get("overlays"), "ssh_key": item.get("ssh_key")}
-        source |= {"git_token": self.given["git_token"]}
-        source |= {"shared_root_source": self.node.shared_root_source or self.node.shared_root}
-        parts = self.described(source)
-        result = self.item("snapshot", item, seconds=SNAPSHOT_SECONDS, parts=parts)
-        if not result.get("files_needed"):
-            return result
-        archive = self.new_file()
-        try:
-            packed = self.described({**source, "archive": archive})
-            if [part.get("identity") for part in packed] != [part.get("identity") for part in parts]:
-                raise changed_meanwhile(item["source"])
-            return self.item("snapshot", item, [archive], seconds=SNAPSHOT_SECONDS, parts=packed)
-        finally:
-            self.execute(f"rm -f {shlex.quote(archive)}")
+        with tempfile.TemporaryDirectory() as scratch:
+            sources = Sources(
+                self.inventory(),
+                [*filter(None, (self.node.shared_root_source, self.node.shared_root))],
+                Path(scratch).resolve(),
+                Git(self.given["git_token"], item.get("ssh_key") or ""),
+            )
+            texts = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
+            described = [sources.part(str(text), number > 0) for number, text in enumerate(texts)]
+            parts = [part for part, _source in described]
+            result = self.item("snapshot", item, parts=parts)
+            if not result.get("files_needed"):
+                return result
+            files: dict[str, Opener] = {}
+            for number, (part, source) in enumerate(described):
+                if source:
+                    content = source.content()
+                    part["facts"] = content.facts
+                    files |= {f"{number}/{name}": opener for name, opener in content.files.items()}
+            return self.send("snapshot", item, files, {name: sha256(files[name]) for name in files}, parts=parts)
 
-    def described(self, source: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The source and the overlays of a snapshot as the machine sees them."""
-        given = {name: value for name, value in source.items() if value is not None}
-        answer = self._execute_module("argus.verl.source_tree", given, task_vars=self.variables)
-        if "parts" in answer and not answer.get("failed"):
-            return list(answer["parts"])
-        if finding := answer.get("finding"):
-            raise RefusedItemError(Finding(**finding))
-        raise RefusedItemError(Finding("", str(answer.get("msg")), "see -vvv"))
+    def inventory(self) -> Path:
+        """Where relative paths begin."""
+        return Path(str(self.variables.get("inventory_dir") or Path.cwd()))
+
+
+def packed(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str, str]]:
+    """Files as they are sent, and their hashes as they were announced."""
+
+    def opener(path: str) -> Opener:
+        return lambda: Path(path).open("rb")
+
+    openers = {name: opener(file.path) for name, file in files.items()}
+    return openers, {name: file.sha256 for name, file in files.items()}
 
 
 def placed(where: str, finding: Finding) -> Finding:

@@ -219,11 +219,11 @@ options:
     default: []
     suboptions:
       source:
-        description: A release (C(verl==0.9.1)), whose wheel the C(pip) of the head's machine
-          downloads; a repository with a branch, a tag or a commit of 40 digits (C(git+https://<host>/<path>@<ref>),
-          C(git+ssh://git@<host>/<path>@<ref>)); the absolute path of a directory on the head's
-          machine that contains C(verl/); or the code id of a snapshot, to add C(overlays) to
-          it. Required unless C(state=absent).
+        description: A release (C(verl==0.9.1)), whose wheel the controller's C(pip) downloads;
+          a repository with a branch, a tag or a commit of 40 digits (C(git+https://<host>/<path>@<ref>),
+          C(git+ssh://git@<host>/<path>@<ref>)), which the controller's C(git) fetches; the
+          path of a directory of the controller, or of the shared root, that contains C(verl/);
+          or the code id of a snapshot, to add C(overlays) to it. Required unless C(state=absent).
         type: str
       code_id:
         description: The name of the snapshot, which is the C(code_path) of a JobSpec. By default,
@@ -237,7 +237,7 @@ options:
         elements: dict
         suboptions:
           path:
-            description: The directory on the head's machine.
+            description: The directory, of the controller or of the shared root.
             type: str
             required: true
           to:
@@ -246,7 +246,7 @@ options:
             required: true
         default: []
       ssh_key:
-        description: A private key on the head's machine, for a repository over SSH. By default,
+        description: A private key on the controller, for a repository over SSH. By default,
           C(ssh) selects it.
         type: str
       state:
@@ -301,11 +301,11 @@ options:
     type: bool
     default: true
 notes:
-  - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent for models,
-    datasets and Python files, and the machine needs no Python for them. What takes longer than a moment goes on there
-    if the connection breaks, and its progress is shown.
-  - The machine reads the sources of snapshots. It needs Python 3.11, C(pip) for a release and C(git) for a repository.
-    If the node does not run, a container of its image writes snapshots.
+  - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent, and the
+    machine needs no Python. What takes longer than a moment goes on there if the connection breaks, and its progress is
+    shown.
+  - The controller reads the sources of snapshots. It needs C(pip) for a release and C(git) for a repository. If the
+    node does not run, a container of its image writes snapshots.
 seealso:
   - module: argus.verl.staged_info
 """

@@ -219,18 +219,18 @@ class NodeAction(Action):
         needs_node: bool = False,
         output: Output | None = None,
         apart: bool = False,
-        attachments: Sequence[str] = (),
+        attachment: str = "",
     ) -> Answer:
         """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
         needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its
-        answer. apart: run it beside the node, whatever the state of that is. attachments: files on the machine, which
-        follow the line of the request on standard input, one after the other.
+        answer. apart: run it beside the node, whatever the state of that is. attachment: a file on the machine, which
+        follows the line of the request on standard input.
         """
         node, arguments = self.node, (verb, "--json")
         where = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
         text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
-        execute_verb = partial(self.execute_verb, text=text, seconds=seconds, output=output, attachments=attachments)
+        execute_verb = partial(self.execute_verb, text=text, seconds=seconds, output=output, attachment=attachment)
         if not apart:
             code, out, error = execute_verb(node.command(*arguments))
             # As after cluster_down: the machine has no program.
@@ -243,13 +243,13 @@ class NodeAction(Action):
         return answer(node, verb, code, out, error)
 
     def execute_verb(
-        self, command: str, text: bytes, seconds: float, output: Output | None, attachments: Sequence[str]
+        self, command: str, text: bytes, seconds: float, output: Output | None, attachment: str
     ) -> tuple[int, str, str]:
         """The exit code, the answer and the errors of the program."""
         most = output.most + 1 if output else node_answer.MOST_OUTPUT
         line = node_answer.limited(command, int(seconds), most=most)
-        if attachments:
-            line = f"{{ cat; cat {shlex.join(attachments)}; }} | ({line})"
+        if attachment:
+            line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
         if not output:
             return self.execute(line, text)
         path = shlex.quote(output.path)

@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
+import os
+import tarfile
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import PurePosixPath
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ansible import constants as C  # noqa: N812
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import reported
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, content_identity
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import Attachment
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Answer, NodeAction, ProgramError
 
 display = Display()
@@ -23,6 +30,8 @@ display = Display()
 PAUSE_SECONDS, UNANSWERED_SECONDS = 5.0, 300.0
 # The slowest connection between an engine and its container, and the shared root behind it.
 BYTES_PER_SECOND = 10 << 20
+# Snapshots are staged in one call, on the slowest file system.
+SNAPSHOT_SECONDS = 3600
 
 
 class RefusedItemError(Exception):
@@ -39,15 +48,9 @@ class StagingCalls(NodeAction):
     given: Mapping[str, Any]
 
     def item(
-        self,
-        kind: str,
-        item: object,
-        attachments: Sequence[str] = (),
-        seconds: float = SECONDS,
-        size: int = 0,
-        **more: object,
+        self, kind: str, item: object, attachment: Attachment | None = None, path: str = "", **more: object
     ) -> dict[str, Any]:
-        """The result for an item, however long it takes. attachments, size: its files on the machine, in bytes.
+        """The result for an item, however long it takes. attachment, path: the tar with its files on the machine.
 
         With files_needed, it cannot be staged without them. Raises RefusedItemError, ProgramError and
         AnsibleConnectionFailure.
@@ -55,8 +58,9 @@ class StagingCalls(NodeAction):
         request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True, **more}
         request |= {name: self.given[name] for name in ("repair", "verify")}
         request |= {"endpoint": self.given["hf_endpoint"], "token": self.given["hf_token"]}
-        request["attached"] = bool(attachments)
-        answer = self.stage(request, seconds + size / BYTES_PER_SECOND, attachments)
+        request["attachment"] = attachment and asdict(attachment)
+        seconds = SNAPSHOT_SECONDS if kind == "snapshot" else SECONDS
+        answer = self.stage(request, seconds + (attachment.size / BYTES_PER_SECOND if attachment else 0), path)
         answered, shown = time.monotonic(), ""
         while answer.done and (reference := answer.result.get("reference")):
             path = str(answer.result.get("path"))
@@ -74,25 +78,42 @@ class StagingCalls(NodeAction):
             raise RefusedItemError(*answer.findings)
         return {**answer.result, "changed": answer.changed}
 
-    def stage(self, request: Mapping[str, Any], seconds: float = SECONDS, attachments: Sequence[str] = ()) -> Answer:
+    def stage(self, request: Mapping[str, Any], seconds: float = SECONDS, attachment: str = "") -> Answer:
         needs_node = request.get("kind") != "snapshot"
-        return self.call("stage", request, seconds, needs_node=needs_node, attachments=attachments)
+        return self.call("stage", request, seconds, needs_node=needs_node, attachment=attachment)
 
-    @contextmanager
-    def sent(self, files: Sequence[str]) -> Iterator[list[str]]:
-        """The paths of files of the controller on the machine, in a temporary directory."""
-        shell, paths = self._connection._shell, []
-        if not shell.tmpdir:
-            self._make_tmp_path()
-        try:
-            for number, file in enumerate(files):
-                paths.append(shell.join_path(shell.tmpdir, f"attachment-{number}"))
-                self._transfer_file(file, paths[-1])
-            self._fixup_perms2((shell.tmpdir, *paths))
-            yield paths
-        finally:
-            # The files of all items need not fit there at the same time.
-            self._remove_tmp_path(shell.tmpdir)
+    def send(
+        self, kind: str, item: object, files: Mapping[str, Opener], hashes: Mapping[str, str], **more: object
+    ) -> dict[str, Any]:
+        """The same with files of the controller, by their paths in the tar. hashes: their SHA-256."""
+        shell = self._connection._shell
+        with tempfile.NamedTemporaryFile(dir=C.DEFAULT_LOCAL_TMP) as file:
+            with reported(Path(C.DEFAULT_LOCAL_TMP), "written"):
+                attachment = Attachment(content_identity(hashes), pack(file.name, files))
+            if not shell.tmpdir:
+                self._make_tmp_path()
+            try:
+                path = shell.join_path(shell.tmpdir, "attachment")
+                self._transfer_file(file.name, path)
+                self._fixup_perms2((shell.tmpdir, path))
+                return self.item(kind, item, attachment, path, **more)
+            finally:
+                # The files of all items need not fit there at the same time.
+                self._remove_tmp_path(shell.tmpdir)
+
+
+def pack(path: str, files: Mapping[str, Opener]) -> int:
+    """Write a tar, and return the size of its files."""
+    size = 0
+    with tarfile.open(path, "w") as archive:
+        for name, opener in files.items():
+            with opener() as file:
+                member = tarfile.TarInfo(name)
+                member.size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                archive.addfile(member, file)
+            size += member.size
+    return size
 
 
 def show_progress(name: str, progress: object, shown: str) -> str:

@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.snapshot.tree import is_plain_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import (
     CONTROLLER,
     Upload,
-    UploadFile,
     place_of,
 )
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
@@ -23,6 +21,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files imp
     file_sha256,
     matching,
 )
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import is_plain_path
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 
 Files = Mapping[str, Sequence[str]]
 

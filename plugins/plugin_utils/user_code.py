@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
-from ansible_collections.argus.verl.plugins.module_utils.argus.snapshot.tree import is_ignored
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import is_ignored
 
 MOST_FILES, FILE_BYTES = 200, 1 << 20
 

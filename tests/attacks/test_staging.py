@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError as SourceError
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from patterns import REPO
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
-from staging_snapshots import TAKEN, put, run_module, run_program
+from staging_snapshots import TAKEN, attached, put, run_program
 from staging_store import NOBODY, as_nobody, asked
 from staging_task import run
 from staging_tools import manifest_json
@@ -63,21 +66,29 @@ def tree(tmp_path: Path) -> Path:
 
 
 def code_snapshot(shared_root: Path, source: Path | str, **options: Any) -> dict[str, Any]:
-    """As the action does it: root describes and packs the source, and the user of the nodes writes the snapshot."""
-    overlays = options.pop("overlays", [])
-    given = {"source": str(source), "overlays": overlays, "shared_root_source": str(shared_root)}
-    with tempfile.NamedTemporaryFile() as archive:
-        described = run_module("source_tree", archive=archive.name, **given)
-        if "parts" not in described:
-            return described
-        more = {"parts": described["parts"], "repair": options.pop("repair", False), "attached": True}
-        item = {"source": str(source), "code_id": "mine", "overlays": overlays, **options}
-        return snapshot(shared_root, item, Path(archive.name).read_bytes(), **more)
+    """As the action does it: root reads the source, and the user of the nodes writes the snapshot."""
+    overlays, repair = options.pop("overlays", []), options.pop("repair", False)
+    with tempfile.TemporaryDirectory() as scratch:
+        sources = Sources(Path("/"), [str(shared_root)], Path(scratch), Git())
+        texts = [str(source), *(overlay["path"] for overlay in overlays)]
+        try:
+            described = [sources.part(text, number > 0) for number, text in enumerate(texts)]
+        except SourceError as error:
+            return {"failed": True, "msg": str(error)}
+        files = {}
+        for number, (_part, found) in enumerate(described):
+            for name, opener in found.content().files.items() if found else ():
+                with opener() as file:
+                    files[f"{number}/{name}"] = file.read()
+    attachment, tar = attached(files)
+    item = {"source": str(source), "code_id": "mine", "overlays": overlays, **options}
+    parts = [part for part, _found in described]
+    return snapshot(shared_root, item, tar, parts=parts, repair=repair, attachment=attachment)
 
 
-def snapshot(shared_root: Path, item: dict[str, Any], attachment: bytes = b"", **more: Any) -> dict[str, Any]:
+def snapshot(shared_root: Path, item: dict[str, Any], content: bytes = b"", **more: Any) -> dict[str, Any]:
     request = {"kind": "snapshot", "item": item, "shared_root": str(shared_root), **more}
-    answer = run_program(NOBODY, "stage", attachment, **request)
+    answer = run_program(NOBODY, "stage", content, **request)
     findings = [f"{finding['where']}: {finding['what']} {finding['todo']}" for finding in answer["findings"]]
     return dict(answer["result"]) or {"failed": True, "msg": "; ".join(findings)}
 
@@ -335,7 +346,7 @@ def test_datasets_and_code_are_staged_as_the_user_of_the_nodes(node: Node, share
     (tmp_path / "raw.jsonl").chmod(0o600)
     options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
     made, sent = run("datasets", node, {"name": "sums", "files": {"train": ["raw.jsonl"]}, **options})
-    assert (made.get("status"), sent) == ("staged", ["raw.jsonl"]), made
+    assert (made.get("status"), sent) == ("staged", ["0/raw.jsonl"]), made
     assert run("datasets", node, {"name": "tiny", "tiny": True})[0]["status"] == "staged"
     assert run("user_code", node, str(tmp_path / "raw.jsonl"))[0]["status"] == "staged"
     assert owners(shared_root) == {NOBODY}

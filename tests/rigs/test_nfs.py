@@ -45,12 +45,11 @@ ip link set lo down; touch /tmp/away; sleep 5; ip link set lo up; touch /tmp/bac
 STAGE = """
 import json, sys
 from pathlib import Path
-from argus.snapshot.git import Git
-from argus.snapshot.sources import source_of
 from argus.staging.options import StageOptions
 from argus.staging.snapshots import request
+from argus.staging.source_tree import directory
 from argus.staging.store import stage
-source = source_of("/tmp/checkout", None, Git())
+source = directory(Path("/tmp/checkout"), "/tmp/checkout")
 print(json.dumps(stage(request(Path(sys.argv[1]), source, "mine"), StageOptions()).status))
 """
 BOTH = f"""

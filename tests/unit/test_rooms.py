@@ -32,9 +32,7 @@ PROGRAM: dict[str, set[str]] = {
     "argus.fabric": {"argus.ray"},
     "argus.jobspec": {*ARCHIVES, "argus.hooks", "argus.ray", "argus.queue", "argus.launcher"},
     "argus.checks": {"argus.common", "argus.io"},
-    # A module brings it to machines.
-    "argus.snapshot": set(),
-    "argus.staging": {*ARCHIVES, "argus.ray", "argus.checks", "argus.snapshot"},
+    "argus.staging": {*ARCHIVES, "argus.ray", "argus.checks"},
     "argus.gate": {*ARCHIVES, "argus.ray", "argus.queue", "argus.jobspec", "argus.checks"},
     "argus.jobs": {*LAUNCHER, "argus.jobspec", "argus.gate"},
     "argus.report": {*LAUNCHER.keys() - {"argus.hooks"}, "argus.cluster", "argus.jobs"},
@@ -44,7 +42,7 @@ PROGRAM: dict[str, set[str]] = {
         *("argus.ray", "argus.evidence", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),
         *("argus.report", "argus.staging"),
     },
-    "argus.cli": {"argus.common", "argus.io", "argus.jobs", "argus.snapshot", "argus.verbs"},
+    "argus.cli": {"argus.common", "argus.io", "argus.jobs", "argus.staging", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher", "argus.steward"},
 }
 FILES = {"privileges", "argus.common"}
@@ -65,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "plugin_utils.slurm": {"argus.common", "network", "slurm"},
 }
-STANDARD_LIBRARY = {*LAUNCHER, "argus.cluster", "argus.snapshot"}
+STANDARD_LIBRARY = {*LAUNCHER, "argus.cluster"}
 # The only file of the program that imports Ansible.
 ARGUMENT_SPEC = "argus.jobspec.options"
 

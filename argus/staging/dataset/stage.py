@@ -20,7 +20,7 @@ from .checks import Checker
 from .form import Form
 from .source import difference_of
 from .sources import source_of
-from .upload import Upload, inbox
+from .upload import Upload
 
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 # The options in the identity of a dataset that do not belong to its source.
@@ -66,19 +66,13 @@ def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Uplo
 
 def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> Staged:
     """Stages a dataset."""
-    staged = stage(request(shared_root, options, how, upload), how)
-    if upload and not how.check:
-        # What a killed process has left as well.
-        remove_tree(inbox(shared_root, options.name))
-    return staged
+    return stage(request(shared_root, options, how, upload), how)
 
 
 def remove_dataset(shared_root: Path, name: str, workload: str, *, check: bool = False) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
     datasets = check_shared_root(shared_root) / DATASETS
     target = datasets / check_name("name", name)
-    if not check:
-        remove_tree(inbox(shared_root, name))
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
     return remove_downloaded(shared_root, kind, name, target, check=check)

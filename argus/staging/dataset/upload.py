@@ -1,36 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of the controller as a source of rows. Their content follows a request, one after the other."""
+"""Files of the controller as a source of rows."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from pathlib import Path
 
 from ...checks.rows import SPLITS
-from ...common.shared_root import DATASETS
-from ..errors import StagingError, changed_meanwhile, reported
-from ..files import CHUNK, remove_tree
+from ..errors import StagingError
 from ..lock import Progress
 from ..manifest import Facts, Manifest
+from ..upload import FilesNeededError, UploadFile
 from .source import Fetched, Source
 
 # Where the files of a dataset are, as its option `from` has it.
 CONTROLLER, SHARED_ROOT, NODE = "controller", "shared_root", "node"
-# The directory of what has arrived for a dataset, beside the dataset.
-INBOX = re.compile(r"\.(?P<name>.+)\.upload")
-
-
-class FilesNeededError(StagingError):
-    """Only the content of a file of the controller tells whether it has changed, or it becomes a part of the item."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "has to be sent.", "Send it with the request.")
 
 
 def place_of(patterns: Mapping[str, Sequence[str]]) -> str:
@@ -43,74 +28,6 @@ def place_of(patterns: Mapping[str, Sequence[str]]) -> str:
 
 
 @dataclass(frozen=True)
-class UploadFile:
-    """A file on the controller. sha256: empty as long as the file was not read."""
-
-    path: str
-    size: int
-    mtime_ns: int = 0
-    sha256: str = ""
-
-    @property
-    def name(self) -> str:
-        return PurePosixPath(self.path).name
-
-    @property
-    def identity(self) -> list[object]:
-        """How the manifest has it: without its path, which differs between controllers."""
-        return [self.name, self.size, self.mtime_ns, self.sha256]
-
-    def equals(self, before: Sequence[object]) -> bool:
-        """Whether it is a file of the manifest; an error if its content has to decide, and is not known."""
-        name, size, mtime_ns, sha256 = before
-        if (name, size) != (self.name, self.size):
-            return False
-        if self.sha256:
-            return sha256 == self.sha256
-        if mtime_ns != self.mtime_ns:
-            raise FilesNeededError(self.path)
-        return True
-
-
-def inbox(shared_root: Path, name: str) -> Path:
-    """What has arrived for a dataset; beside it, because the node itself may not have the space."""
-    return shared_root / DATASETS / f".{name}.upload"
-
-
-def receive(files: Sequence[UploadFile], stream: BinaryIO, parent: Path) -> Path:
-    """Read the files from a stream, into a new directory. Raises StagingError for other content than was announced."""
-    with reported(parent, "uploaded"), contextlib.ExitStack() as undo:
-        parent.mkdir(parents=True, exist_ok=True)
-        directory = Path(tempfile.mkdtemp(dir=parent))
-        undo.callback(remove_tree, directory)
-        for number, file in enumerate(files):
-            place(directory, number, file).parent.mkdir()
-            receive_file(file, stream, place(directory, number, file))
-        if stream.read(1):
-            raise changed_meanwhile(files[-1].path)
-        undo.pop_all()
-        return directory
-
-
-def place(directory: Path, number: int, file: UploadFile) -> Path:
-    """Its name stays, whose ending tells the format."""
-    return directory / str(number) / file.name
-
-
-def receive_file(file: UploadFile, stream: BinaryIO, target: Path) -> None:
-    digest, left = hashlib.sha256(), file.size
-    with target.open("xb") as writing:
-        while left and (part := stream.read(min(left, CHUNK))):
-            writing.write(part)
-            digest.update(part)
-            left -= len(part)
-    if left:
-        raise StagingError(file.path, "has not arrived completely.", "Stage it again when nothing writes to it.")
-    if digest.hexdigest() != file.sha256:
-        raise changed_meanwhile(file.path)
-
-
-@dataclass(frozen=True)
 class Upload(Source):
     """Files of the controller. missing: the paths that have no file there, by split. received: where they are now."""
 
@@ -120,17 +37,18 @@ class Upload(Source):
     received: Path | None = None
 
     @property
-    def all(self) -> list[UploadFile]:
-        """Each file once."""
-        return list(dict.fromkeys(file for split in SPLITS for file in self.files.get(split, ())))
+    def members(self) -> dict[str, UploadFile]:
+        """Each file once, by its path in the tar. The ending of its name tells the format."""
+        files = dict.fromkeys(file for split in SPLITS for file in self.files.get(split, ()))
+        return {f"{number}/{file.name}": file for number, file in enumerate(files)}
 
     @property
     def bytes(self) -> int:
-        return sum(file.size for file in self.all)
+        return sum(file.size for file in self.members.values())
 
     @property
     def label(self) -> str:
-        names = [file.name for file in self.all]
+        names = [file.name for file in self.members.values()]
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         return f"{', '.join(names[:2])}{more} of {self.controller}"
 
@@ -168,16 +86,16 @@ class Upload(Source):
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         self.size()
+        members = self.members
         if self.received is None:
-            raise FilesNeededError(self.all[0].path)
-        places = {file: place(self.received, number, file) for number, file in enumerate(self.all)}
+            raise FilesNeededError(next(iter(members.values())).path)
+        places = {file: self.received / name for name, file in members.items()}
         return Fetched({split: [places[file] for file in files] for split, files in self.files.items()})
 
     def with_own_paths(self, error: StagingError) -> StagingError:
         """An error that names the files as they are called on the controller."""
         texts = [error.finding.where, error.finding.what, error.finding.todo]
         if self.received:
-            for number, file in enumerate(self.all):
-                arrived = str(place(self.received, number, file))
-                texts = [text.replace(arrived, file.path) for text in texts]
+            for name, file in self.members.items():
+                texts = [text.replace(str(self.received / name), file.path) for text in texts]
         return StagingError(*texts)

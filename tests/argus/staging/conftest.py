@@ -14,8 +14,11 @@ import huggingface_hub.file_download
 import pytest
 from hub import Hub, model
 from staging_models import NAME, STEP, Place
+from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, put
 from staging_store import MIB, NOBODY, asked
 from staging_tools import stage
+
+from argus.common.shared_root import SNAPSHOTS
 
 
 @pytest.fixture
@@ -99,3 +102,48 @@ def root(tmp_path: Path) -> Path:
     path = tmp_path / "root"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git without the configuration of this machine."""
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.fixture
+def shared_root(tmp_path: Path) -> Path:
+    root = tmp_path / "shared"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def snapshots(shared_root: Path) -> Path:
+    """Where the snapshots of the shared root lie."""
+    return shared_root / SNAPSHOTS
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree of verl, with all that a snapshot must not take."""
+    return put(tmp_path / "src", {**TAKEN, **LEFT, **IGNORED})
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository of verl, with one commit on main."""
+    repository = tmp_path / "team" / "verl"
+    repository.mkdir(parents=True)
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    commit(repository, {**TAKEN, **LEFT})
+    return repository
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """What a user puts over verl."""
+    return put(tmp_path / "mine", {"main.py": "mine = True\n", "deep/er.py": "", "__pycache__/main.pyc": ""})

@@ -14,7 +14,6 @@ from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, 
 from staging_tools import problems, stage
 
 from argus.checks.model import Source, read_config
-from argus.snapshot.errors import SourceError
 from argus.staging import models, tiny
 from argus.staging.errors import StagingError
 from argus.staging.hub import matches
@@ -305,7 +304,7 @@ def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> No
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
     (directory / SECOND).symlink_to("/nowhere")
-    with pytest.raises(SourceError, match=f"{SECOND}: is a link to a directory, a broken link"):
+    with pytest.raises(StagingError, match=f"{SECOND}: is a link to a directory, a broken link"):
         of_directory(root, directory)
     with pytest.raises(StagingError, match=r"/nowhere: is not a directory here\. Give a directory that this node sees"):
         of_directory(root, Path("/nowhere"))

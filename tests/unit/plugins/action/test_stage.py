@@ -62,7 +62,7 @@ def test_files_of_the_controller_from_first_to_last(tmp_path: Path, node: Node, 
     planned, sent = run("datasets", node, DATASET, check=True)
     assert (planned["changed"], planned["status"], sent) == (True, "staged", [])
     made, sent = run("datasets", node, DATASET)
-    assert (made["status"], made["rows"], sent) == ("staged", {"train": 4, "val": 1}, ["a.jsonl", "b.jsonl"])
+    assert (made["status"], made["rows"], sent) == ("staged", {"train": 4, "val": 1}, ["0/a.jsonl", "1/b.jsonl"])
     assert len(shown) == 2 and all(line.startswith("sums: ") and "a.jsonl, b.jsonl of " in line for line in shown)
     # Another time and place, the same content: nothing is sent.
     raw = raw.rename(tmp_path / "other")
@@ -170,7 +170,7 @@ def test_code_of_users_is_sent_if_it_differs(tmp_path: Path, node: Node) -> None
         "after": "a",
     }
     made, sent = run("user_code", node, str(source))
-    assert (made["path"], made["changed"], sent) == (str(code / "pack"), True, ["a.py", "data.txt"])
+    assert (made["path"], made["changed"], sent) == (str(code / "pack"), True, ["pack/a.py", "pack/data.txt"])
     again, sent = run("user_code", node, str(source))
     assert (again["status"], again["changed"], again["diff"], sent) == ("exists", False, [], [])
     run("user_code", node, f"{source}/")

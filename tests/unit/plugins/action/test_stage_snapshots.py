@@ -1,4 +1,4 @@
-"""The module describes and packs, the program writes: real commands, with an engine that runs them on this machine."""
+"""The controller reads and sends, the program writes: real commands, with an engine that runs them on this machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.argus.verl.plugins.action import stage as action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import node_in, refuse
 from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, commit, edit, files, git, manifest_at, put
-from staging_task import Task, run, task
+from staging_task import Task, run
 
 from argus.common.shared_root import SNAPSHOTS
 
@@ -122,14 +120,14 @@ def test_a_checkout_and_its_repair(node: Node, tmp_path: Path, temporary: Path) 
     assert (Path(result["path"]) / "verl" / "__init__.py").read_text() == ""
 
 
-def test_nothing_is_packed_unless_it_is_needed(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def modules(check: bool = False, **arguments: Any) -> int:
-        return len(task(node, check, snapshots=[arguments])[1].modules)
+def test_nothing_is_sent_unless_it_is_needed(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(check: bool = False, **item: Any) -> list[str]:
+        return run("snapshots", node, item, check)[1]
 
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert modules(source="verl==0.9.1", check=True) == 1
-    assert [modules(source=str(tree), code_id="mine") for _run in range(2)] == [2, 1]
-    assert modules(code_id="mine", state="absent") == 0
+    assert sent(source="verl==0.9.1", check=True) == []
+    assert [len(sent(source=str(tree), code_id="mine")) for _run in range(2)] == [len(TAKEN), 0]
+    assert sent(code_id="mine", state="absent") == []
 
 
 @pytest.mark.parametrize("is_down", [False, True])
@@ -155,26 +153,25 @@ def test_sources_on_the_shared_root_are_read_by_the_program(
         assert stage(there, source=source)["failed"]
 
 
-def test_the_module_opens_nothing_on_the_shared_root(node: Node, tmp_path: Path, tree: Path) -> None:
-    below = put(Path(node.shared_root) / "user", {f"src/{name}": text for name, text in TAKEN.items()})
-    (tmp_path / "link").symlink_to(below / "src")
-    for source in (f"{tmp_path}/link", f"git+file://{below}/src@main"):
+def test_what_is_wrong_with_a_source_is_a_finding(node: Node, tmp_path: Path, tree: Path) -> None:
+    (tmp_path / "link").symlink_to(put(Path(node.shared_root), {"user/src/a": ""}) / "user")
+    (tree / "verl" / "more").symlink_to(tmp_path / "mine")
+    for source in (f"{tmp_path}/link", str(tree), "/nowhere", "git+https://host/x", f"git+file://{tmp_path}/x@main"):
         refused = stage(node, source=source, git_token=TOKEN)
-        assert refused["failed"] and "shared root" in refused["findings"][0]["what"]
-    (tree / "verl" / "more").symlink_to(below / "src" / "verl" / "__init__.py")
-    assert "leads out of" in stage(node, source=str(tree))["findings"][0]["what"]
+        assert refused["failed"] and refused["findings"][0]["todo"] and TOKEN not in json.dumps(refused)
 
 
 def test_a_source_that_changes_meanwhile(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed(task: action.ActionModule) -> str:
-        (tree / "verl" / "__init__.py").write_text("changed = True\n")
-        return new_file(task)
+    send = Task.send
 
-    new_file = action.ActionModule.new_file
-    monkeypatch.setattr(action.ActionModule, "new_file", changed)
+    def changed(*arguments: Any, **more: Any) -> dict[str, Any]:
+        (tree / "verl" / "__init__.py").write_text("changed = True\n")
+        return send(*arguments, **more)
+
+    monkeypatch.setattr(Task, "send", changed)
     refused = stage(node, source=str(tree))
-    assert "changed while it was copied" in refused["msg"]
-    assert not snapshots(node).exists() or list(snapshots(node).iterdir()) == []
+    assert refused["failed"] and "Stage it again" in refused["msg"]
+    assert list(snapshots(node).iterdir()) == []
 
 
 def test_a_snapshot_that_no_job_uses_any_more_is_removed(node: Node, tree: Path) -> None:
@@ -190,14 +187,3 @@ def test_a_snapshot_that_no_job_uses_any_more_is_removed(node: Node, tree: Path)
         assert (removed["changed"], removed["status"], (snapshots(node) / "mine").exists()) == (True, "removed", exists)
     again = stage(node, code_id="mine", state="absent")
     assert (again["changed"], again["status"]) == (False, "absent")
-
-
-def test_a_machine_that_does_not_answer_is_a_finding(
-    node: Node, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost(*_arguments: Any, **_more: Any) -> dict[str, Any]:
-        raise AnsibleConnectionFailure("no route to host")
-
-    monkeypatch.setattr(Task, "_execute_module", lost)
-    refused = stage(node, source="verl==0.9.1")
-    assert refused["failed"] and "no route to host" in refused["findings"][0]["what"]

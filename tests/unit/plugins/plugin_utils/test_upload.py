@@ -53,8 +53,8 @@ def test_relative_paths_begin_at_the_inventory_and_patterns_are_sorted(
     assert upload.missing == {"val": [f"{tmp_path}/none.jsonl"]}
     assert upload.bytes == 14
     assert upload.label == "a.jsonl, b.jsonl of ann"
-    assert {file.sha256 for file in upload.all} == {""}
-    assert read(upload).all[0].sha256 == hashlib.sha256(b"a.jsonl").hexdigest()
+    assert {file.sha256 for file in upload.members.values()} == {""}
+    assert next(iter(read(upload).members.values())).sha256 == hashlib.sha256(b"a.jsonl").hexdigest()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .errors import SourceError
-from .tree import is_ignored
+from .errors import StagingError
 
 # git sets them for its hooks.
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 COMMANDS = ("init", "fetch", "checkout", "ls-remote", "rev-parse", "diff", "ls-files")
 PROTOCOLS = "https:http:ssh:file"
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 # What is checked out: the commit, what differs from it as a patch, and the names of files that it does not know.
@@ -39,7 +40,7 @@ class Git:
             "LC_ALL": "C",
         }
         if ssh_key:
-            ssh = f"ssh -o BatchMode=yes -o IdentitiesOnly=yes -i {shlex.quote(ssh_key)}"
+            ssh = f"ssh -o BatchMode=yes -o IdentitiesOnly=yes -i {shlex.quote(str(Path(ssh_key).expanduser()))}"
             self.environment["GIT_SSH_COMMAND"] = ssh
         else:
             # There is no terminal for a passphrase.
@@ -57,9 +58,9 @@ class Git:
         try:
             done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         except FileNotFoundError:
-            raise SourceError("git", "is not installed on this machine.", "Install it.") from None
+            raise StagingError("git", "is not installed on this machine.", "Install it.") from None
         if done.returncode:
-            raise SourceError(
+            raise StagingError(
                 f"git {next(each for each in arguments if each in COMMANDS)}",
                 f"failed: {' '.join(done.stderr.decode(errors='replace').split())}.",
                 "Correct the URL and the ref; a private repository needs a token (staging_git_token) or an ssh key.",
@@ -105,7 +106,7 @@ class Git:
         for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", f"{ref}^{{}}", ref):
             if name in found:
                 return found[name]
-        raise SourceError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
+        raise StagingError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
 
     def state_of(self, directory: Path, paths: Sequence[str]) -> CheckoutState | None:
         """What differs from the commit of a checkout in these paths.
@@ -124,6 +125,11 @@ class Git:
             patch = self.run(*quiet, *diff, directory=directory)
             others = ("ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
             listed = self.run(*quiet, *others, directory=directory).decode(errors="replace").split("\0")
-        except (SourceError, OSError):
+        except (StagingError, OSError):
             return None
-        return commit, patch, [name for name in listed if name and not is_ignored(name)]
+        return commit, patch, [*filter(None, listed)]
+
+
+def without_password(text: str) -> str:
+    """An address for messages, without user and password."""
+    return re.sub(r"://.*@", "://…@", text)

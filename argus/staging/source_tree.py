@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Directories with the source of verl, or with what is put over it: on the controller, and on the shared root.
+
+A directory may belong to a user who is not trusted with what this process can read: no link leads out of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import io
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from io import BufferedReader
+from itertools import filterfalse
+from pathlib import Path
+from typing import Any
+
+from .errors import StagingError
+from .git import Git, without_password
+
+# Opens a file for reading.
+Opener = Callable[[], BufferedReader | io.BytesIO]
+# verl is required; the others are included if the source tree has them.
+PACKAGES = ("verl", "recipe", "examples")
+# A snapshot is for code. A sparse file has any size.
+MOST_BYTES = 4 << 30
+# The beginning of the identity of a directory, of which its SHA-256 is known.
+CONTENT = "content "
+# Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+LONGEST_PATH = 4096
+# What differs from the commit of a checkout.
+PATCH = "uncommitted.patch"
+# Of setup.py, pyproject.toml and the file with the version.
+SMALL_BYTES = 4 << 20
+
+
+def is_plain_path(name: str) -> bool:
+    """Whether a text is a relative path in its normal form, without characters that cannot be shown."""
+    parts = name.split("/")
+    return len(name) <= LONGEST_PATH and not {"", ".", ".."} & {*parts} and not UNPRINTABLE.search(name)
+
+
+def is_ignored(name: str) -> bool:
+    """Whether tools create a file with this relative path in a source tree, such as the cache of an import."""
+    return any(part in (".git", "__pycache__") or part.endswith((".pyc", ".egg-info")) for part in name.split("/"))
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files of a source by their relative paths, and facts for the manifest."""
+
+    files: Mapping[str, Opener]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source of a snapshot, or an overlay.
+
+    label: the source in the manifest. identity: a text that is equal for sources with the same files. code_id: the
+    default id of the snapshot. size: in bytes, as far as it is known in advance. content: provides the files.
+    """
+
+    label: str
+    identity: str
+    content: Callable[[], Content] = field(repr=False)
+    code_id: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of a directory as they were read: their SHA-256 by relative path, and their size in bytes."""
+
+    path: Path
+    hashes: Mapping[str, str]
+    size: int
+
+    @classmethod
+    def read(cls, path: Path, names: Iterable[str]) -> Tree:
+        """The files with these names, or an error if one leads out of the directory. path: the real one."""
+        hashes, size = {}, 0
+        for name in names:
+            with open_within(f"{path}/{name}", path) as file:
+                size += os.fstat(file.fileno()).st_size
+                if size > MOST_BYTES:
+                    what = f"has files of more than {MOST_BYTES >> 30} GiB, which is the limit of a snapshot."
+                    raise StagingError(path, what, "Move data and models out of it.")
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(path, hashes, size)
+
+    @property
+    def identity(self) -> str:
+        return content_identity(self.hashes)
+
+    def content(self, facts: Mapping[str, Any] | None = None) -> Content:
+        """The files as they are now."""
+        return Content(openers(self.path, self.hashes), facts or {})
+
+
+def sha256(opener: Opener) -> str:
+    with opener() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_identity(hashes: Mapping[str, str]) -> str:
+    """A text for the names and the content of files, equal for equal trees at different paths."""
+    lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
+    return f"{CONTENT}{hashlib.sha256(lines.encode()).hexdigest()}"
+
+
+def package_files(directory: Path) -> list[str]:
+    """The relative paths of the files of the packages, in order."""
+    return sorted(name for package in PACKAGES for name in tree_files(directory, package))
+
+
+def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[str]:
+    """The files below a subdirectory, relative to the directory, without ignored files.
+
+    without: directories with this name are left out, too.
+    """
+    for parent, directories, names in os.walk(directory / below, onerror=_unless_missing):
+        directories[:] = sorted(name for name in directories if name != without and not is_ignored(name))
+        for name in directories:
+            if os.path.islink(f"{parent}/{name}"):
+                raise special_file(f"{parent}/{name}")
+        for name in sorted(name for name in names if not is_ignored(name)):
+            path = Path(parent, name)
+            # A link to a file is followed: a snapshot must not change with a file outside of it.
+            if not path.is_file():
+                raise special_file(path)
+            relative = path.relative_to(directory).as_posix()
+            if not is_plain_path(relative):
+                what = f"the name {relative!r} has characters that cannot be shown."
+                raise StagingError(directory, what, "Rename the file, or remove it.")
+            yield relative
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def open_within(path: str, root: Path) -> BufferedReader:
+    """A regular file below a directory, opened for reading; links are followed if they do not lead out of it.
+
+    The kernel says where the file really is, after it was found and before it is opened: opening a FIFO waits, and
+    opening a device can do anything.
+    """
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found, real = os.fstat(place), os.readlink(f"/proc/self/fd/{place}")
+        if not real.startswith(f"{root}/"):
+            what = f"leads out of {root}, to {real}."
+            raise StagingError(path, what, "Replace it by a copy of its destination, or remove it.")
+        if not stat.S_ISREG(found.st_mode):
+            raise special_file(path)
+        return open(f"/proc/self/fd/{place}", "rb")
+    finally:
+        os.close(place)
+
+
+def openers(root: Path, names: Iterable[str]) -> dict[str, Opener]:
+    return {name: partial(open_within, f"{root}/{name}", root) for name in names}
+
+
+def special_file(path: object) -> StagingError:
+    what = "is a link to a directory, a broken link or a special file, and would be missing."
+    return StagingError(path, what, "Replace it by a copy of its destination, or remove it.")
+
+
+def directory(path: Path, label: str) -> Source:
+    """A source tree: a checkout, perhaps with uncommitted changes. path: the real one."""
+    if not (path / "verl" / "__init__.py").is_file():
+        raise unknown_source(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
+    tree = Tree.read(path, package_files(path))
+    # A local version (0.10.0+mine) has characters that are not allowed in a code id.
+    version = re.sub(r"[^A-Za-z0-9._-]", "-", read_verl_version(path))
+    code_id = f"verl-{version}-{tree.identity.removeprefix(CONTENT)[:8]}"
+    return Source(label, tree.identity, partial(checkout, tree), code_id, tree.size)
+
+
+def checkout(tree: Tree) -> Content:
+    content = tree.content({"requirements": directory_requirements(tree.path)})
+    if not (state := Git().state_of(tree.path, [name for name in PACKAGES if (tree.path / name).is_dir()])):
+        return content
+    commit, patch, untracked = state
+    facts = {"commit": commit, "uncommitted": bool(patch), "untracked": [*filterfalse(is_ignored, untracked)]}
+    files = {PATCH: partial(io.BytesIO, patch)} if patch else {}
+    return Content({**content.files, **files}, {**content.facts, **facts})
+
+
+def overlay(path: Path, label: str) -> Source:
+    """path: the real one."""
+    if not path.is_dir():
+        raise StagingError(f'overlay "{label}"', "is not a directory.", "Correct its path.")
+    tree = Tree.read(path, tree_files(path))
+    return Source(label, tree.identity, tree.content, size=tree.size)
+
+
+def unknown_source(text: str, what: str) -> StagingError:
+    return StagingError(
+        f'source "{without_password(text)}"',
+        what,
+        "Give verl==<version>, git+https://<host>/<path>@<ref>, a directory of the controller or of the shared root "
+        "that contains verl/, or the code_id of a snapshot.",
+    )
+
+
+def read_verl_version(directory: Path) -> str:
+    file = directory / "verl" / "version" / "version"
+    text = _read_text(file, directory)
+    if text is None:
+        raise StagingError(file, "is missing.", "Give a source tree of verl: every release has this file.")
+    return text.strip()
+
+
+def _read_text(file: Path, directory: Path) -> str | None:
+    """The text of a small file in a source tree; None if it does not exist."""
+    try:
+        with open_within(str(file), directory) as opened:
+            content = opened.read(SMALL_BYTES + 1)
+        text = content.decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError as error:
+        raise StagingError(file, "is not UTF-8.", "Correct it.") from error
+    if len(content) > SMALL_BYTES:
+        raise StagingError(file, f"has more than {SMALL_BYTES >> 20} MiB.", "Correct it.")
+    return text
+
+
+def directory_requirements(directory: Path) -> list[str]:
+    """The requirements of a source tree, as far as they can be read without running its code."""
+    try:
+        project = tomllib.loads(_read_text(directory / "pyproject.toml", directory) or "").get("project", {})
+        dependencies = project.get("dependencies")
+    except (ValueError, AttributeError, RecursionError):
+        dependencies = None
+    if isinstance(dependencies, list) and dependencies:
+        return [str(each) for each in dependencies]
+    return _setup_requirements(_read_text(directory / "setup.py", directory) or "")
+
+
+def _setup_requirements(text: str) -> list[str]:
+    """``install_requires`` of a setup.py, as a variable (as in verl's) or as an argument."""
+    # Also of a text that was made to exhaust the parser, and not of what the code computes.
+    errors = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+    with contextlib.suppress(*errors):
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Assign | ast.keyword):
+                continue
+            names = [node.arg] if isinstance(node, ast.keyword) else [getattr(to, "id", "") for to in node.targets]
+            if "install_requires" in names:
+                with contextlib.suppress(*errors):
+                    return [str(each) for each in ast.literal_eval(node.value)]
+    return []

@@ -1,0 +1,182 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sources of snapshots on the controller: releases, repositories and directories, with the user's pip and git."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging import source_tree
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import COMMIT, Git, without_password
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
+    MOST_BYTES,
+    PACKAGES,
+    Content,
+    Source,
+    Tree,
+    directory_requirements,
+    is_ignored,
+    is_plain_path,
+    package_files,
+)
+
+RELEASE = re.compile(r"verl==([0-9][0-9A-Za-z]*(?:\.[0-9A-Za-z]+)*)")
+# The notation of pip: git+https://host/path@ref, git+ssh://git@host/path@ref, git+file:///path@ref.
+# An @ before the path belongs to the host; git would read a ref that begins with a dash as an option.
+# ssh would read a host that begins with a dash in the same way.
+REPOSITORY = re.compile(
+    r"git\+(?P<url>(?:https?|ssh|file)://(?!-)[^/\0-\x20]*/[^\0-\x20]+)@(?P<ref>[^@:\0-\x20-][^@:\0-\x20]*)"
+)
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where sources are found.
+
+    base: where relative paths begin. shared_roots: the paths of the shared root, on which only nodes open files.
+    scratch: an empty directory for what is fetched.
+    """
+
+    base: Path
+    shared_roots: Sequence[str]
+    scratch: Path
+    git: Git
+
+    def part(self, text: str, is_overlay: bool) -> tuple[dict[str, Any], Source | None]:
+        """The description of a source for the program, and the source if it is on the controller."""
+        if text.startswith("git+file:"):
+            self.check_repository(text)
+        elif is_path(text) and (path := self.path_on_shared_root(text)):
+            return {"place": "shared_root", "label": text, "path": path}, None
+        source = self.source_of(text, is_overlay)
+        if source is None:
+            return {"place": "snapshot", "label": text}, None
+        described = {name: getattr(source, name) for name in ("label", "identity", "code_id", "size")}
+        return {"place": "controller", **described}, source
+
+    def source_of(self, text: str, is_overlay: bool) -> Source | None:
+        """A source on the controller; None for a name, which can be that of a snapshot."""
+        if is_overlay:
+            path = self.directory(text)
+            return source_tree.overlay(path, str(path))
+        if match := RELEASE.fullmatch(re.sub(r"\s", "", text)):
+            # A release never changes: its name is enough, so nothing is fetched for a comparison.
+            label = f"verl=={match[1]}"
+            return Source(label, label, partial(fetch_release, label, self.scratch), f"verl-{match[1]}")
+        if text.startswith("git+"):
+            return repository(text, self.git, self.scratch)
+        if not is_path(text):
+            return None
+        path = self.directory(text)
+        return source_tree.directory(path, str(path))
+
+    def absolute(self, text: str) -> Path:
+        return Path(os.path.normpath(self.base / Path(text).expanduser()))
+
+    def path_on_shared_root(self, text: str) -> str:
+        """The path of a directory relative to the shared root; nothing if it is elsewhere."""
+        path = self.absolute(text)
+        for root in self.shared_roots:
+            for top in (Path(root), Path(root).resolve()):
+                if path.is_relative_to(top):
+                    return str(path.relative_to(top))
+        return ""
+
+    def directory(self, text: str) -> Path:
+        """The real path of a directory of the controller."""
+        real = self.absolute(text).resolve()
+        if self.path_on_shared_root(str(real)):
+            raise StagingError(text, "leads to the shared root through a link.", "Give its path on the shared root.")
+        return real
+
+    def check_repository(self, text: str) -> None:
+        """Raises StagingError for a repository on the shared root."""
+        if self.path_on_shared_root(str(Path(urlsplit(text).path.rpartition("@")[0]).resolve())):
+            what = "is on the shared root, where only nodes open files."
+            raise StagingError(f'source "{text}"', what, "Give the path of a checkout there, or another repository.")
+
+
+def is_path(text: str) -> bool:
+    return text.startswith(("/", "~", "."))
+
+
+def fetch_release(label: str, scratch: Path) -> Content:
+    """A release from a package index."""
+    with zipfile.ZipFile(fetch_wheel(label, scratch)) as wheel:
+        members = [member for member in wheel.infolist() if is_source_file(label, member)]
+        if sum(member.file_size for member in members) > MOST_BYTES:
+            what = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
+            raise StagingError(label, what, "Check where pip gets it from.")
+        (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
+        wheel.extractall(scratch, members)
+    return Tree.read(scratch, [member.filename for member in members]).content({"requirements": requirements})
+
+
+def is_source_file(label: str, member: zipfile.ZipInfo) -> bool:
+    name = member.filename
+    wanted = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
+    if wanted and not is_plain_path(name):
+        raise StagingError(label, f"has a file {name!r} in its wheel.", "Check where pip gets it from.")
+    return wanted
+
+
+def fetch_wheel(label: str, scratch: Path) -> Path:
+    # -P: Python would look for pip in the working directory first, where others may write.
+    pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python, so
+    # that of the controller may be newer or older than the one that verl requires.
+    pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(scratch), label]
+    done = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or not wheels:
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
+        raise StagingError(
+            label,
+            "\n".join(["pip could not fetch its wheel:", *lines, ""]),
+            f"Configure a pip and a package index for {sys.executable} on the controller (pip.conf, PIP_INDEX_URL or "
+            "PIP_FIND_LINKS), or set source to a directory with the source tree.",
+        )
+    return wheels[0]
+
+
+def repository(text: str, git: Git, scratch: Path) -> Source:
+    """One commit of a repository."""
+    match = REPOSITORY.fullmatch(text)
+    if not match:
+        todo = "Give git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
+        raise StagingError(f'source "{without_password(text)}"', "is not a repository with a ref.", todo)
+    url, ref = match["url"], match["ref"]
+    address = urlsplit(url)
+    # A password with a slash in it looks like a path.
+    if address.password or (address.scheme.startswith("http") and "@" in url):
+        where = f'source "{without_password(text)}"'
+        raise StagingError(where, "has a password or a token in it.", "Remove it, and set staging_git_token.")
+    if git.token and address.scheme == "http" and address.hostname not in LOOPBACK:
+        raise StagingError(f'source "{text}"', "would get the token unencrypted.", "Use https, or unset the token.")
+    commit = ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref)
+    code_id = f"{PurePosixPath(address.path).stem}-{commit[:12]}"
+    return Source(text, f"commit {commit}", partial(fetch_commit, text, url, ref, commit, git, scratch), code_id)
+
+
+def fetch_commit(label: str, url: str, ref: str, commit: str, git: Git, scratch: Path) -> Content:
+    fetched = git.fetch(url, ref, scratch)
+    if fetched != commit:
+        what = f"moved from {commit} to {fetched} while it was fetched."
+        raise StagingError(label, what, "Stage it again.")
+    facts = {"commit": commit, "requirements": directory_requirements(scratch)}
+    return Tree.read(scratch, package_files(scratch)).content(facts)

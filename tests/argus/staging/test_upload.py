@@ -1,0 +1,100 @@
+"""Files of the controller as they arrive for an item: one tar, bounded, with what was announced."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from staging_snapshots import TAKEN, attached, run_program
+
+from argus.common.shared_root import SNAPSHOTS
+from argus.staging.errors import StagingError
+from argus.staging.upload import Attachment, receive
+
+FILES = {"0/train.jsonl": b"0123456789", "1/train.jsonl": b"", "2/a/b.py": b"b" * 3000}
+
+
+def member(name: str, **fields: Any) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+def test_files_arrive_in_a_directory_of_their_own(tmp_path: Path) -> None:
+    announced, tar = attached(FILES)
+    directory = receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "datasets" / "sums")
+    assert {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*.*")} == FILES
+    assert directory.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        member("0/link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("0/hard", type=tarfile.LNKTYPE, linkname="0/train.jsonl"),
+        member("0/device", type=tarfile.CHRTYPE),
+        member("0/directory", type=tarfile.DIRTYPE),
+        member("0/../../outside"),
+        member("/etc/outside"),
+        member("0//etc/outside"),
+        member("0/a\x1b[2J.py"),
+        member("0/more.py"),
+        member("0/train.jsonl"),
+        member("0/huge", size=1 << 50),
+    ],
+    ids=lambda info: repr(info.name),
+)
+def test_other_members_leave_nothing(tmp_path: Path, wrong: tarfile.TarInfo) -> None:
+    announced, tar = attached(FILES)
+    tar = tar.rstrip(b"\0") + b"\0" * (-len(tar.rstrip(b"\0")) % 512) + wrong.tobuf() + b"\0" * 1024
+    with pytest.raises(StagingError):
+        receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "sums")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [0, 100, 512, 700, 1600, 2048, 4000])
+def test_a_tar_that_is_cut_off_leaves_nothing(tmp_path: Path, size: int) -> None:
+    announced, tar = attached(FILES)
+    with pytest.raises(StagingError):
+        receive(io.BytesIO(tar[:size]), Attachment(**announced), tmp_path / "sums")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_have_changed_since_they_were_announced_leave_nothing(tmp_path: Path) -> None:
+    announced, _tar = attached(FILES)
+    _announced, tar = attached({**FILES, "0/train.jsonl": b"012345678x"})
+    with pytest.raises(StagingError):
+        receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "sums")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_than_fits_is_refused_before_it_arrives(tmp_path: Path) -> None:
+    with pytest.raises(StagingError, match="free"):
+        receive(io.BytesIO(), Attachment("", 1 << 60), tmp_path / "sums")
+
+
+def test_a_snapshot_of_files_that_arrive(tmp_path: Path) -> None:
+    part = {
+        "place": "controller",
+        "label": "verl==1",
+        "identity": "verl==1",
+        "code_id": "mine",
+        "facts": {"commit": "a"},
+    }
+    announced, tar = attached({f"0/{name}": text.encode() for name, text in TAKEN.items()})
+
+    def stage(content: bytes = b"", **options: Any) -> str:
+        request = {"kind": "snapshot", "item": {}, "shared_root": str(tmp_path), "parts": [part], **options}
+        answer = run_program(0, "stage", content, **request)
+        return str(answer["result"].get("status") or [finding["what"] for finding in answer["findings"]])
+
+    # Without files, it is only told that they are needed.
+    assert stage(check=True) == "staged" and not (tmp_path / SNAPSHOTS).exists()
+    assert stage() == "deferred"
+    assert stage(tar, attachment=announced) == "staged"
+    assert stage() == "exists"
+    assert [path.name for path in (tmp_path / SNAPSHOTS).iterdir()] == ["mine"]

@@ -1,0 +1,318 @@
+"""Releases, repositories and directories of the controller: a real pip and a real git."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Source
+from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
+from staging_snapshots import LEFT, TAKEN, TOKEN, SmartHttp, commit, git, put, put_wheel
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git without the configuration of this machine."""
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A git repository of verl, with one commit on main."""
+    repository = tmp_path / "team" / "verl"
+    repository.mkdir(parents=True)
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    commit(repository, {**TAKEN, **LEFT})
+    return repository
+
+
+@pytest.fixture
+def spied_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git before the real one, which keeps what it was called with: the files `argv` and `environment`."""
+    spied = tmp_path / "spied"
+    real = subprocess.run(["which", "git"], check=True, capture_output=True, text=True).stdout.strip()
+    script = f'#!/bin/sh\necho "$@" >> {spied}/argv\nenv >> {spied}/environment\nexec {real} "$@"\n'
+    put(spied, {"bin/git": script})
+    (spied / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{spied}/bin{os.pathsep}{os.environ['PATH']}")
+    return spied
+
+
+@pytest.fixture
+def private_host(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a host that requires the token."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    handler = type("Handler", (SmartHttp,), {"root": repository.parents[1]})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package index that is a directory."""
+    index = tmp_path / "index"
+    index.mkdir()
+    put_wheel(index, "0.9.1")
+    put_wheel(index, "0.9.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    return index
+
+
+class Controller:
+    """Sources on a controller that sees the shared root at `shared`."""
+
+    def __init__(self, directory: Path, **credentials: str) -> None:
+        self.directory, self.credentials = directory, credentials
+
+    def source(self, text: str, is_overlay: bool = False) -> Source:
+        source = self.part(text, is_overlay)[1]
+        assert source is not None
+        return source
+
+    def part(self, text: str, is_overlay: bool = False) -> tuple[dict[str, Any], Source | None]:
+        scratch = Path(tempfile.mkdtemp(dir=self.directory))
+        sources = Sources(self.directory, [str(self.directory / "shared")], scratch, Git(**self.credentials))
+        return sources.part(text, is_overlay)
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Controller:
+    return Controller(tmp_path)
+
+
+def sent(source: Source) -> tuple[dict[str, str], dict[str, Any]]:
+    """The texts and the facts of a source."""
+    content, texts = source.content(), {}
+    for name, opener in content.files.items():
+        with opener() as file:
+            texts[name] = file.read().decode()
+    return texts, dict(content.facts)
+
+
+def test_a_release_is_fetched_with_pip(
+    index: Path, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # pip is not looked for in the working directory.
+    put(tmp_path / "here", {"pip/__init__.py": "", "pip/__main__.py": "raise SystemExit('not the real one')"})
+    monkeypatch.chdir(tmp_path / "here")
+    source = controller.source(" verl == 0.9.1 ")
+    assert (source.label, source.identity, source.code_id) == ("verl==0.9.1", "verl==0.9.1", "verl-0.9.1")
+    texts, facts = sent(source)
+    assert sorted(texts) == ["verl/__init__.py", "verl/trainer/config/ppo_trainer.yaml", "verl/version/version"]
+    assert facts == {"requirements": ["ray[default]>=2.41.0", "vllm==0.24.0; extra == 'vllm'"]}
+    with pytest.raises(StagingError, match=r"(?s)verl==7\.7: .*No matching.*PIP_FIND_LINKS"):
+        controller.source("verl==7.7").content()
+
+
+def test_a_wheel_writes_nowhere_else(index: Path, controller: Controller) -> None:
+    with zipfile.ZipFile(index / "verl-0.9.1-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("verl/../../outside.py", "")
+    with pytest.raises(StagingError, match="outside"):
+        controller.source("verl==0.9.1").content()
+
+
+def test_a_branch_a_tag_and_a_commit_of_a_repository(repository: Path, controller: Controller, spied_git: Path) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    git(repository, "tag", "light")
+    git(repository, "tag", "--annotate", "--message=release", "v1")
+    # A tag precedes a branch of the same name.
+    git(repository, "tag", "--annotate", "--message=release", "both")
+    git(repository, "branch", "both")
+    git(repository, "checkout", "--quiet", "refs/heads/both")
+    git(repository, "update-ref", "refs/heads/both", commit(repository, {"verl/__init__.py": "branch = True\n"}))
+    for ref in ("main", "light", "v1", "both", "refs/tags/v1", head):
+        (spied_git / "argv").write_text("")
+        source = controller.source(f"git+file://{repository}@{ref}")
+        assert (source.identity, source.code_id) == (f"commit {head}", f"verl-{head[:12]}")
+        # Nothing is fetched before it is needed.
+        assert {line.split()[0] for line in (spied_git / "argv").read_text().splitlines()} <= {"ls-remote"}
+        assert sent(source) == (TAKEN, {"commit": head, "requirements": ["ray[default]>=2.41.0", "pandas"]})
+    for ref in ("v2", "0123456", "ma*n"):
+        with pytest.raises(StagingError, match="has no branch and no tag"):
+            controller.source(f"git+file://{repository}@{ref}")
+
+
+def test_a_branch_that_moves_meanwhile_is_refused(repository: Path, controller: Controller) -> None:
+    source = controller.source(f"git+file://{repository}@main")
+    after = commit(repository, {"verl/__init__.py": "moved = True\n"})
+    with pytest.raises(StagingError, match=f"to {after} while it was fetched"):
+        source.content()
+
+
+def test_a_repository_brings_no_files_of_the_controller_and_runs_nothing(
+    repository: Path, controller: Controller, tmp_path: Path
+) -> None:
+    program = put(tmp_path, {"program": f"#!/bin/sh\ntouch {tmp_path}/PWNED\ncat 2>/dev/null\n"}) / "program"
+    program.chmod(0o755)
+    for name in ("uploadpack.packObjectsHook", "core.fsmonitor", "core.alternateRefsCommand"):
+        git(repository, "config", name, str(program))
+    put(tmp_path, {"id_ed25519": "private"})
+    (repository / "verl" / "key.py").symlink_to(tmp_path / "id_ed25519")
+    commit(repository, {".gitattributes": "* filter=evil\n"})
+    (tmp_path / "PWNED").unlink(missing_ok=True)
+    with pytest.raises(StagingError, match=r"verl/key\.py: leads out of"):
+        controller.source(f"git+file://{repository}@main").content()
+    assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("git+https://host/team/verl", "git+https://host/team/verl@", "git+ftp://host/team/verl@main"),
+        *("git+ext::sh -c touch% PWNED@main", "git+file:///x@--upload-pack=touch PWNED", "git+https://-oProxy/x@main"),
+        *("git+https://host/x@-main", "git+https://host/x@a\nb", "git+https://host/x@a\0b", "git+https://host/\0@main"),
+        *("git+fd::17/x@main", "git+-x@main", "git+ssh://-oProxyCommand=x/y@main", "git+https://host/x@a b"),
+    ],
+)
+def test_a_repository_is_an_address_with_a_ref_and_never_an_option(
+    controller: Controller, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No server is asked.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StagingError, match="is not a repository with a ref"):
+        controller.source(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git+https://ann:SECRET@host/team/verl@main",
+        "git+https://SECRET@host/team/verl@main",
+        "git+ssh://git:SECRET@host/team/verl@main",
+        # Without a ref, or with one that is none, the password must not be taken for a host, nor be printed.
+        "git+https://ann:SECRET@host/team/verl",
+        "git+https://SECRET@host/team/verl",
+        "git+https://ann:SEC/RET@host/team/verl@main",
+        "git+https://ann:SECRET@host/team/verl@",
+        "git+ftp://ann:SECRET@host/team/verl@main",
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_printed(
+    text: str, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No server is asked.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StagingError) as raised:
+        controller.source(text)
+    assert "SEC" not in str(raised.value)
+    assert "RET" not in str(raised.value)
+    assert "is not installed" not in str(raised.value)
+
+
+def test_a_private_repository_opens_for_a_token_which_is_in_the_environment_of_git_alone(
+    repository: Path, private_host: str, spied_git: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"git+{private_host}/team/verl@main"
+    for token in ("", "another-token"):
+        with pytest.raises(StagingError, match="git ls-remote: failed") as raised:
+            Controller(tmp_path, token=token).source(text)
+        assert "another-token" not in str(raised.value)
+    # What the user has there stays.
+    for name, value in {"COUNT": "1", "KEY_0": "user.name", "VALUE_0": "ann"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    private = Controller(tmp_path, token=TOKEN)
+    part, source = private.part(text)
+    assert source is not None
+    texts, facts = sent(source)
+    assert texts == TAKEN and facts["commit"] == git(repository, "rev-parse", "HEAD")
+    secret = base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    assert {
+        "GIT_CONFIG_COUNT=2",
+        "GIT_CONFIG_VALUE_0=ann",
+        f"GIT_CONFIG_KEY_1=http.{private_host}/.extraHeader",
+        f"GIT_CONFIG_VALUE_1=Authorization: Basic {secret}",
+    } <= set((spied_git / "environment").read_text().splitlines())
+    argv = (spied_git / "argv").read_text()
+    assert {"ls-remote", "fetch"} <= set(argv.split())
+    for said in (argv, repr(source), str(part), str(facts)):
+        assert TOKEN not in said and secret not in said
+    with pytest.raises(StagingError, match="would get the token unencrypted"):
+        private.source("git+http://git.example.com/team/verl@main")
+
+
+def test_git_never_prompts_and_uses_the_given_key(repository: Path, spied_git: Path, tmp_path: Path) -> None:
+    Git().commit_of(f"file://{repository}", "main")
+    environment = (spied_git / "environment").read_text().splitlines()
+    assert "GIT_TERMINAL_PROMPT=0" in environment
+    assert "GIT_SSH_COMMAND=ssh -o BatchMode=yes" in environment
+    assert not any(line.startswith("GIT_CONFIG_COUNT") for line in environment)
+    # An ssh that prints its arguments, and fails.
+    put(spied_git, {"bin/ssh": f'#!/bin/sh\necho "$@" >> {spied_git}/ssh\nexit 255\n'})
+    (spied_git / "bin" / "ssh").chmod(0o755)
+    with pytest.raises(StagingError, match="git ls-remote: failed"):
+        Git(ssh_key=str(tmp_path / "my key")).commit_of("ssh://git@host/team/verl", "main")
+    assert f"-o BatchMode=yes -o IdentitiesOnly=yes -i {tmp_path}/my key" in (spied_git / "ssh").read_text()
+
+
+def test_git_is_needed_for_a_branch_alone(
+    repository: Path, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert controller.source(f"git+file://{repository}@{'0123456789' * 4}").code_id == "verl-012345678901"
+    with pytest.raises(StagingError, match="git: is not installed"):
+        controller.source(f"git+file://{repository}@main")
+
+
+def test_in_a_hook_of_git_nothing_is_done_to_its_repository(
+    repository: Path, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch=mine", "other")
+    own = commit(tmp_path / "other", {"a": ""})
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    sources = (f"git+file://{repository}@main", str(repository))
+    commits = {controller.source(text).content().facts["commit"] for text in sources}
+    for name in ("GIT_DIR", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name)
+    assert commits == {git(repository, "rev-parse", "HEAD")}
+    assert git(tmp_path / "other", "rev-parse", "refs/heads/mine") == own
+
+
+def test_directories_are_found_from_the_inventory_and_from_home(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = put(tmp_path / "src", TAKEN)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for text in (str(tree), "./src", "~/src", f"{tree}/../src"):
+        source = controller.source(text)
+        assert (source.label, sent(source)[0]) == (str(tree), TAKEN)
+    for text in ("/nowhere", str(tmp_path), "../verl"):
+        with pytest.raises(StagingError, match=r'source ".*": (does not exist|has no verl/)'):
+            controller.source(text)
+    with pytest.raises(StagingError, match="is not a directory"):
+        controller.source(f"{tree}/verl/__init__.py", is_overlay=True)
+
+
+@pytest.mark.parametrize("text", ["verl", "verl>=0.9", "verl==0.9.*", "verl[vllm]==0.9.1", "src", ""])
+def test_other_names_are_those_of_snapshots(controller: Controller, text: str) -> None:
+    assert controller.part(text) == ({"place": "snapshot", "label": text}, None)
+
+
+def test_nothing_on_the_shared_root_is_opened(controller: Controller, tmp_path: Path) -> None:
+    below = put(tmp_path / "shared" / "user", {f"src/{name}": text for name, text in TAKEN.items()})
+    (tmp_path / "link").symlink_to(below / "src")
+    described = {"place": "shared_root", "label": f"{below}/src", "path": "user/src"}
+    assert controller.part(f"{below}/src") == (described, None)
+    for text in (f"{tmp_path}/link", f"git+file://{below}/src@main", f"git+file://{tmp_path}/link@main"):
+        with pytest.raises(StagingError, match="shared root"):
+            controller.part(text)
