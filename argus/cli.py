@@ -22,20 +22,37 @@ import click
 
 from .common.findings import Finding, findings_table
 from .io.reading import UnreadableError
-from .jobs.defaults import enter_node
 from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
-from .jobs.services import OperationError, RefusedError
-from .staging.errors import StagingError
+from .jobs.services import OperationError, RefusedError, enter_node
+from .staging.options import StagingError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-VERBS = (
-    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence"),
-    *("report", "nodes", "staged", "gc", "jobs_gc"),
+# The verbs, and the module below `verbs` that has each.
+VERBS = {
+    "submit": "submit",
+    "status": "status",
+    "logs": "status",
+    "stop": "stop",
+    "resubmit": "submit",
+    "fetch": "fetch",
+    "export": "stage",
+    "evidence": "fetch",
+    "report": "report",
+    "nodes": "nodes",
+    "staged": "staged",
+    "gc": "gc",
+    "jobs_gc": "jobs_gc",
     # Internal ones.
-    *("admit", "pages", "stage", "drain", "removal", "all_reduce", "node"),
-)
+    "admit": "submit",
+    "pages": "pages",
+    "stage": "stage",
+    "drain": "nodes",
+    "removal": "stop",
+    "all_reduce": "all_reduce",
+    "node": "node",
+}
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch", "report")
 
@@ -49,7 +66,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"{__package__}.verbs.{cmd_name}").command
+        module = importlib.import_module(f"{__package__}.verbs.{VERBS[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from argus.checks.rows import RL, SPLITS
+from argus.checks.dataset import RL, SPLITS
 from argus.staging.dataset.checks import Checker, schema_problem
 from argus.staging.dataset.form import Form
 from argus.staging.dataset.rows import BATCH_ROWS, Rows, Writer

@@ -13,12 +13,12 @@ from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import script
+from ansible_collections.argus.verl.plugins.plugin_utils import program_call
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 
 from argus.jobspec import environment
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
-from argus.staging.users import USES
+from argus.staging.store import USES
 
 REPO = Path(__file__).parent.parent
 PLUGINS = "ansible_collections.argus.verl."
@@ -33,10 +33,10 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     r"f'^\\s+{re.escape(name)}\\s*:'": [r"^\s+lr\s*:"],
     "b'|'.join(present)": ["hf_AbCdEfGhIjKl|-----BEGIN"],
     # Forms of variables, of nodes and of Slurm.
-    "form": [form for form, _todo in script.FORMS.values()],
+    "form": [form for form, _todo in commands.FORMS.values()],
     "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?"],
     "names": [names.pattern for names in environment.NEVER_SECRET.values()],
-    "f'{ENGINE_SAYS}(?:{sign})'": [f"{engine_exec.ENGINE_SAYS}(?:x)"],
+    "f'{ENGINE_SAYS}(?:{sign})'": [f"{program_call.ENGINE_SAYS}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"
     ],

@@ -15,14 +15,13 @@ from hub import Hub
 from pyarrow import parquet
 from staging_tools import manifest_json
 
-from argus.checks.rows import RL
+from argus.checks.dataset import RL
 from argus.staging.dataset import stage as datasets
 from argus.staging.dataset.source import Source
 from argus.staging.dataset.sources import source_of
-from argus.staging.errors import StagingError
 from argus.staging.items import Dataset
-from argus.staging.options import StageOptions
-from argus.staging.result import Staged
+from argus.staging.manifest import Staged
+from argus.staging.options import StageOptions, StagingError
 
 QUESTIONS = [{"question": f"What is {number} + 1?", "answer": f"It is\n#### {number + 1}"} for number in range(20)]
 

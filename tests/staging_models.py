@@ -14,11 +14,10 @@ from hub import Hub, model
 from staging_tools import manifest_json, stage
 
 from argus.staging import models
-from argus.staging.errors import StagingError
 from argus.staging.items import Model
+from argus.staging.manifest import Staged
 from argus.staging.models import request
-from argus.staging.options import StageOptions
-from argus.staging.result import Staged
+from argus.staging.options import StageOptions, StagingError
 
 NAME = "org/Name-1.5B"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from argus.staging.errors import StagingError
 from argus.staging.lock import Progress
+from argus.staging.options import StagingError
 from argus.staging.store import Build, Built, Request
 
 # A process that writes half a dataset, reports it, and waits.

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from argus.staging import snapshots, source_tree, store
-from argus.staging.manifest import Manifest, read_manifest
+from argus.staging.manifest import Manifest, Staged, read_manifest
 from argus.staging.manifest import problems as file_problems
 from argus.staging.options import StageOptions
-from argus.staging.result import Staged
 
 
 def stage(request: store.Request, **options: bool) -> Staged:

@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     NODE_USES,
     WORKERS_OFFSET,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS
 from jobspec_schema import suboptions
 from staged_items import VARIABLES, options
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the dataset: its columns, its first rows, and whether it has enough rows."""
+"""Checks of the dataset: its columns and messages, its first rows, and whether it has enough of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,125 @@ from typing import Any
 from ..common.findings import ERROR, WARNING, Finding, about, errors
 from ..common.text import one_line
 from .common import CheckRequest, Facts, error_text, is_lfs_pointer, listed, pointer_problem
-from .rows import MESSAGES, RL, SFT, extra_info_problem, message_problems, messages_problem, reward_problems
+
+# What verl needs of the columns and the messages of a dataset. Staging checks all rows with it, the gate the first.
+#
+# A problem is a text that follows the name of a file, a row or a split; what to do is a text of its own.
+
+RL, SFT = "rl", "sft"
+SPLITS = ("train", "val")
+# The column of messages that verl's trainers read.
+MESSAGES = {RL: "prompt", SFT: "messages"}
+# The roles that chat templates know. They render other roles as plain text.
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | None:
+    """What is wrong with the column of messages, and what to do; None if verl can read it."""
+    names = schema.names
+    if key not in names:
+        other = "choose another dataset, or another workload"
+        if workload == SFT and {"prompt", "reward_model"} <= set(names):
+            return f"is a dataset for ppo and grpo (prompt, reward_model), not for sft: it has no column {key}", other
+        if workload == RL and "messages" in names:
+            return f"is a dataset for sft (messages), not for ppo and grpo: it has no column {key}", other
+        return (
+            f"has no column {key}; it has: {', '.join(names)}",
+            "set columns in staging_datasets to the names of its columns",
+        )
+    kind = schema.field(key).type
+    content = content_type(kind)
+    if content is None:
+        what = f"has a column {key} of type {kind}, where verl reads a list of {{role, content}}"
+        text = f"set columns to {{{key}: {key}}} in staging_datasets if it is text, or " if workload == RL else ""
+        return what, f"{text}rename its fields"
+    if not (is_text(content) or is_list(content)):
+        return f"has messages with content of type {content}, where verl reads text", "write it as text"
+    return None
+
+
+def reward_problems(schema: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the columns that the reward is computed from, and what to do."""
+    from pyarrow import types
+
+    for name in columns:
+        if name not in schema.names:
+            what = f"has no column {name}, which verl's reward managers read; it has: {', '.join(schema.names)}"
+            yield what, "convert it to verl's schema, or set columns in staging_datasets to the names of its columns"
+    if "reward_model" in schema.names:
+        kind = schema.field("reward_model").type
+        if not (types.is_struct(kind) and kind.get_field_index("ground_truth") >= 0):
+            yield f"has a column reward_model of type {kind}", "give it the form {style: rule, ground_truth: …}"
+
+
+def extra_info_problem(schema: Any) -> tuple[str, str] | None:
+    from pyarrow import types
+
+    kind = schema.field("extra_info").type if "extra_info" in schema.names else None
+    # utils/dataset/rl_dataset.py: __getitem__ calls its get().
+    if kind is None or types.is_struct(kind) or types.is_null(kind):
+        return None
+    return f"has a column extra_info of type {kind}, where verl reads a mapping", "make it a mapping, or remove it"
+
+
+def message_problems(
+    workload: str, messages: Sequence[Mapping[str, Any] | None] | None
+) -> Iterator[tuple[str, str, str]]:
+    """The problems of a conversation: severity, text, and the role that has it."""
+    conversation = [message or {} for message in messages or ()]
+    if not conversation:
+        yield ERROR, "has no messages", ""
+    for message in conversation:
+        role = message.get("role")
+        if not role or not role.strip():
+            yield ERROR, "has a message without a role", ""
+        elif role not in ROLES:
+            yield WARNING, f"has a role that is none of {', '.join(ROLES)}", role
+        elif role in ("user", "assistant") and is_empty(message):
+            yield ERROR, "has an empty user or assistant message", role
+        elif role in ("system", "developer") and is_empty(message):
+            yield WARNING, "has an empty system or developer message", role
+    # utils/dataset/multiturn_sft_dataset.py: _process_single_message masks all other roles.
+    answers = [message.get("role") == "assistant" and not is_empty(message) for message in conversation]
+    if workload == SFT and conversation:
+        last = str(conversation[-1].get("role"))
+        if not any(answers):
+            yield ERROR, "has no assistant message with content, so there is nothing to learn", last
+        elif last != "assistant":
+            yield WARNING, "has messages after the last assistant message, which are not learned", last
+
+
+def is_empty(message: Mapping[str, Any]) -> bool:
+    """Whether a message has neither content nor the call of a tool."""
+    content = message.get("content")
+    return not (content.strip() if isinstance(content, str) else content) and not message.get("tool_calls")
+
+
+def content_type(kind: Any) -> Any:
+    """The type of the content of messages; None if the type is not a list of messages."""
+    from pyarrow import types
+
+    if not is_list(kind) or not types.is_struct(kind.value_type):
+        return None
+    fields = {kind.value_type.field(index).name: index for index in range(kind.value_type.num_fields)}
+    return kind.value_type.field(fields["content"]).type if {"role", "content"} <= set(fields) else None
+
+
+def is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether the type is text, or has null as its only value."""
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
+
+
+# Checks of the dataset: its columns, its first rows, and whether it has enough rows.
 
 # The rows of each file that are read.
 SAMPLE_ROWS = 64

@@ -17,8 +17,7 @@ from ..archive.archive import Archive
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import VAL_ONLY
 from ..checks.common import Configuration, Facts, listed, read_verl_version
-from ..checks.network import proxy_findings
-from ..checks.paths import named_files
+from ..checks.paths import named_files, proxy_findings
 from ..common.findings import WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest

@@ -1,39 +1,79 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of a job that run on nodes, in actors of Ray without CPUs.
-
-The job is composed, and its files are read, where it will run.
-"""
+"""The checks of a job that run on nodes, in actors of Ray without CPUs."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..checks.common import CheckRequest, Configuration, Facts, leaves
-from ..checks.network import direct_hosts
-from ..checks.paths import check_node
+from ..checks.paths import check_node, direct_hosts
 from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE
 from ..common.text import one_line
 from ..io.hydra import override_key
 from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
-from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
+from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_todo, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
-from ..jobspec.verl_releases import profile_of, release_of
+from ..jobspec.verl_releases import Profile, profile_of, release_of
 from ..ray.tasks import Connection
 from .composition import Composition, Overrides, Refusal, compose
 from .config import JobConfig
 from .config_rl import absent_parts
-from .hints import hint
 from .numbers import config_findings
+
+# What to do about an override that Hydra refuses, or that nothing reads. A hint is a setting that exists in this
+# release, that the job reads, and that is not refused next.
+
+# Of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
+SIMILAR = 0.75
+MOST_HINTS = 3
+
+
+def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
+    """What to write instead of a key of the trainer; "" if nothing is close enough.
+
+    unread: keys of the configuration that nothing reads.
+    """
+    if key in JobSpec.paths().values():
+        return "it is a key of the JobSpec: write it beside trainer_overrides"
+    known = [name for name, _value in leaves(job.values, used=False) if "[" not in name and name not in unread]
+    known += [] if "." in key else JobSpec.paths().values()
+    found = close_settings(key, [name for name in known if not name.startswith(tuple(absent_parts(job)))])
+    refused = {name: owned_todo(name) for name in found}
+    if owned := next(filter(None, refused.values()), ""):
+        return owned
+    refused = {name: (profile and profile.unread_hint(job.workload, name)) or "" for name in found}
+    accepted = [name for name in found if not refused[name]][:MOST_HINTS]
+    if accepted:
+        return f"did you mean {' or '.join(accepted)}?"
+    return next(iter(refused.values()), "")
+
+
+def close_settings(key: str, known: list[str]) -> list[str]:
+    """The settings that end like a key, or have a similar name in the same section, or the same one in another."""
+    section, _dot, name = key.rpartition(".")
+    if same_end := [each for each in known if each.endswith(f".{key}")]:
+        return same_end
+    siblings = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == section}
+    if similar := difflib.get_close_matches(name, siblings, MOST_HINTS, SIMILAR):
+        return [siblings[each] for each in similar]
+    same_name = [each for each in known if each.endswith(f".{name}")]
+    return same_name if len(same_name) <= MOST_HINTS else []
+
+
+# The checks of a job that run on nodes, in actors of Ray without CPUs.
+#
+# The job is composed, and its files are read, where it will run.
 
 ANSWER_SECONDS = 60.0
 # The name of the call that inspects the job, besides the names of the workers.

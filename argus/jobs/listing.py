@@ -18,10 +18,10 @@ from ..common.text import printable
 from ..io.reading import UnreadableError
 from ..queue import attempts
 from ..ray.api import JobRecord, RayApiError, RayHead
-from .defaults import on_machines
 from .info import JobInfo, JobList
+from .logs import Selection, selected
 from .registry import Registry
-from .selection import Selection, selected
+from .services import on_machines
 from .state import job_info, unreadable_job, wait_for_end
 
 # In place of an id, the latest job; and how much of the end of an id stands for it.

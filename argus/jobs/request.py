@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is to be submitted, and its problems that show without asking the cluster.
-
-The JobSpec of an earlier job comes from the registry: it may have been changed in the job's archive.
-"""
+"""What is to be submitted, and its problems that show without asking nodes."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt
 
-from ..common.findings import WARNING, Finding
+from ..archive.archive import Archive
+from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import archive_path
+from ..common.text import duration
 from ..io.hydra import override_list
 from ..io.reading import UnreadableError, read_mapping
 from ..jobspec.environment import secret_value_findings
@@ -22,8 +21,51 @@ from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..jobspec.parse import misplaced, parse_jobspec, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
+from ..ray import departures
+from .progress import pace, total_steps
 from .registry import ENTRY_BYTES, Registry
 from .services import OperationError
+
+# Whether a job fits the time for which the cluster has its machines, as far as that is known before it runs.
+
+LONGER = "ask for the machines for longer, or resume the job later with resume_from"
+
+
+def time_limit_findings(spec: JobSpec, resumed_step: int, now: float) -> Iterator[Finding]:
+    """Warnings about a job that is stopped before it can end. resumed_step: of the checkpoint that it resumes from."""
+    stop_at = departures.stop_at()
+    if stop_at is None:
+        return
+    left = stop_at - now
+    stopped = f"jobs are stopped at {departures.moment_text(stop_at)}, before the cluster's machines are taken away"
+    if left <= 0:
+        yield about("deadline", stopped, "ask for machines again")
+        return
+    if spec.deadline is not None and spec.deadline > left:
+        what = f"{duration(spec.deadline)} do not fit: {stopped}, which is in {duration(left)}"
+        yield about("deadline", what, LONGER, WARNING)
+    needed = time_of(spec, resumed_step)
+    if needed is not None and needed > left:
+        what = f"at the pace of {spec.resume_from}, the job needs {duration(needed)}: {stopped}, in {duration(left)}"
+        yield about("resume_from", what, LONGER, WARNING)
+
+
+def time_of(spec: JobSpec, resumed_step: int) -> float | None:
+    """The seconds that a job needs at the pace of the one that it resumes from; None if that is not known."""
+    if spec.resume_from is None:
+        return None
+    origin = Archive(archive_path(spec.shared_root, spec.resume_from))
+    try:
+        heartbeat = origin.heartbeat()
+        total, seconds = total_steps(origin, heartbeat), pace(heartbeat)
+    except (UnreadableError, OSError):
+        return None
+    return None if total is None or seconds is None else max(0.0, seconds * (total - resumed_step))
+
+
+# What is to be submitted, and its problems that show without asking the cluster.
+#
+# The JobSpec of an earlier job comes from the registry: it may have been changed in the job's archive.
 
 # Defaults that come from other variables of the inventory than job_defaults.
 INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")

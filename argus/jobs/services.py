@@ -1,19 +1,58 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What operations use outside of the shared root, and how they fail."""
+"""Where operations find jobs, what they use outside of the shared root, and how they fail."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..common.findings import Finding
+from ..common.identity import JOBS_API, NODE, SHARED_ROOT, SHARED_ROOT_MOUNT
+from ..common.shared_root import DEFAULT_SHARED_ROOT
 from ..queue import attempts
 from ..ray.api import RayHead
-from .defaults import DEFAULT_JOBS_API
 from .registry import Registry
+
+# Where the command finds jobs: the shared root and the Jobs API of the node that it runs on.
+
+# The directory of a node without a container, whose environment this process takes over. It may begin with "~".
+ENTER = "ARGUS_VERL_ENTER"
+DEFAULT_JOBS_API = "http://127.0.0.1:8265"
+
+
+def jobs_api() -> str:
+    """The address of the Jobs API as this process reaches it; "" on a node that is not the head."""
+    return os.environ.get(JOBS_API, "" if NODE in os.environ else DEFAULT_JOBS_API)
+
+
+def shared_root() -> str:
+    return os.environ.get(SHARED_ROOT_MOUNT) or DEFAULT_SHARED_ROOT
+
+
+def on_machines(root: str) -> str:
+    """The path of a shared root for people on the machines; the given one if it is not that of this node."""
+    return os.environ.get(SHARED_ROOT) or root if root == shared_root() else root
+
+
+def enter_node() -> None:
+    """Take over the environment of the node that the caller names, unless the node is down."""
+    directory = os.environ.pop(ENTER, "")
+    if directory:
+        with contextlib.suppress(FileNotFoundError):
+            os.environ.update(json.loads((Path(directory).expanduser() / "node.json").read_bytes())["environment"])
+            # Python has read it before.
+            sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+
+
+# What operations use outside of the shared root, and how they fail.
 
 
 class RefusedError(Exception):

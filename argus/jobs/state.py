@@ -18,7 +18,7 @@ from ..common.text import duration
 from ..evidence import hardware
 from ..io.reading import UnreadableError
 from ..queue import attempts
-from ..ray import ending
+from ..ray import departures
 from ..ray.api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
@@ -187,10 +187,10 @@ def job_info(
 
 def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
     """Whether a job that needs so many seconds more is stopped before. Only the nodes of the cluster know when."""
-    stop_at = ending.stop_at()
+    stop_at = departures.stop_at()
     if left is not None and stop_at is not None and now + left > stop_at:
         needs = f"at its pace, the job needs {duration(left)} more"
-        yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {ending.moment(stop_at)}")
+        yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {departures.moment_text(stop_at)}")
 
 
 def head_away_for(problem: str, steward: StewardHeartbeat | None, now: float) -> float | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Submit a job: check its JobSpec, then create it. The same JobSpec under the same id is submitted once."""
+"""Submit a job: check its JobSpec, then create it; and admit a job that has waited for another one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ..archive import failures
 from ..archive.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
+from ..archive.failures import FailureKind
 from ..archive.plan import Plan
 from ..archive.program import RECORD, VERSION, Program
 from ..archive.status import JobState
@@ -36,10 +37,11 @@ from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
 from .job_files import JobFiles, changes, job_files
 from .registry import Registered, Registry
-from .request import Request
+from .request import Request, time_limit_findings
 from .services import Answer, OperationError, RefusedError, Services
 from .state import describe
-from .time_limit import time_limit_findings
+
+# Submit a job: check its JobSpec, then create it. The same JobSpec under the same id is submitted once.
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
 REGISTERED_SECONDS = 2
@@ -358,3 +360,39 @@ def send(archive: Archive, submission: Submission, client: Any, registry: Regist
 def same_spec(registered: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Whether a job was submitted with the same JobSpec; it is stored as JSON."""
     return bool(registered == json.loads(json.dumps(given)))
+
+
+# Admit a job that has waited for another one, which has succeeded: `depends_on` of its JobSpec.
+#
+# It was checked at its submission, apart from what the other job might still make. Now it is checked as a whole, and
+# planned anew.
+
+
+def admit_dependent(submission_id: str, services: Services, gate: Gate = examine) -> JobState:
+    """Put the job into the queue, or record why it failed; returns its state.
+
+    Raises OperationError if it cannot be checked now, and UnreadableError.
+    """
+    job = services.registry.read(submission_id)
+    if job is None:
+        raise OperationError(f"{submission_id} is not registered on this head")
+    archive = Archive(archive_path(job.shared_root, submission_id))
+    request = Request(jobspec=job.jobspec, defaults=dict(job.defaults), secrets=redact.load(archive.path))
+    try:
+        findings, spec = request.parsed()
+        if spec is None:
+            raise RefusedError(findings)
+        result = admit(spec, findings, submission_id, services.head(spec.address), services, gate)
+        if result.job is None:
+            raise RuntimeError(f"no job and no finding: {spec}")
+    except RefusedError as refused:
+        reason = "; ".join(f"{finding.where}: {finding.what}" for finding in errors(refused.findings))
+        return attempts.record_end(archive, JobState.FAILED, failures.failure(FailureKind.CONFIG, reason))
+    planned = replace(result.job, plan=replace(result.job.plan, depends_on=None))
+    files = job_files(spec, result.files, planned.runtime_env["env_vars"]["PYTHONPATH"])
+    submission = submission_of(request, spec, planned, result, files)
+    write_archive(archive, submission)
+    known = {"code_id": planned.plan.code_id, "lineage": {**archive.read_status().lineage, **submission.lineage}}
+    # From now on it waits for room.
+    archive.set_status(JobState.QUEUED, **known, queued_at=time.time(), reason=result.capacity_problem)
+    return JobState.QUEUED

@@ -29,11 +29,10 @@ from ..hooks import redact
 from ..io import control_group
 from ..io.reading import UnreadableError, read_marker
 from ..queue import attempts
-from . import recording
-from .health import Health
+from . import log
 from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
-from .watch import ENDED_BY_WATCH, Watch
+from .watch import ENDED_BY_WATCH, Health, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
 # Run by a Python that is started exactly as the trainer: same environment, same working directory.
@@ -250,13 +249,13 @@ class Launcher:
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""
         try:
-            recording.repeated(lambda: self.record(code, result), lambda: bool(self.stopped_by))
+            log.retried(lambda: self.record(code, result), lambda: bool(self.stopped_by))
             if self.log.catch_up():
                 with contextlib.suppress(OSError):
                     self.archive.event("LOG_LOST", bytes=self.log.missing, reason=self.log.problem)
         except (OSError, UnreadableError) as error:
             line = f"\nThe archive cannot be written: {error}; {self.log.missing} bytes of the log are missing there\n"
-            told = self.redactor.text(line + recording.tell(result.failure) + "\n")
+            told = self.redactor.text(line + log.end_line(result.failure) + "\n")
             with contextlib.suppress(OSError):
                 self.ray_log.write_beyond(told.encode(errors="replace"))
 

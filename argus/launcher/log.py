@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's log: written live, in parts of limited size."""
+"""The driver's log: written live, in parts of limited size, and read for phases, errors and the end of an attempt."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ import errno
 import os
 import re
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from types import ModuleType
+from typing import IO, TypeVar
 
 from ..archive.archive import Archive
-from ..io.reading import UnreadableError
+from ..archive.failures import Failure
+from ..archive.job_warnings import Logged, Raised
+from ..archive.status import Phase
+from ..io.output import FRAME, one_line, process_and_text
+from ..io.reading import UnreadableError, open_file, parse_json
+from ..io.schema import MalformedError, json_text, parse
+
+# The driver's log: written live, in parts of limited size.
 
 PART_BYTES = 64 << 20
 # The first part, which shows how the job began, and the newest of the others.
@@ -136,3 +147,250 @@ def expected_steps(archive: Archive) -> int | None:
         if total is not None and plan and plan.steps is not None:
             return min(total, plan.steps)
     return total
+
+
+# What the log of a running trainer shows: its phase before the first step, errors that verl survives, cut prompts,
+# and an inference engine that ended.
+#
+# The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
+
+# How many lines a traceback may have, and how many processes may have one at the same time.
+TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
+# A line without an end is given up then.
+LINE_BYTES = 1 << 20
+
+# The line with which each phase begins, in the order of phases: of the launcher, of Ray, and of verl's
+# trainer/ppo/v1/trainer_base.py, workers/rollout/vllm_rollout and trainer/sft_trainer_ray.py.
+PHASES = (
+    (Phase.TRAINER, b"MVP_PRECHECK_MARKER="),
+    (Phase.RAY, b"Connecting to existing Ray cluster"),
+    (Phase.DATA, b"Using dataset class: "),
+    (Phase.DATA, b"dataset len: "),
+    (Phase.WORKERS, b"worker group kwargs: "),
+    (Phase.WEIGHTS, b"create worker group "),
+    (Phase.WEIGHTS, b"Loading weights: "),
+    (Phase.WEIGHTS, b"Loading checkpoint shards: "),
+    (Phase.ENGINE, b"reward loop manager initialized"),
+    (Phase.ENGINE, b"Initializing a V1 LLM engine"),
+    (Phase.ROLLOUT, b"all initialize finished, ready to fit"),
+    (Phase.STEP, b"Epoch 1/"),
+)
+ORDER = list(Phase)
+# verl/trainer/ppo/v1/agent_loop_tq.py: one line and one traceback for each sample, which is then left out.
+FAILED_SAMPLE = "Error in _run_prompt"
+# verl/experimental/reward_loop/reward_manager/limited.py: the reward is 0 then.
+FAILED_REWARD = re.compile(
+    r"Reward computation (?:failed for data_source=.*?: (?P<what>.*)\. Response preview:"
+    r"|timed out after (?P<after>\S+))"
+)
+# verl/experimental/agent_loop/agent_loop.py.
+CUT_PROMPT = re.compile(r"Prompt of (?P<tokens>\d{1,9}) tokens exceeds rollout\.prompt_length=\d+; left-truncating")
+# verl/utils/dataset/rl_dataset.py.
+ROWS = re.compile(r"(?P<filtered>filter )?dataset len: (?P<rows>\d{1,12})$")
+SELECTED = re.compile(r"selected (?P<rows>\d{1,12}) random samples out of")
+# Ray shows a line that several processes print once, and then how often it was repeated.
+REPEATED = re.compile(r" \[repeated (?P<times>\d{1,9})x across cluster\]")
+REWARD_FRAME = re.compile(r"/reward_loop/|/reward_manager/|/reward_score/|/trainer/ppo/reward\.py")
+# The exception of a task or actor of Ray. That of the process itself follows.
+OF_RAY = "ray.exceptions.RayTaskError"
+# The actor of an inference server and its engine's processes: no other process prints what a model has generated.
+ENGINE = re.compile(r"\w*Server\w* pid=")
+# With what an engine says that it, or a process of it, has ended: vLLM's v1/engine and v1/executor, SGLang's managers
+# and watchdog; and the traceback of a vLLM worker that did not take its weights, for whose answer verl's trainer waits.
+ENGINE_LOST = re.compile(
+    r"(?:\[[^\]]{,80}\] )?(?:"
+    r"(?:CPU )?EngineCore (?:encountered a fatal error|failed to start)\b"
+    r"|(?:Engine core proc|Worker proc|RayWorkerProc) .{,200}\bdied unexpectedly\b|RuntimeError: Executor failed\b"
+    r"|AsyncLLM output_handler failed\b|\S*\bEngineDeadError: "
+    r"|Rank \d+ scheduler is dead\b|\w+ hit an exception: |Subprocess \S+ \(pid=\d+\) crashed\b"
+    r"|(?:SIGQUIT received|Received sigquit)\b.* child (?:process|failed)\b"
+    r')|  File "[^"]*/bucketed_weight_transfer\.py", line \d'
+)
+# An engine that starts takes the place of one that ended.
+ENGINE_STARTS = "Initializing a V1 LLM engine"
+MARKERS = (
+    b"Server",
+    *(FAILED_SAMPLE.encode(), b"Reward computation ", b"left-truncating", b"dataset len: ", b"random samples out of"),
+    *(marker for _phase, marker in PHASES),
+)
+
+
+class Traceback:
+    """The traceback of a failed sample, as far as it was printed. count: how many samples it stands for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.lines = 0
+        self.frame = ""
+        self.in_reward = False
+
+
+class LogScan:
+    """Reads a log in pieces."""
+
+    def __init__(self) -> None:
+        self.phase: Phase | None = None
+        self.logged = Logged()
+        # The line with which an inference engine said that it has ended, and its process.
+        self.engine = ""
+        self.rest = b""
+        # By process.
+        self.open: dict[str, Traceback] = {}
+        # The rows of the dataset that a process read last.
+        self.rows: dict[str, int] = {}
+
+    def feed(self, data: bytes) -> None:
+        """Read the next piece. Only pieces with lines of interest are read closely: a log may have gigabytes."""
+        whole, end, rest = data.rpartition(b"\n")
+        lines, self.rest = self.rest + whole + end if end else b"", (rest if end else self.rest + rest)[-LINE_BYTES:]
+        if not self.open and not any(marker in lines for marker in MARKERS):
+            return
+        for line in lines.splitlines():
+            if self.open or any(marker in line for marker in MARKERS):
+                self.read_line(line)
+
+    def read_line(self, line: bytes) -> None:
+        for phase, marker in PHASES:
+            if marker in line and (self.phase is None or ORDER.index(phase) > ORDER.index(self.phase)):
+                self.phase = phase
+        process, text = process_and_text(line.decode(errors="replace"))
+        if ENGINE.match(process):
+            self.read_engine(process, text)
+        repeated = REPEATED.search(text)
+        times = int(repeated["times"]) if repeated else 1
+        if FAILED_SAMPLE in text:
+            self.settle(process)
+            if len(self.open) < MOST_PROCESSES:
+                self.open[process] = Traceback(times)
+        elif process in self.open:
+            self.read_traceback(process, REPEATED.sub("", text))
+        else:
+            self.read_other(process, text, times)
+
+    def read_engine(self, process: str, text: str) -> None:
+        if text.startswith(ENGINE_STARTS):
+            self.engine = ""
+        elif not self.engine and ENGINE_LOST.match(text):
+            self.engine = one_line(f"{text} ({process})")
+
+    def read_other(self, process: str, text: str, times: int) -> None:
+        logged = self.logged
+        if cut := CUT_PROMPT.search(text):
+            self.logged = replace(logged, cut=logged.cut + times, longest=max(logged.longest, int(cut["tokens"])))
+        elif failed := FAILED_REWARD.search(text):
+            cause = failed["what"] or f"it timed out after {failed['after']}"
+            self.add(True, times, cause)
+        elif selected := SELECTED.search(text):
+            self.rows[process] = int(selected["rows"])
+        elif rows := ROWS.search(text):
+            if rows["filtered"]:
+                before = self.rows.pop(process, 0)
+                dropped = max(0, before - int(rows["rows"]))
+                self.logged = replace(logged, dropped=logged.dropped + dropped, rows=logged.rows + before)
+            elif len(self.rows) < MOST_PROCESSES:
+                self.rows[process] = int(rows["rows"])
+
+    def read_traceback(self, process: str, text: str) -> None:
+        traceback = self.open[process]
+        traceback.lines += 1
+        if frame := FRAME.match(text):
+            traceback.frame = f"{frame[1]}, line {frame[2]}"
+            traceback.in_reward = traceback.in_reward or bool(REWARD_FRAME.search(frame[1]))
+        elif traceback.frame and text and not text.startswith((" ", "\t", OF_RAY)):
+            self.settle(process, f"{text} ({traceback.frame})")
+        elif traceback.lines > TRACEBACK_LINES:
+            self.settle(process)
+
+    def settle(self, process: str, cause: str = "") -> None:
+        """Count a failed sample, after its traceback."""
+        traceback = self.open.pop(process, None)
+        if traceback:
+            # Of a line that Ray repeats, there is no traceback: they fail as the others do.
+            in_reward = traceback.in_reward or (not cause and self.logged.reward.count > 0)
+            self.add(in_reward, traceback.count, cause)
+
+    def add(self, in_reward: bool, count: int, cause: str) -> None:
+        known = self.logged.reward if in_reward else self.logged.rollout
+        found = Raised(known.count + count, known.cause or cause)
+        logged = self.logged
+        self.logged = replace(logged, reward=found) if in_reward else replace(logged, rollout=found)
+
+    def finish(self) -> None:
+        self.feed(b"\n")
+        for process in list(self.open):
+            self.settle(process)
+
+
+class LogFollower:
+    """Reads what is appended to the driver's log, over the ends of its parts."""
+
+    def __init__(self, archive: Archive) -> None:
+        """Begins at the end of the log: all before it is of an earlier attempt."""
+        self.archive = archive
+        self.part, self.position = 0, 0
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            for self.part, path in archive.log_parts().items():
+                self.position = path.stat().st_size
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none if nothing was appended. Raises FileNotFoundError, UnreadableError or OSError."""
+        for number, path in self.archive.log_parts().items():
+            if number >= self.part:
+                position = self.position if number == self.part else 0
+                with open_file(path) as file:
+                    file.seek(position)
+                    data = file.read(size)
+                if data:
+                    self.part, self.position = number, position + len(data)
+                    return data
+        return b""
+
+
+# Record the end of an attempt although the archive cannot be written for a while: a full or read-only shared root.
+
+# For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
+RECORD_SECONDS = 300.0
+# The same when a stop was requested, before Ray kills the launcher.
+STOPPED_SECONDS = 5.0
+PAUSE_SECONDS = 0.5
+# Begins the line in Ray's own log with the end of an attempt that the archive does not have.
+NOT_RECORDED = "ARGUS_VERL_END="
+# Ray shows the last 10 lines of a log.
+MESSAGE_LINES = 20
+Value = TypeVar("Value")
+
+
+def retried(work: Callable[[], Value], stopped: Callable[[], bool], clock: ModuleType = time) -> Value:
+    """The result of work that writes to the archive, tried again for RECORD_SECONDS; raises its last error.
+
+    stopped: whether this process is asked to end.
+    """
+    until = clock.monotonic() + RECORD_SECONDS
+    while True:
+        try:
+            return work()
+        except (OSError, UnreadableError) as error:
+            # What a job has put there instead of a file stays.
+            if isinstance(error, UnreadableError) and not error.is_transient:
+                raise
+            if stopped():
+                until = min(until, clock.monotonic() + STOPPED_SECONDS)
+            if clock.monotonic() >= until:
+                raise
+        # A signal does not end it.
+        clock.sleep(PAUSE_SECONDS)
+
+
+def end_line(failure: Failure | None) -> str:
+    return NOT_RECORDED + json_text(failure)
+
+
+def end_from(message: str) -> Failure | None:
+    """The failure that a launcher told in the end of Ray's log, if it did; a job can write such a line as well."""
+    for line in reversed(message.splitlines()[-MESSAGE_LINES:]):
+        if line.startswith(NOT_RECORDED):
+            try:
+                return parse(Failure, parse_json(line.removeprefix(NOT_RECORDED), "the end"))
+            except (MalformedError, UnreadableError):
+                return None
+    return None

@@ -1,20 +1,192 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended."""
+"""The watch over a running trainer: its health, heartbeats, deadline, stalls, and inference engines that ended."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
 
-from ..archive import failures, metrics
+from ..archive import checkpoints, failures, job_warnings, metrics
 from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.failures import Failure, FailureKind
+from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
 from ..archive.plan import Plan
 from ..archive.program import Runner
+from ..archive.status import Phase
+from ..evidence import hardware
 from ..evidence.evidence import Moment
-from ..ray import ending
-from .health import Health
-from .log import expected_steps
+from ..io.reading import UnreadableError
+from ..ray import departures
+from .log import LogFollower, LogScan, expected_steps
+
+# The health of a running attempt: its phase before the first step, and its warnings, which go into the status.
+#
+# It reads what was appended to log and metrics since the last look, and never raises: it must not end the watch.
+
+# What is read of the log and of the metrics at most with each look, and at the end.
+LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
+PIECE_BYTES = 1 << 20
+# How often new numbers in known warnings are written; new warnings are written at once.
+WRITE_SECONDS = 30.0
+# How often what was measured of nodes is judged.
+JUDGE_SECONDS = 300.0
+# How long reading the rest may delay the end of a job.
+END_SECONDS = 5.0
+
+
+class Health:
+    """What is known of one attempt. `look` and `finish` may be called by different threads."""
+
+    def __init__(self, archive: Archive, overrides: tuple[str, ...], attempt: int) -> None:
+        self.archive = archive
+        self.attempt = attempt
+        self.settings = Settings.of(overrides)
+        self.log = LogFollower(archive)
+        self.scan = LogScan()
+        self.seen = Seen()
+        self.metrics_name = f"logs/{archive.metrics_file(attempt).name}"
+        self.metrics_file: BinaryIO | None = None
+        self.lock = threading.Lock()
+        # As they are stored, and those of earlier attempts that stay.
+        self.warnings: tuple[JobWarning, ...] = ()
+        self.earlier: tuple[JobWarning, ...] = ()
+        self.written_at = 0.0
+        self.finished = False
+        # What is wrong with the nodes of the job, and when that was judged.
+        self.of_nodes: tuple[JobWarning, ...] = ()
+        self.judged_at = 0.0
+        # The step of the last checkpoint, and its size.
+        self.measured = (0, 0)
+        # The phase of the start, and since when.
+        self.timed: tuple[Phase | None, float] = (None, 0.0)
+        with contextlib.suppress(UnreadableError):
+            self.warnings = archive.read_status().warnings
+        if attempt > 1:
+            self.earlier = tuple(warning for warning in self.warnings if warning.kind in OF_THE_WHOLE_JOB)
+
+    @property
+    def phase(self) -> Phase | None:
+        """What the trainer does before its first step; None if that is not known, or after it."""
+        return None if self.seen.steps else self.scan.phase
+
+    def look(self, now: float) -> None:
+        """Read what is new, and record new warnings."""
+        # No content of log and metrics may end the watch, or keep the launcher from recording the end.
+        with self.lock, contextlib.suppress(Exception):
+            if not self.finished:
+                self.read(LOOK_BYTES)
+                self.time_phases(now)
+                self.record(now, over=False)
+
+    def time_phases(self, now: float) -> None:
+        """Record how long a phase of the start took, when it is over."""
+        phase, (before, began) = self.phase, self.timed
+        if phase == before:
+            return
+        self.timed = (phase, now)
+        # After a later attempt has begun, this one may still see the archive.
+        if before and (status := self.archive.status_json()).get("attempt", 1) == self.attempt:
+            phases = status.get("phases") or {}
+            self.archive.write_json("status.json", status | {"phases": phases | {before: round(now - began, 1)}})
+
+    def finish(self, over: bool) -> None:
+        """Read the rest, and record the warnings for the last time.
+
+        over: whether the trainer ended without an error.
+        """
+        with self.lock, contextlib.suppress(Exception):
+            self.finished = True
+            until = time.monotonic() + END_SECONDS
+            left = END_BYTES
+            while left > 0 and time.monotonic() < until and self.read(LOOK_BYTES):
+                left -= LOOK_BYTES
+            self.scan.finish()
+            self.written_at = 0.0
+            self.record(time.time(), over)
+
+    def read(self, size: int) -> bool:
+        return self.read_log(size) + self.read_metrics(size) > 0
+
+    def read_log(self, size: int) -> int:
+        done = 0
+        with contextlib.suppress(FileNotFoundError, UnreadableError, OSError):
+            while done < size and (data := self.log.read(PIECE_BYTES)):
+                done += len(data)
+                self.scan.feed(data)
+        return done
+
+    def read_metrics(self, size: int) -> int:
+        """Whole lines only: the trainer may be writing the last one."""
+        done = 0
+        with contextlib.suppress(FileNotFoundError, UnreadableError, OSError):
+            if self.metrics_file is None:
+                self.metrics_file = self.archive.open(self.metrics_name)
+            while done < size:
+                begin = self.metrics_file.tell()
+                line = self.metrics_file.readline(metrics.LINE_BYTES)
+                if not line.endswith(b"\n") and len(line) < metrics.LINE_BYTES:
+                    self.metrics_file.seek(begin)
+                    break
+                done += len(line)
+                step = metrics.step_of(line)
+                if step:
+                    self.seen.add(step)
+        return done
+
+    def last_size(self, saved: Sequence[int]) -> int:
+        """The size of the last checkpoint that verl has finished, in bytes; 0 without one."""
+        directory = self.archive.path / "checkpoints"
+        if (step := checkpoints.recorded(directory)) in saved and step != self.measured[0]:
+            self.measured = step, checkpoints.size(directory / f"global_step_{step}")
+        return self.measured[1]
+
+    def free_bytes(self) -> int:
+        file_system = os.statvfs(self.archive.path)
+        # Some file systems count no blocks.
+        return file_system.f_bavail * file_system.f_frsize if file_system.f_blocks else sys.maxsize
+
+    def has_space(self) -> bool:
+        """Whether another checkpoint would fit. A file system that does not answer is not known to be full."""
+        with contextlib.suppress(OSError):
+            return 0 < self.measured[1] <= self.free_bytes()
+        return True
+
+    def warnings_of_nodes(self, now: float) -> tuple[JobWarning, ...]:
+        if now >= self.judged_at + JUDGE_SECONDS:
+            self.judged_at = now
+            # No number that a job has put there may hide its other warnings.
+            with contextlib.suppress(Exception):
+                self.of_nodes = tuple(hardware.warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
+        return self.of_nodes
+
+    def record(self, now: float, over: bool) -> None:
+        saved: list[int] = []
+        with contextlib.suppress(UnreadableError):
+            saved = self.archive.checkpoints()
+        size, free = self.last_size(saved), self.free_bytes()
+        own = job_warnings.find(Evidence(self.settings, self.seen, self.scan.logged, saved, over, size, free))
+        own = (*own, *self.warnings_of_nodes(now))
+        kinds = {warning.kind for warning in own}
+        found = (*own, *(warning for warning in self.earlier if warning.kind not in kinds))
+        known = {warning.kind for warning in self.warnings}
+        is_new = known != {warning.kind for warning in found}
+        if found != self.warnings and (is_new or now - self.written_at >= WRITE_SECONDS):
+            with contextlib.suppress(OSError):
+                # Only the launcher writes the status while its attempt runs.
+                if status := self.archive.status_json():
+                    self.archive.write_json("status.json", status | {"warnings": found[:MOST_WARNINGS]})
+                for warning in found:
+                    if warning.kind not in known:
+                        self.archive.event("WARNING", about=warning.kind, text=warning.text)
+                self.warnings, self.written_at = found, now
+
+
+# The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended.
 
 # How long collecting evidence may delay the end of a trainer.
 EVIDENCE_SECONDS = 150.0
@@ -79,7 +251,7 @@ class Watch:
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:
             return f"the job exceeded its deadline of {deadline:g} s"
-        return ending.problem(now)
+        return departures.ending_problem(now)
 
     def collect(self, moment: Moment) -> None:
         self.runner.run("evidence", moment, seconds=EVIDENCE_SECONDS)

@@ -25,7 +25,7 @@ from typing import Any
 from ..archive.status import ENDED
 from ..io.control_group import refused_processes
 from .admission import registry_path
-from .draining import draining
+from .departures import draining
 
 ALIVE = "ALIVE"
 # How long people wait for the second attempt of a head under load.

@@ -1,21 +1,131 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The curves of a job, from its metrics files, and the charts in which a page shows them."""
+"""The curves of a job and of its nodes, reduced to few points, and the charts in which a page shows them."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from ..archive import metrics
 from ..archive.archive import Archive
+from ..evidence.hardware import Measured, Usage
 from ..io.reading import MIB, open_file
 from ..io.schema import LARGEST
 from ..jobs.progress import PARTS, TIMING
-from .points import MOST_POINTS, Curve
+
+# Curves with few points, however long the job was: they are reduced while they are read.
+
+MOST_POINTS = 2000
+# A curve grows by so many points before it is reduced again.
+SPARE = 6 * MOST_POINTS
+Points = tuple[list[int], list[float]]
+
+
+@dataclass
+class Curve:
+    """The values of one metric over steps. is_mean: reduced to means of ranges, which add up, and not to extremes."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    is_mean: bool = False
+
+    def add(self, step: int, value: float) -> None:
+        steps, values = self.steps, self.values
+        # A later attempt replaces the steps that it repeats.
+        while steps and steps[-1] >= step:
+            steps.pop()
+            values.pop()
+        steps.append(step)
+        values.append(value)
+        if len(steps) > 2 * MOST_POINTS + SPARE:
+            self.steps, self.values = self.points(2 * MOST_POINTS)
+
+    def points(self, most: int) -> Points:
+        """At most `most` points of it: of ranges of equally many steps, the mean, or the extremes and a gap."""
+        steps, values = self.steps, self.values
+        if len(steps) <= most:
+            return steps, values
+        # With the first and the last point.
+        count = max(1, (most - 2) // (1 if self.is_mean else 2 if all(map(math.isfinite, values)) else 3))
+        width = (steps[-1] - steps[0] + 1) / count
+        ranges: list[list[int]] = [[] for _range in range(count)]
+        for position, step in enumerate(steps):
+            # Steps may be too large for exact divisions.
+            ranges[min(int((step - steps[0]) / width), count - 1)].append(position)
+        if self.is_mean:
+            means = [(steps[each[-1]], math.fsum(values[at] for at in each) / len(each)) for each in ranges if each]
+            return [step for step, _mean in means], [mean for _step, mean in means]
+        kept = {0, len(steps) - 1}.union(*(extremes(each, values) for each in ranges if each))
+        return [steps[at] for at in sorted(kept)], [values[at] for at in sorted(kept)]
+
+
+def extremes(positions: Sequence[int], values: Sequence[float]) -> set[int]:
+    """The positions of the lowest and the highest value, and of one that is not finite."""
+    finite = [at for at in positions if math.isfinite(values[at])]
+    gap = {at for at in positions if not math.isfinite(values[at])} if len(finite) < len(positions) else set()
+    kept = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
+    return kept | set(sorted(gap)[:1])
+
+
+# What the nodes of a job used, as curves over the seconds since it was first measured.
+
+# A curve for each node; of more nodes, the mean, the least and the most of all.
+MOST_CURVES = 8
+GB, MB = 1e9, 1e6
+MEMORY, GPU_MEMORY = "Memory, GB", "Memory of the fullest GPU, GB"
+NodeCharts = dict[str, dict[str, Curve]]
+
+
+def of_gpus(values: Iterable[float | None], of: Callable[[list[float]], float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return of(known) if known else None
+
+
+def mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+# By title: the value of a node.
+CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
+    "GPUs in use, %": lambda node: of_gpus((gpu.percent for gpu in node.gpus), mean),
+    GPU_MEMORY: lambda node: scaled(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
+    "Power of the GPUs, W": lambda node: of_gpus((gpu.power for gpu in node.gpus), math.fsum),
+    "Hottest GPU, °C": lambda node: of_gpus((gpu.temperature for gpu in node.gpus), max),
+    "CPUs in use, %": lambda node: node.cpu,
+    MEMORY: lambda node: scaled(node.memory, GB),
+    "Shared memory, GB": lambda node: scaled(node.shm, GB),
+    "Free disk, GB": lambda node: scaled(node.disk_free, GB),
+    "Network, MB/s": lambda node: (
+        scaled((node.sent or 0) + (node.received or 0), MB) if node.sent is not None else None
+    ),
+}
+
+
+def node_charts(measured: Iterable[Measured]) -> NodeCharts:
+    """By title and node. Of a title for which nothing was measured, there is no chart."""
+    charts: NodeCharts = {title: defaultdict(Curve) for title in CHARTS}
+    begin: float | None = None
+    for each in measured:
+        begin = each.time if begin is None else begin
+        for title, value_of in CHARTS.items():
+            values = {name: value for name, node in each.nodes.items() if (value := value_of(node)) is not None}
+            if len(values) > MOST_CURVES:
+                numbers = list(values.values())
+                values = {"nodes/mean": mean(numbers), "nodes/min": min(numbers), "nodes/max": max(numbers)}
+            for name, value in values.items():
+                charts[title][name].add(int(each.time - begin), value)
+    return {title: dict(curves) for title, curves in charts.items() if curves}
+
+
+# The curves of a job, from its metrics files, and the charts in which a page shows them.
 
 # What is read of all metrics files of a job at most; of larger ones, pieces of this size from beginning to end.
 READ_BYTES, PIECE_BYTES, MOST_FILES = 768 * MIB, 4 * MIB, 100

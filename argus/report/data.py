@@ -21,8 +21,7 @@ from ..io.hydra import override_key, override_list, override_text
 from ..io.reading import MIB
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, readable, with_checkpoints
-from .curves import Curves, read_curves
-from .nodes import NodeCharts, node_charts
+from .curves import Curves, NodeCharts, node_charts, read_curves
 
 LOG_LINES = 200
 MOST_EVENTS, EVENT_LENGTH, MOST_LINES, LINES_BYTES = 1000, 300, 20_000, 4 * MIB

@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page as HTML: one file that loads nothing. Whatever a job has written is text in it, never markup or code."""
+"""The page of a job as HTML, also in its archive. Whatever a job has written is text in it, never markup or code."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import math
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
+from ..archive.archive import Archive
 from ..common.text import duration, printable, printable_line
+from ..io.writing import write_text
+from ..jobs.bundle import PAGE
 from ..jobs.report import clock, origin, situation, tags_text, timing
 from ..launcher import outcome
-from .curves import STEP_PARTS, Charts, charts_of
-from .data import Event, Job, Sample
-from .nodes import GPU_MEMORY, MEMORY
-from .points import MOST_POINTS, Curve
+from ..queue import attempts
+from .curves import GPU_MEMORY, MEMORY, MOST_POINTS, STEP_PARTS, Charts, Curve, charts_of
+from .data import Event, Job, Sample, read_job
+
+# The page as HTML: one file that loads nothing. Whatever a job has written is text in it, never markup or code.
 
 # Of all curves of a page together, about 2.2 MB; those of one at least; those of the parts of a step, and of its clock.
 TOTAL_POINTS, LEAST_POINTS, FEW_POINTS = 200_000, 30, 400
@@ -63,7 +71,7 @@ def page(jobs: Sequence[Job], now: float) -> str:
         colours=COLOURS,
         facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
         advice=outcome.advice,
-        attempts=attempts,
+        attempts=attempts_table,
         starts=starts,
         events=events,
         samples_of=lambda job: job.samples if len(jobs) == 1 else of_last_step(job.samples),
@@ -155,7 +163,7 @@ def size(job: Job) -> str:
     return f"{nodes} node{'s'[: nodes != 1]} with {gpus} GPU{'s'[: gpus != 1]}"
 
 
-def attempts(job: Job) -> Table:
+def attempts_table(job: Job) -> Table:
     rows = []
     for one in job.info.attempts:
         took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
@@ -313,3 +321,35 @@ def rounded(value: float) -> float | None:
     if not abs(value) < LARGEST_DRAWN:
         return None
     return int(value) if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")
+
+
+# The page in an archive, which is made again when the archive has something new.
+
+SOURCES = ("status.json", "events.jsonl", "logs/driver.log")
+
+
+def changed_at(archive: Archive) -> int:
+    """When what a page shows was last written, in nanoseconds. Raises UnreadableError."""
+    metrics = archive.metrics_file(attempts.current(archive))
+    return max(modified(path) for path in (*(archive.path / name for name in SOURCES), metrics))
+
+
+def modified(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return os.lstat(path).st_mtime_ns
+    return 0
+
+
+def write_page(archive: Archive) -> bool:
+    """Write the page of a job into its archive; False if the one there is as new as the archive.
+
+    Raises OSError, and UnreadableError.
+    """
+    # Before it is read: what is written meanwhile is in the next page. No clock is compared with that of a server.
+    newest = changed_at(archive)
+    target = archive.path / PAGE
+    if modified(target) == newest:
+        return False
+    write_text(target, page([read_job(archive)], time.time()), durable=False)
+    os.utime(target, ns=(newest, newest), follow_symlinks=False)
+    return True

@@ -21,10 +21,10 @@ from typing import Any
 
 from ..common.text import one_line
 from ..ray.api import is_loopback
-from .errors import StagingError, listed
 from .files import file_sha256, parallel_map
 from .git import COMMIT, without_password
 from .lock import Progress
+from .options import StagingError, listed
 
 ENDPOINT = "https://huggingface.co"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -12,13 +12,11 @@ from ..archive import checkpoints
 from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from ..common.text import size_text
-from .errors import StagingError, listed
 from .lock import LOCK, is_held, read_progress
 from .manifest import LARGEST_MANIFEST, Facts, notes, problems, read_manifest
-from .options import Verify
-from .store import LEFTOVER
+from .options import StagingError, Verify, listed
+from .store import LEFTOVER, used_by
 from .upload import INBOX
-from .users import used_by
 
 PARENTS = (MODELS, DATASETS, SNAPSHOTS)
 # Kinds of entries without a manifest: not staged, or being staged or removed, perhaps by a process that was killed.

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..common.text import duration, size_text
 from ..io.reading import UnreadableError, parse_json, read_text
 from ..io.schema import MalformedError, parse
-from .errors import StagingError
+from .options import StagingError
 
 LOCK = re.compile(r"\.(?P<name>.+)\.lock")
 # How often a waiting process tries the lock, and how often the holder writes its progress.

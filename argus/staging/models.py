@@ -18,15 +18,13 @@ from ..common.shared_root import HUB_CACHE, MODELS
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
-from .errors import StagingError
 from .files import copy_all, file_sha256, parallel_map
 from .git import COMMIT
 from .hub import NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
 from .items import Model
 from .lock import Progress
-from .manifest import MANIFEST, Manifest, notes, read_manifest
-from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
-from .result import Staged
+from .manifest import MANIFEST, Manifest, Staged, notes, read_manifest
+from .options import NAME_WITH_CAPITALS, StageOptions, StagingError, check_name, check_shared_root
 from .source_tree import tree_files
 from .store import Built, Request, remove_downloaded
 

@@ -1,29 +1,38 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snapshots: immutable copies of a verl source tree under the shared root, optionally with overlays of a user."""
+"""Code under the shared root: immutable snapshots of verl, which of them nothing needs, and the users' own files."""
 
 from __future__ import annotations
 
 import compileall
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..common.shared_root import SNAPSHOTS
+from ..common.shared_root import SNAPSHOTS, USER_CODE
 from ..common.text import printable
 from . import source_tree
-from .errors import StagingError, changed_meanwhile, listed
-from .files import write_file
-from .items import Snapshot
+from .files import file_sha256, write_file
+from .items import Snapshot, UserCode
+from .listing import Entry
 from .lock import Progress
-from .manifest import MANIFEST, Manifest, problems, read_manifest
-from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
-from .result import Staged
+from .manifest import MANIFEST, Manifest, Staged, Status, problems, read_manifest
+from .options import (
+    NAME_WITH_CAPITALS,
+    StageOptions,
+    StagingError,
+    changed_meanwhile,
+    check_name,
+    check_shared_root,
+    listed,
+    reported,
+)
 from .source_tree import (
     CONTENT,
     PATCH,
@@ -38,7 +47,9 @@ from .source_tree import (
     unknown_source,
 )
 from .store import Built, Request, remove, stage
-from .upload import FilesNeededError
+from .upload import FilesNeededError, UploadFile
+
+# Snapshots: immutable copies of a verl source tree under the shared root, optionally with overlays of a user.
 
 KIND = "snapshot"
 MARKER = "mvp_marker.py"
@@ -209,3 +220,105 @@ def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> 
     """Removes a snapshot unless jobs use it."""
     target = snapshots(shared_root) / check_name("code_id", code_id, NAME_WITH_CAPITALS)
     return remove(shared_root, KIND, code_id, target, check=check)
+
+
+# Which snapshots of verl are not needed any more.
+
+DAY_SECONDS = 86_400
+SUPERFLUOUS = "to be removed"
+
+
+def verdicts(
+    staged: Iterable[Entry], keep: int, days: float, declared: Sequence[Mapping[str, object]]
+) -> list[tuple[Entry, str]]:
+    """All snapshots, the newest first, each with why it stays, or SUPERFLUOUS.
+
+    keep: so many of the newest stay. days: younger ones stay. Either is enough; 0 disables a rule, and with both at 0
+    all stay. declared: those of the inventory stay, in the form of staging_snapshots; they would be staged again. Also
+    those stay that a job uses, and those without a date.
+    """
+    snapshots = [entry for entry in staged if entry.kind == KIND]
+    snapshots.sort(key=lambda entry: (entry.staged_at or "", changed_at(Path(entry.path))), reverse=True)
+    names = set(declared_names(snapshots, declared))
+    return [(entry, verdict(entry, index, keep, days, names)) for index, entry in enumerate(snapshots)]
+
+
+def changed_at(directory: Path) -> int:
+    """In nanoseconds: several snapshots are staged within one second, and one may be based on another."""
+    try:
+        return directory.lstat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def verdict(entry: Entry, index: int, keep: int, days: float, declared: set[str]) -> str:
+    """What happens to the snapshot at this place among the newest."""
+    if entry.used_by:
+        return f"used by {', '.join(entry.used_by)}"
+    if entry.name in declared:
+        return "declared in the inventory"
+    if not keep and not days:
+        return "neither a number nor an age is set"
+    if not entry.staged_at:
+        return "its manifest has no date"
+    if index < keep:
+        return f"among the newest {keep}"
+    age = (datetime.now(UTC) - datetime.fromisoformat(entry.staged_at)).total_seconds() / DAY_SECONDS
+    return f"{age:.1f} days old" if age < days else SUPERFLUOUS
+
+
+def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str, object]]) -> Iterable[str]:
+    """The snapshots that an inventory declares: by code id, or the newest one of a source."""
+    for item in declared:
+        if item.get("state", "present") == "present":
+            of_source = (entry.name for entry in newest_first if entry.details.get("source") == item.get("source"))
+            yield str(item.get("code_id") or next(of_source, ""))
+
+
+# The users' own Python files, copied below the shared root. They have no manifest, and change when the users like.
+
+MODE = 0o644
+# As much as Ansible shows.
+DIFF_BYTES = 104448
+
+
+def stage_user_code(
+    shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False, diff: bool = False
+) -> dict[str, Any]:
+    """Replace the files that differ, each at once. received: the directory with all of them, as they arrived.
+
+    diff: whether the result has their content before.
+    """
+    code = check_shared_root(shared_root) / USER_CODE
+    for file in item.files:
+        if not is_plain_path(file.path):
+            raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
+    with reported(code / item.name, "copied"):
+        changed = [file for file in item.files if not is_same(code / file.path, file)]
+        before = {file.path: text_of(code / file.path) for file in changed} if diff else {}
+        for file in [] if check else changed:
+            if received is None:
+                raise FilesNeededError(file.path)
+            target = code / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (received / file.path).chmod(MODE)
+            (received / file.path).replace(target)
+    status = Status.STAGED if changed else Status.EXISTS
+    path = str(code / item.name)
+    return {"changed": bool(changed), "name": item.name, "path": path, "status": status.value, "before": before}
+
+
+def is_same(path: Path, file: UploadFile) -> bool:
+    try:
+        return path.lstat().st_mode & 0o777 == MODE and file_sha256(path) == file.sha256
+    except OSError:
+        return False
+
+
+def text_of(path: Path) -> str:
+    """The content of a file that can be shown."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(DIFF_BYTES)
+    except (OSError, UnicodeError):
+        return ""

@@ -22,8 +22,8 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
-from .errors import StagingError
 from .git import Git, without_password
+from .options import StagingError
 
 # Opens a file for reading.
 Opener = Callable[[], BufferedReader | io.BytesIO]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
-from .errors import StagingError, reported
 from .files import check_space, remove_tree, write_file
+from .options import StagingError, reported
 from .source_tree import content_identity, is_plain_path
 
 # The directory of what has arrived for an item, beside the item: the node itself may not have the space.

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus steward: the process that the head's start command runs beside Ray, and starts again when it ends.
-
-Each job has a thread: a shared root or a call of Ray that hangs delays that job only. All that the steward knows is in
-the registry, in archives, and in Ray, so it can be killed at any moment. When another version of the program becomes
-current, this one ends between two steps, and the next one goes on.
-"""
+"""argus steward: the process that the head's start command runs beside Ray, and starts again when it ends."""
 
 from __future__ import annotations
 
@@ -13,10 +8,11 @@ import functools
 import http
 import importlib
 import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from ..archive import failures
 from ..archive.archive import Archive
 from ..archive.failures import FailureKind
-from ..archive.program import CURRENT, Program
+from ..archive.program import CURRENT, Program, spawn, wait
 from ..archive.status import JobState
 from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
@@ -37,7 +33,44 @@ from ..queue.queue import Queue
 from ..ray.admission import one_at_a_time, steward_lock
 from ..ray.api import RayApiError, RayHead, own_head
 from .job import STEP_SECONDS, Steward, nodes_summary
-from .pages import keep_pages
+
+# The steward has the pages of jobs written by a process of its own, which needs more time and memory than it.
+
+# How often the pages of all jobs are written, and for which part of the time at most: those of long jobs take longer.
+PAGES_SECONDS, SHARE = 60.0, 0.1
+# How soon a job that has ended has its last page.
+LOOK_SECONDS = 2.0
+# After that time, a shared root hangs.
+MOST_SECONDS = 1800.0
+
+
+def keep_pages(jobs: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
+    """Have the pages of jobs written, until the event is set. jobs: the ids of those that are looked after now."""
+    earlier: set[str] = set()
+    due = time.monotonic() + PAGES_SECONDS
+    while not leaving.wait(LOOK_SECONDS):
+        current, begin = set(jobs()), time.monotonic()
+        wanted = current | earlier if begin >= due else earlier - current
+        earlier = current
+        if wanted:
+            write_pages(sorted(wanted))
+        if begin >= due:
+            due = begin + max(PAGES_SECONDS, (time.monotonic() - begin) / SHARE)
+
+
+def write_pages(jobs: Sequence[str]) -> None:
+    try:
+        command = [sys.executable, Program.of_this_process().path, "pages", *jobs]
+        wait(spawn(command, sys.stderr.fileno()), MOST_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
+
+
+# argus steward: the process that the head's start command runs beside Ray, and starts again when it ends.
+#
+# Each job has a thread: a shared root or a call of Ray that hangs delays that job only. All that the steward knows is
+# in the registry, in archives, and in Ray, so it can be killed at any moment. When another version of the program
+# becomes current, this one ends between two steps, and the next one goes on.
 
 # How often the registry is read: a job that is submitted has a steward this soon.
 POLL_SECONDS = 0.5

@@ -13,7 +13,7 @@ from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, JobState, Status
 from ..common import ray_health
 from ..io.output import last_lines
-from ..launcher import diagnosis, recording
+from ..launcher import diagnosis, log
 from ..ray.api import JobRecord
 
 # Ray lists a job within a second of its submission.
@@ -201,7 +201,7 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
-    told = recording.told(job.message)
+    told = log.end_from(job.message)
     if told:
         return Action(ActionKind.FAIL, told)
     if not head.driver_alive:

@@ -28,11 +28,11 @@ from ..archive.status import ENDED, WAITING, JobState, Status, ray_id
 from ..common.identity import cluster_name, node_name
 from ..evidence import evidence, hardware
 from ..evidence.evidence import Moment
-from ..jobs.drain import stop_new_work
+from ..jobs.nodes import stop_new_work
 from ..queue import attempts, room
 from ..queue.queue import Queue, Turn, Waiting, turn
 from ..queue.room import Demand, Room
-from ..ray import bad_nodes, draining
+from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from .attempt_checks import AttemptChecks
@@ -410,7 +410,7 @@ class Steward:
 
         A node stays if this job has no room on the others.
         """
-        nodes = bad_nodes.bad_nodes(self.queue.directory, view.now)
+        nodes = departures.bad_nodes(self.queue.directory, view.now)
         if faulty := self.node_of_fault(view.status):
             nodes = {faulty: [self.archive.submission_id], **nodes}
         for name, jobs in nodes.items():
@@ -469,11 +469,11 @@ class Steward:
         """Collect the attempt's last evidence, and leave nothing of it on any node."""
         self.cleaned_up = view.status.attempt
         attempts.name_nodes(self.archive, self.nodes)
-        if node := draining.removed_under(self.ray_id(view.status), self.registry):
+        if node := departures.removed_under(self.ray_id(view.status), self.registry):
             attempts.explain_removal(self.archive, node)
         elif view.status.failure and view.status.failure.kind is FailureKind.NODE_LOST:
             for lost in self.observed.lost_nodes:
-                bad_nodes.remember(self.queue.directory, lost, self.archive.submission_id, view.now)
+                departures.remember_loss(self.queue.directory, lost, self.archive.submission_id, view.now)
         self.wait_for_ray(view.status)
         self.runner.run("end", seconds=CLEAN_UP_SECONDS)
 

@@ -25,7 +25,7 @@ class AllReduceRequest(Request):
 
 @click.command(name="all_reduce", hidden=True)
 @common
-def command(as_json: bool, **options: Any) -> None:
+def all_reduce_command(as_json: bool, **options: Any) -> None:
     """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
     request = request_from(AllReduceRequest, as_json, **options)
     write_answer(all_reduce(request.floor, request.workers))

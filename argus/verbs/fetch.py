@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus fetch: the archive of a job as a compressed tar."""
+"""argus fetch, evidence: the archive of a job, and what its nodes report now."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any, BinaryIO
 import click
 
 from ..common.shared_root import JOBS, archive_path
+from ..common.text import printable
+from ..evidence.node import UMASK
 from ..jobs.bundle import limits, pack
-from ..jobs.defaults import on_machines
 from ..jobs.listing import find_job
-from ..jobs.services import OperationError
-from .request import Request, common, request_from, write_answer
+from ..jobs.nodes import collect, collected
+from ..jobs.registry import Registry
+from ..jobs.services import OperationError, on_machines
+from ..ray.api import allow_host
+from .request import Request, common, request_from, require_node, write_answer
+
+# argus fetch: the archive of a job as a compressed tar.
 
 STDOUT = 1
 
@@ -44,7 +50,7 @@ def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
 @click.option("--max-file-mib", type=int, help="Skip larger files.  [default: 2048; 65536 with checkpoints]")
 @click.option("--max-total-mib", type=int, help="Skip files beyond.  [default: 8192; 4194304 with checkpoints]")
 @common
-def command(as_json: bool, **options: Any) -> None:
+def fetch_command(as_json: bool, **options: Any) -> None:
     """Write the archive of the job ID to standard output, as a compressed tar: argus fetch ID > job.tar.gz
 
     Skipped files are named on standard error. With --json, the answer is the last line there.
@@ -66,3 +72,37 @@ def command(as_json: bool, **options: Any) -> None:
         return
     for line in result["skipped"]:
         click.echo(f"skipped: {line}", err=True)
+
+
+# argus evidence: what Ray and the nodes of a job report now, written into its archive.
+
+
+class EvidenceRequest(Request):
+    submission_id: str
+    check: bool = False
+
+
+def evidence(request: EvidenceRequest) -> dict[str, Any]:
+    """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
+    require_node(request)
+    archive = find_job(request.root / "jobs", request.submission_id)
+    job = Registry().read(archive.submission_id)
+    allow_host(job.address if job else "")
+    os.umask(UMASK)
+    return collected(archive, []) if request.check else collect(archive)
+
+
+@click.command(name="evidence", short_help="Collect evidence of a job.")
+@click.argument("submission_id", metavar="ID", required=False)
+@common
+def evidence_command(as_json: bool, **options: Any) -> None:
+    """Collect stacks, logs and states of the job ID from Ray and from the job's nodes, without pausing any process."""
+    request = request_from(EvidenceRequest, as_json, **options)
+    result = evidence(request)
+    if as_json:
+        write_answer(result, changed=True)
+        return
+    nodes = f" from {', '.join(result['nodes'])}" if result["nodes"] else ""
+    debug = f"{on_machines(request.shared_root)}/jobs/{request.submission_id}/debug"
+    for line in (f"{result['files']} files{nodes} in {debug}", *result["problems"]):
+        click.echo(printable(line))

@@ -10,12 +10,10 @@ import click
 
 from ..common.findings import Finding
 from ..common.text import size_text
-from ..staging.errors import StagingError
 from ..staging.listing import list_staged
-from ..staging.options import check_shared_root
-from ..staging.snapshots import remove_snapshot
-from ..staging.superfluous import SUPERFLUOUS, verdicts
-from ..staging.users import programs
+from ..staging.options import StagingError, check_shared_root
+from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, verdicts
+from ..staging.store import programs
 from .request import Request, common, request_from, require_own_cluster, show, write_answer
 
 HEADER = ("name", "staged", "size", "verdict")
@@ -41,7 +39,7 @@ class GcRequest(Request):
 @click.option("--keep-days", type=float, help="Younger snapshots stay, in days.")
 @click.option("--check", is_flag=True, default=None, help="Only list them.")
 @common
-def command(as_json: bool, **options: Any) -> None:
+def gc_command(as_json: bool, **options: Any) -> None:
     """Remove all snapshots that neither of the options keeps, and that no job uses which has not ended.
 
     The inventory is unknown here: playbooks/stage_gc.yml also keeps the snapshots that it declares.

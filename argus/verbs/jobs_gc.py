@@ -76,7 +76,7 @@ def remove(found: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[
 @click.option("--at-least-gib", type=float, help="Only what frees so much.")
 @click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
 @common
-def command(as_json: bool, **options: Any) -> None:
+def jobs_gc_command(as_json: bool, **options: Any) -> None:
     """List checkpoints or archives of jobs that have ended, or remove them.
 
     Whatever the options are, the last complete checkpoint of a job stays if another job names that job.

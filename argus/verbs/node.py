@@ -202,7 +202,7 @@ def own_directory(directory: Path) -> None:
 @click.command(name="node", hidden=True)
 @click.argument("directory", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @common
-def command(as_json: bool, directory: Path | None, **options: Any) -> None:
+def node_command(as_json: bool, directory: Path | None, **options: Any) -> None:
     """Keep the Ray of a node running that is a process, or start or remove it, as cluster_up.yml does."""
     if directory:
         if not supervise(directory):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus nodes: the nodes of the cluster, what is free on them, and their jobs; with --json also what is missing."""
+"""argus nodes, drain: the nodes of the cluster, and one that gets no new work."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import click
 from pydantic import Field
 
 from ..archive.status import submission_id_of
-from ..cluster.membership import ExpectedNode, describe_node, describe_resources
-from ..cluster.readiness import ClusterState, state_of
+from ..cluster.membership import ClusterState, ExpectedNode, describe_node, describe_resources, state_of
 from ..common.identity import node_name
 from ..common.text import table
-from ..jobs.drain import attempts_by_node
+from ..jobs.nodes import attempts_by_node, is_alive, remember_end, stop_new_work, wait_while_held
 from ..jobs.services import OperationError
+from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
-from ..ray.api import RayApiError, RayHead, slowness
-from ..ray.bad_nodes import sentences
+from ..ray.api import RayApiError, RayHead, own_head, slowness
+from ..ray.departures import loss_sentences
 from .request import Request, common, request_from, terminal_width, write_answer
+
+# argus nodes: the nodes of the cluster, what is free on them, and their jobs; with --json also what is missing.
 
 
 class NodesRequest(Request):
@@ -78,12 +80,12 @@ def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
         for name, node in sorted(latest.items())
     ]
     nodes = table(["node", "state", "resources", "free", "jobs", "address"], rows, width)
-    return [nodes, *sentences(state.bad_nodes), *slowness(state.slow)]
+    return [nodes, *loss_sentences(state.bad_nodes), *slowness(state.slow)]
 
 
 @click.command(name="nodes", short_help="Show the nodes of the cluster.")
 @common
-def command(as_json: bool, **options: Any) -> None:
+def nodes_command(as_json: bool, **options: Any) -> None:
     """Show the nodes that the head of the cluster knows, with what is free on them, and their jobs."""
     state = nodes(request_from(NodesRequest, as_json, **options))
     if as_json:
@@ -92,3 +94,48 @@ def command(as_json: bool, **options: Any) -> None:
     if state.problem:
         raise OperationError(state.problem)
     click.echo("\n".join(shown_nodes(state, terminal_width())))
+
+
+# argus drain: a worker gets no new work.
+#
+# Only for drain.yml, which keeps the worker's machine from starting it again: it would be a new one, which gets work.
+
+
+class DrainRequest(Request):
+    """The options of `drain`.
+
+    worker, node_id: its name, and Ray's id of it. wait_timeout: how many seconds to wait for its jobs.
+    held_by: wait no longer when other jobs than these use it; None: wait until none does.
+    ends_jobs: it is removed although jobs use it. check: change nothing, and wait for nothing.
+    """
+
+    worker: str
+    node_id: str
+    wait_timeout: float = 0.0
+    held_by: list[str] | None = None
+    ends_jobs: bool = False
+    check: bool = False
+
+
+def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
+    """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
+    head, registry, node_id = own_head(request.address), registry_path(), request.node_id
+    try:
+        changed = node_id not in departures.draining(registry) and is_alive(head, node_id)
+        if changed and not request.check:
+            stop_new_work(node_id, registry)
+            departures.forget_losses(registry, request.worker)
+            departures.forget_all_draining_but(frozenset(node["node_id"] for node in head.nodes()), registry)
+        if request.ends_jobs and not request.check:
+            remember_end(head, node_id, request.worker, registry)
+        return wait_while_held(head, node_id, 0 if request.check else request.wait_timeout, request.held_by), changed
+    except (RayApiError, OSError) as error:
+        raise OperationError(f"the node still gets new work, or its jobs are unknown: {error}") from error
+
+
+@click.command(name="drain", hidden=True)
+@common
+def drain_command(as_json: bool, **options: Any) -> None:
+    """Let a worker get no new work, as drain.yml does."""
+    drained, changed = drain(request_from(DrainRequest, as_json, **options))
+    write_answer(drained, changed=changed)

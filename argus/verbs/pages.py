@@ -18,13 +18,13 @@ from ..common.shared_root import JOBS, archive_path
 from ..evidence import node
 from ..io.writing import write_text
 from ..jobs.bundle import INDEX
-from ..jobs.defaults import jobs_api
 from ..jobs.registry import Registry
+from ..jobs.services import jobs_api
 from ..ray.admission import registry_path
 from ..ray.api import RayApiError, own_head
-from ..ray.bad_nodes import bad_nodes
+from ..ray.departures import bad_nodes
 from ..report.index import index, read_rows
-from ..report.kept import write_page
+from ..report.page import write_page
 from ..staging.listing import list_staged
 
 NICE = 19
@@ -32,7 +32,7 @@ NICE = 19
 
 @click.command(name="pages", hidden=True)
 @click.argument("submission_ids", nargs=-1, required=True)
-def command(submission_ids: tuple[str, ...]) -> None:
+def pages_command(submission_ids: tuple[str, ...]) -> None:
     """Write the pages of jobs of this head into archives that have something new, and the list of all jobs."""
     os.nice(NICE)
     os.umask(node.UMASK)

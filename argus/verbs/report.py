@@ -63,7 +63,7 @@ def archive_of(root: Path, name: str) -> Archive:
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tag, help="All jobs with this tag.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file.  [default: stdout]")
 @common
-def command(as_json: bool, submission_ids: Sequence[str], output: Path | None, **options: Any) -> None:
+def report_command(as_json: bool, submission_ids: Sequence[str], output: Path | None, **options: Any) -> None:
     """Write one HTML file about the job ID, or one that compares several: argus report ID -o report.html
 
     Without the nodes, name the directory of a fetched archive: argus report artifacts/ID -o report.html

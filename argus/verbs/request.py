@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..common.findings import Finding, errors, findings_table
 from ..common.identity import NODE, mismatch, node_name
 from ..common.text import table
-from ..jobs.defaults import jobs_api, shared_root
-from ..jobs.services import OperationError, Services
+from ..jobs.services import OperationError, Services, jobs_api, shared_root
 from ..ray.api import RayHead, allow_host, job_client, own_head
 
 MAX_REQUEST_BYTES = 8 << 20

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus stage: a model, a dataset, a snapshot or the users' own code, for stage.yml and export.yml.
-
-With `detach`, a model or a dataset that takes longer than a moment is answered with a reference; another call with it
-waits for a moment again, and tells the progress.
-"""
+"""argus stage, export: a model, a dataset, a snapshot or the users' own code under the shared root."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
+import json
+import os
+import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,24 +24,84 @@ from ..common.findings import Finding
 from ..common.shared_root import DATASETS, JOBS, MODELS, SNAPSHOTS, USER_CODE
 from ..common.text import nearest
 from ..jobs.listing import UnknownJobError, find_job
-from ..jobs.services import RefusedError
+from ..jobs.services import OperationError, RefusedError, on_machines
 from ..staging import models
 from ..staging.checkpoint import PREFIX, SOURCE
 from ..staging.dataset import stage as datasets
-from ..staging.dataset.upload import Upload
-from ..staging.errors import StagingError
+from ..staging.dataset.source import Upload
 from ..staging.files import remove_tree
 from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
-from ..staging.manifest import read_manifest
-from ..staging.options import NAME_WITH_CAPITALS, StageOptions, Verify, check_name, check_shared_root
-from ..staging.result import Staged, Status, as_json, item_name
-from ..staging.snapshots import Part, remove_snapshot, stage_snapshot
+from ..staging.manifest import Staged, Status, as_json, item_name, read_manifest
+from ..staging.options import NAME_WITH_CAPITALS, StageOptions, StagingError, Verify, check_name, check_shared_root
+from ..staging.snapshots import Part, remove_snapshot, stage_snapshot, stage_user_code
 from ..staging.store import stage
 from ..staging.upload import Attachment, FilesNeededError, inbox, receive, remove_received
-from ..staging.user_code import stage_user_code
-from . import background
 from .request import Request, common, request_from, require_node, require_own_cluster, write_answer
+
+# A verb that goes on after its caller has left: a child writes the answer to a file, which later calls read.
+
+# The directory of a child, and the file in it that is its standard output, and locked as long as it lives.
+ANSWER_PREFIX, ANSWER = "argus-verb-", "answer"
+# How long a call waits for the answer, and how often it looks.
+MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
+MOST_DESCRIPTORS = 1 << 16
+
+
+class EndedError(Exception):
+    """A child has ended without an answer."""
+
+
+def begin_background() -> str:
+    """Go on in a child in a session of its own. Returns "" there, and in the caller the reference to its answer."""
+    directory = tempfile.mkdtemp(prefix=ANSWER_PREFIX)
+    answer = os.open(Path(directory, ANSWER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(answer, fcntl.LOCK_EX)
+    if os.fork():
+        os.close(answer)
+        return directory
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for source, target in ((nothing, 0), (answer, 1), (nothing, 2)):
+        os.dup2(source, target)
+    # Who waits for the end of an inherited pipe would wait for this child.
+    os.closerange(3, MOST_DESCRIPTORS)
+    return ""
+
+
+def background_answer(reference: str) -> dict[str, Any] | None:
+    """The answer of a child, which is removed; None if the child goes on. Raises EndedError."""
+    directory = Path(reference)
+    if directory.parent != Path(tempfile.gettempdir()) or not directory.name.startswith(ANSWER_PREFIX):
+        raise OperationError(f"{reference!r} is not a reference to an answer")
+    try:
+        with (directory / ANSWER).open("rb") as file:
+            if not answer_has_ended(file.fileno()):
+                return None
+            text = file.read()
+        shutil.rmtree(directory, ignore_errors=True)
+        return dict(json.loads(text))
+    except (OSError, ValueError) as error:
+        raise EndedError from error
+
+
+def answer_has_ended(answer: int) -> bool:
+    """Whether a child has ended, or ends within a moment."""
+    end = time.monotonic() + MOMENT_SECONDS
+    while True:
+        try:
+            fcntl.flock(answer, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+        time.sleep(LOOK_SECONDS)
+
+
+# argus stage: a model, a dataset, a snapshot or the users' own code, for stage.yml and export.yml.
+#
+# With `detach`, a model or a dataset that takes longer than a moment is answered with a reference; another call with
+# it waits for a moment again, and tells the progress.
 
 # The path of an item, and what stages or removes it.
 Plan = tuple[Path, Callable[[], Staged]]
@@ -185,8 +247,8 @@ def answered(work: Callable[[], Staged], upload: Upload | None = None, check: bo
 def write_detached(reference: str, path: str) -> None:
     """Write the answer of a detached call, or its progress. Raises RefusedError and StagingError."""
     try:
-        answer = background.answer_of(reference)
-    except background.EndedError:
+        answer = background_answer(reference)
+    except EndedError:
         what = "its process ended without a result, as if it was killed."
         todo = "Run it again: it continues with what was downloaded. The kernel's log shows whether memory ran out"
         raise StagingError("", what, todo) from None
@@ -206,7 +268,7 @@ def write_result(result: Mapping[str, Any]) -> None:
 
 @click.command(name="stage", hidden=True)
 @common
-def command(as_json: bool, **options: Any) -> None:
+def stage_command(as_json: bool, **options: Any) -> None:
     """Stage a model, a dataset, a snapshot or Python files, as stage.yml does."""
     request = request_from(StageRequest, as_json, one_line=True, **options)
     if request.kind == "snapshot" or request.items:
@@ -230,7 +292,7 @@ def command(as_json: bool, **options: Any) -> None:
             if upload and received:
                 upload = dataclasses.replace(upload, received=received)
             path, work = plan(request.root, item, request.how, upload)
-            if request.detach and (reference := background.begin()):
+            if request.detach and (reference := begin_background()):
                 # What has arrived is the child's now.
                 received = None
                 write_detached(reference, str(path))
@@ -245,3 +307,30 @@ def command(as_json: bool, **options: Any) -> None:
     finally:
         if received:
             remove_received(received)
+
+
+# argus export: a checkpoint of a job as a model.
+
+
+class ExportRequest(Request):
+    submission_id: str
+    step: int = 0
+    name: str | None = None
+
+
+@click.command(name="export", short_help="Make a model of a checkpoint.")
+@click.argument("submission_id", metavar="ID", required=False)
+@click.option("--step", type=int, help="Its step.  [default: the last complete checkpoint]")
+@click.option("--name", help="The name of the model.  [default: ID-step-STEP]")
+@common
+def export_command(as_json: bool, **options: Any) -> None:
+    """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
+    request = request_from(ExportRequest, as_json, **options)
+    item = Model(name=request.name, source=f"job:{request.submission_id}@{request.step}")
+    _path, work = plan(request.root, item, StageOptions())
+    result = answered(work)
+    if as_json:
+        write_answer(result, changed=result.pop("changed"))
+        return
+    path = result["path"].replace(request.shared_root, on_machines(request.shared_root), 1)
+    click.echo(f"Model {result['name']}: {result['status']}, {path}")

@@ -27,7 +27,7 @@ class StagedRequest(Request):
     help="How files are compared with manifests.  [default: quick]",
 )
 @common
-def command(as_json: bool, **options: Any) -> None:
+def staged_command(as_json: bool, **options: Any) -> None:
     """List what is staged, and the jobs that use it."""
     request = request_from(StagedRequest, as_json, **options)
     entries = list(list_staged(check_shared_root(request.root), request.verify))

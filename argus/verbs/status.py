@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus status: one job, or the latest ones."""
+"""argus status, logs: one job, the latest ones, or the log of one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 from pydantic import Field
 
+from ..archive.status import ENDED
 from ..common.identity import cluster_name
+from ..common.text import printable_line
 from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
+from ..jobs.logs import BEGINNING, Selection
 from ..jobs.report import field, job_report, jobs_report
-from ..jobs.selection import Selection
 from ..ray.api import slowness
 from .request import Request, common, request_from, terminal_width, write_answer
+
+# argus status: one job, or the latest ones.
 
 
 class StatusRequest(Request):
@@ -71,7 +76,7 @@ def tag(_context: click.Context, _option: click.Parameter, values: Sequence[str]
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tag, help="List only jobs with this tag.")
 @click.option("--limit", type=int, help="How many jobs to list.  [default: 20]")
 @common
-def command(as_json: bool, **options: Any) -> None:
+def status_command(as_json: bool, **options: Any) -> None:
     """Show the job ID, or the latest jobs."""
     request = request_from(StatusRequest, as_json, **options)
     if as_json:
@@ -79,3 +84,49 @@ def command(as_json: bool, **options: Any) -> None:
         return
     request = request.model_copy(update={"tail": 5})
     click.echo("\n".join(shown_status(status(request))))
+
+
+# argus logs: the log of a job.
+
+FOLLOW_SECONDS = 10.0
+
+
+def followed(request: StatusRequest) -> Iterator[str]:
+    """The lines of a job's log from a position on that are meant, until the job has ended."""
+    position = request.log_position
+    request = request.model_copy(update={"first_errors": False})
+    while True:
+        asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
+        job = status(asked)["job"]
+        yield from job["log"]
+        if job["log_position"] == position and (job["state"] in ENDED or job["unattended"]):
+            end = job["notice"] if job["unattended"] else job["reason"]
+            yield f"{job['submission_id']} {job['state']}{f': {end}' if end else ''}"
+            return
+        position = job["log_position"]
+
+
+@click.command(name="logs", short_help="Show the log of a job.")
+@click.argument("submission_id", metavar="ID", required=False)
+@click.option("--tail", type=int, help="Show so many lines of its end.  [default: 100]")
+@click.option("--follow", is_flag=True, help="Show what comes, until the job has ended.")
+@click.option("--rank", metavar="N", help="Only lines of this rank of torch.")
+@click.option("--attempt", type=int, metavar="N", help="Only lines of this attempt.")
+@click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")
+@common
+def logs_command(as_json: bool, follow: bool, **options: Any) -> None:
+    """Show the log of the job ID."""
+    request = request_from(StatusRequest, as_json, **options)
+    if not request.submission_id:
+        raise click.UsageError("name a job: argus logs ID; argus status lists the latest ones")
+    if follow and request.attempt:
+        raise click.UsageError("the lines of one attempt cannot be followed: leave --follow or --attempt out")
+    if as_json:
+        write_answer(status(request))
+        return
+    answer = status(request.model_copy(update={"tail": request.tail or 100}))["job"]
+    for line in answer["log"]:
+        click.echo(printable_line(line, colour="NO_COLOR" not in os.environ))
+    if follow:
+        for line in followed(request.model_copy(update={"log_position": answer["log_position"] or BEGINNING})):
+            click.echo(printable_line(line, colour="NO_COLOR" not in os.environ))

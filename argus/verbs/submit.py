@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus submit: check a JobSpec, and create its job."""
+"""argus submit, resubmit, admit: create a job from a JobSpec."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +13,17 @@ import click
 import yaml
 
 from ..common.findings import Finding, findings_table
-from ..common.shared_root import with_source
-from ..jobs.defaults import on_machines
+from ..common.shared_root import JOBS, with_source
+from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.request import Request as JobRequest
-from ..jobs.services import Answer, RefusedError, Services
+from ..jobs.request import resubmission
+from ..jobs.services import Answer, RefusedError, Services, on_machines
+from ..jobs.submit import admit_dependent
 from ..jobs.submit import submit as submit_job
 from ..jobspec.parse import with_defaults
 from .request import Request, common, request_from, services, terminal_width, write_answer
+
+# argus submit: check a JobSpec, and create its job.
 
 
 class SubmitRequest(Request, JobRequest):
@@ -72,7 +77,7 @@ def written_jobspec(file: Any) -> Any:
 @click.argument("file", metavar="[FILE]", type=click.File("rb"), default="-")
 @click.option("--check", is_flag=True, help="Check everything, submit nothing.")
 @common
-def command(as_json: bool, file: Any, **options: Any) -> None:
+def submit_command(as_json: bool, file: Any, **options: Any) -> None:
     """Submit the JobSpec in FILE, or on standard input. Secrets come from the inventory, so submit.yml has them."""
     request = request_from(SubmitRequest, as_json, **options)
     if not as_json:
@@ -80,3 +85,42 @@ def command(as_json: bool, file: Any, **options: Any) -> None:
             raise click.UsageError("name a JobSpec file: argus submit FILE")
         request = request.model_copy(update={"jobspec": written_jobspec(file)})
     write_submitted(request, submit(request, request.of_job(), services(request)), as_json)
+
+
+# argus resubmit: submit an earlier job again, with its JobSpec.
+
+
+class ResubmitRequest(SubmitRequest):
+    submission_id: str
+
+
+@click.command(name="resubmit", short_help="Submit an earlier job again.")
+@click.argument("submission_id", metavar="ID", required=False)
+@click.option("--check", is_flag=True, help="Check everything, submit nothing.")
+@common
+def resubmit_command(as_json: bool, **options: Any) -> None:
+    """Submit the job ID again, with the JobSpec with which it was submitted."""
+    request = request_from(ResubmitRequest, as_json, **options)
+    outside = services(request)
+    job_id = request.submission_id
+    # Its archive may be gone.
+    with contextlib.suppress(UnknownJobError):
+        job_id = find_job(request.root / JOBS, job_id).submission_id
+    job = resubmission(request.of_job(), job_id, outside.registry)
+    write_submitted(request, submit(request, job, outside), as_json)
+
+
+# argus admit: check a job whose dependency has succeeded. The steward of the cluster calls it.
+
+
+class AdmitRequest(Request):
+    submission_id: str
+
+
+@click.command(name="admit", hidden=True)
+@click.argument("submission_id", metavar="ID", required=False)
+@common
+def admit_command(as_json: bool, **options: Any) -> None:
+    """Check the job ID as a whole, and put it into the queue."""
+    request = request_from(AdmitRequest, as_json, **options)
+    admit_dependent(request.submission_id, services(request))

@@ -26,15 +26,15 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory imp
     placement,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import ClusterPlan, Planner
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import left_behind
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     ActiveJobs,
     disruption_findings,
+    left_behind,
     removal_findings,
     rotation_findings,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     Attendance,
     machine_problem,
     shortage_findings,

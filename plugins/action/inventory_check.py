@@ -15,12 +15,7 @@ from ansible import constants
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors
 from ansible_collections.argus.verl.plugins.modules.inventory_check import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory import (
-    inventory,
-    inventory_files,
-    nodes,
-    port_inventory,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
@@ -36,11 +31,11 @@ def inventory_findings(
 ) -> list[Finding]:
     """What is wrong with an inventory, and with the hosts that --limit leaves of it."""
     if not any(groups.values()):
-        return inventory_files.without_hosts(list(sources))
+        return inventory.without_hosts(list(sources))
     findings = inventory.validate(hostvars, groups, {*public_variables(), *OF_INVENTORY})
     findings += port_inventory.port_inventory_findings(hostvars, groups)
     findings += inventory.run_findings(run, works_on, groups)
-    findings += inventory_files.source_findings(sources, constants.INVENTORY_IGNORE_PATTERNS)
+    findings += inventory.source_findings(sources, constants.INVENTORY_IGNORE_PATTERNS)
     if constants.INJECT_FACTS_AS_VARS:
         what = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
         todo = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"

@@ -25,14 +25,14 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle impor
     limits,
     unpack,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import SECONDS as COLLECT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import LAST
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.nodes import SECONDS as COLLECT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
-from ansible_collections.argus.verl.plugins.module_utils.argus.report.kept import write_page
+from ansible_collections.argus.verl.plugins.module_utils.argus.report.page import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, no_such_id
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import no_answer, no_such_id
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 

@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS, TIERS
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, grouped
-from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS, TIERS
 from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds
-from ansible_collections.argus.verl.plugins.plugin_utils.preflight import image_sources, planned, reported
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
+    BuildError,
+    image_builds,
+    image_sources,
+    planned,
+    reported,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import OF_NODES, play_variables
 

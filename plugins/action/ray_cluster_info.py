@@ -13,13 +13,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.readiness import unanswered
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, unanswered
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.readiness import RunResults
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.report import ClusterInfo, Scope, cluster_report
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
+    ClusterInfo,
+    RunResults,
+    Scope,
+    cluster_report,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 

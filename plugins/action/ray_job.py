@@ -31,18 +31,17 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.command_line import extra_variables
-from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
-from ansible_collections.argus.verl.plugins.plugin_utils.following import (
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     NewWarnings,
     announcement,
     answers,
+    job_commands,
     no_answer,
     no_such_id,
+    playbook_command,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
-from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     PROGRAM_ITSELF,
@@ -50,9 +49,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     NodeAction,
     ProgramError,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import columns
-from ansible_collections.argus.verl.plugins.plugin_utils.user_code import unstaged
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import unstaged
 
 display = Display()
 # Each poll costs nearly a second of CPU, on two cores at the expense of the job, and takes up to two on a slow machine:

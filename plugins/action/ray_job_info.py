@@ -22,8 +22,13 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
 from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.following import NO_JOB, NewWarnings, announcement, answers
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_status
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
+    NO_JOB,
+    NewWarnings,
+    announcement,
+    answers,
+    job_status,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
 

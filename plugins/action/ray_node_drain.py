@@ -24,8 +24,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     hold_findings,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import sentence_width
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import sentence_width, show
 
 display = Display()
 # How long one call waits: after Ctrl-C, it goes on for so long on the head.

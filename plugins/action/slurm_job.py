@@ -16,9 +16,8 @@ from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATI
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.script import Wish, script, wish_findings
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.text import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import Wish, batch_script, wish_findings
 
 display = Display()
 LOOK_SECONDS = 0.5
@@ -84,7 +83,7 @@ class ActionModule(Action):
             findings = list(wish_findings(wish))
             if findings:
                 return failed(f"Nothing was asked for.\n{findings_table(findings)}")
-            result["script"] = script(wish)
+            result["script"] = batch_script(wish)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
             show("The batch script", text=result.get("script", "").splitlines())

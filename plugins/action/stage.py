@@ -19,22 +19,27 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, size_text
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import Verify
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status, item_name
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import Status, item_name
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, Verify
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, sha256
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import no_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingCalls
-from ansible_collections.argus.verl.plugins.plugin_utils.upload import controller_files, read, upload_of
-from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MOST_FILES, every_file
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
+    MOST_FILES,
+    RefusedItemError,
+    StagingCalls,
+    controller_files,
+    every_file,
+    read,
+    upload_of,
+)
 
 display = Display()
 # The program checks the options of items.

@@ -63,8 +63,8 @@ from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import filled, printable, printable_line
-from ansible_collections.argus.verl.plugins.plugin_utils import terminal
-from ansible_collections.argus.verl.plugins.plugin_utils.run_summary import Failures, summary
+from ansible_collections.argus.verl.plugins.plugin_utils import reporting
+from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import Failures, summary
 
 COLLECTION = "argus.verl."
 FAILED = "failed"
@@ -177,7 +177,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         text = self._error_text(result)
         same = self._shown.setdefault((result.task._uuid, text), label)
         first, *rest = f"{kind}: [{label}]: {text if same == label else f'the same as {same}'}".split("\n")
-        width = terminal.sentence_width()
+        width = reporting.sentence_width()
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
             "\n".join([filled(first, width, "  ") if width else first, *rest]),
@@ -243,5 +243,5 @@ class CallbackModule(Default):  # type: ignore[misc]
         if self._is_answer():
             return
         hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
-        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.columns())
+        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], reporting.columns())
         self._display.display(f"\n{text}", color=getattr(constants, colour))

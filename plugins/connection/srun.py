@@ -69,7 +69,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
-from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import passed_on
 
 Answer = tuple[int, bytes, bytes]
@@ -125,20 +125,20 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         if self.become and sudoable:
             raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._node}")
         code, stdout, stderr = self._run(cmd, in_data)
-        return code, node_answer.reduced(stdout), stderr
+        return code, streams.reduced_answer(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None) -> Answer:
         limit = int(self.get_option("limit"))
         if not shutil.which("srun"):
             raise AnsibleConnectionFailure(f"{self._node}: there is no command srun here")
-        line = node_answer.limited(shlex.join(self._argv(command)), limit)
+        line = streams.limited_command(shlex.join(self._argv(command)), limit)
         began = time.monotonic()
         done = subprocess.run(
             ["/bin/sh", "-c", line], input=in_data or b"", env=passed_on(os.environ), capture_output=True, check=False
         )
         said = NOISE.sub(b"", done.stderr)
         problem = self._refusal(done.returncode, done.stdout, said)
-        if slow := node_answer.problem(done.returncode, done.stdout, limit, time.monotonic() - began):
+        if slow := streams.answer_problem(done.returncode, done.stdout, limit, time.monotonic() - began):
             problem = f"{self._node}: {slow}"
         if problem:
             raise AnsibleConnectionFailure(problem)
@@ -147,17 +147,17 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the controller to the host."""
         super().put_file(in_path, out_path)
-        copying.put(partial(self._copied, out_path), in_path, out_path)
+        streams.put_file(partial(self._copied, out_path), in_path, out_path)
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the host to the controller."""
         super().fetch_file(in_path, out_path)
-        copying.fetch(partial(self._copied, in_path), in_path, out_path)
+        streams.fetch_file(partial(self._copied, in_path), in_path, out_path)
 
     def _copied(self, path: str, command: str, data: bytes | None) -> bytes:
         code, stdout, stderr = self._run(command, data)
         if code:
-            raise AnsibleError(copying.not_copied(self._node, path, stderr))
+            raise AnsibleError(streams.not_copied(self._node, path, stderr))
         return stdout
 
     def reset(self) -> None:

@@ -51,7 +51,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation as model
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.text import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import SlurmError
 
 display = Display()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ansible import context
 from ansible.errors import AnsibleFilterError
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, inventory_files
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES, Groups, HostVars
 
 
@@ -32,6 +32,6 @@ def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool =
     if groups["all"] or may_be_empty:
         return "all"
     if context.CLIARGS.get("subset"):
-        findings = inventory_files.without_hosts([str(source) for source in sources])
+        findings = inventory.without_hosts([str(source) for source in sources])
         raise AnsibleFilterError("; ".join(f"the inventory {each.where} {each.what}: {each.todo}" for each in findings))
     return "localhost"

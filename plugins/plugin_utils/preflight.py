@@ -1,31 +1,131 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Preflight over all hosts: what each machine must have, and the result of all that the role has registered."""
+"""Preflight over all hosts: what each machine must have, its images, and the result of what the role has registered."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
-from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
+from ansible_collections.argus.verl.plugins.module_utils.preflight.host import image_findings, missing_images
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
+    Judged,
+    Probed,
     all_reduce_findings,
     all_reduce_lines,
+    clock_findings,
+    judged,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_findings
-from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, judged
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
-from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import trial_findings, trial_of
-from ansible_collections.argus.verl.plugins.plugin_utils.images import has_image, needed_images
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, port_inventory
+from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import trial_findings, trial_of
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars, Variables
-from ansible_collections.argus.verl.plugins.plugin_utils.presence import attendance
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import Attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.presence import presence
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import Attendance
+
+# Images, as the inventory describes them: what they are built from, and which of them machines need.
+
+NOT_INPUTS = {".git", "__pycache__"}
+
+
+class BuildError(Exception):
+    """An image cannot be built; the message says what is wrong, where, and what to do."""
+
+
+def image_builds(
+    builds: Mapping[str, Mapping[str, Any]], images: Mapping[str, str], inventory_dir: str
+) -> dict[str, dict[str, Any]]:
+    """The entries of cluster_image_builds by the names of their images, for the role ray_image.
+
+    inputs: the hash of what an image is built from. arguments: of the engine's command build.
+    """
+    found = {}
+    for kind, build in builds.items():
+        if kind not in images:
+            raise BuildError(f"cluster_image_builds.{kind} has no image: add its name to cluster_images")
+        context = Path(inventory_dir, Path(str(build["context"])).expanduser())
+        dockerfile = str(build.get("dockerfile") or "Dockerfile")
+        values = [f"{name}={value}" for name, value in (build.get("args") or {}).items()]
+        options = [word for value in values for word in ("--build-arg", value)]
+        found[images[kind]] = {
+            "inputs": inputs_hash(context, dockerfile, values),
+            "push": boolean(build.get("push") or False),
+            "arguments": ["--file", str(context / dockerfile), *options, str(context)],
+        }
+    return found
+
+
+def inputs_hash(context: Path, dockerfile: str, values: Sequence[str]) -> str:
+    """A hash of all that goes into an image, but not of the image that it is built on."""
+    if not (context / dockerfile).is_file():
+        raise BuildError(
+            f"{context / dockerfile} does not exist on this controller: correct context or dockerfile in "
+            "cluster_image_builds"
+        )
+    digest = hashlib.sha256(json.dumps([dockerfile, *sorted(values)]).encode())
+    try:
+        for path in sorted(context.rglob("*")):
+            name = path.relative_to(context)
+            if NOT_INPUTS.isdisjoint(name.parts) and (path.is_symlink() or path.is_file()):
+                content, kind = _content(path)
+                digest.update(b"\n%s\0%s\0%s" % (os.fsencode(name), kind, hashlib.sha256(content).digest()))
+    except OSError as error:
+        raise BuildError(f"{error.filename} cannot be read: {error.strerror}") from error
+    return digest.hexdigest()[:32]
+
+
+def _content(path: Path) -> tuple[bytes, bytes]:
+    """What a file holds, and its kind. The user's umask and the time of a checkout are no inputs."""
+    if path.is_symlink():
+        return os.fsencode(path.readlink()), b"link"
+    return path.read_bytes(), b"program" if path.stat().st_mode & 0o100 else b"file"
+
+
+def has_image(engine: str, image: str) -> bool:
+    """Whether this controller has an image; without an engine, it has none."""
+    try:
+        return not subprocess.run([engine, "image", "inspect", image], capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
+def needed_images(
+    hosts: Sequence[str], hostvars: HostVars, groups: Groups, images: Mapping[str, str], machines: Mapping[str, Machine]
+) -> dict[str, str]:
+    """The image of the nodes of each machine, by the machine's name.
+
+    hosts: those that represent machines. machines: the probed ones, by their names.
+    """
+    variables = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
+    machine_of = {
+        node: inventory.machine_name(host, variables[host])
+        for host, placed in inventory.placement(variables, variables, hosts).items()
+        for node in placed
+    }
+    with_workers = {machine_of[worker] for worker in groups.get(inventory.WORKERS, []) if worker in machine_of}
+    probed = [machines[name] for name in with_workers if name in machines]
+    needed = {}
+    for node, own in variables.items():
+        image = images.get(nodes.accelerator_of(own.get("ray_node_accelerator") or "auto", probed))
+        # Without one, the plan of the node fails with a message of its own.
+        if image:
+            needed[machine_of[node]] = image
+    return needed
+
+
+# Preflight over all hosts: what each machine must have, and the result of all that the role has registered.
 
 # What the role preflight registers.
 RESULT = "__preflight"
@@ -111,15 +211,15 @@ def machine_attendance(
     placed = inventory.placement(inventory.cluster_nodes(groups), hostvars, hosts)
     machine_of = {node: names[host] for host, nodes in placed.items() if host in names for node in nodes}
     results = {name: hostvars[host].get(RESULT) or {} for host, name in names.items()}
-    problems = {node: attendance.machine_problem(results[machine]) for node, machine in machine_of.items()}
+    problems = {node: presence.machine_problem(results[machine]) for node, machine in machine_of.items()}
     present = Attendance(
         heads=tuple(node for node in groups[inventory.HEADS] if node in machine_of),
         workers=tuple(node for node in groups[inventory.WORKERS] if node in machine_of),
         absent={node: problem for node, problem in problems.items() if problem},
         least=least,
     )
-    silent = {name: problem for name, result in results.items() if (problem := attendance.task_problem(result))}
-    found = [replace(finding, key="machine.reachable") for finding in attendance.silent_findings(silent, present)]
+    silent = {name: problem for name, result in results.items() if (problem := presence.task_problem(result))}
+    found = [replace(finding, key="machine.reachable") for finding in presence.silent_findings(silent, present)]
     head = next((machine_of[node] for node in groups[inventory.HEADS] if node in machine_of), "")
     return present, {machine_of[node] for node in present.absent}, [*found, *clock_findings(results, head)]
 
@@ -148,7 +248,7 @@ def reported(
         all_reduce_lines(collective),
         [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
     )
-    return replace(result, findings=attendance.tolerated(result.findings, present, absent_machines))
+    return replace(result, findings=presence.tolerated(result.findings, present, absent_machines))
 
 
 def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -1,22 +1,15 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs the program of jobs in a node, from the node's machine, and reads its answer.
-
-A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
-documented keys are used. If the node does not run, the program is run by a container of its image that ends with the
-answer; without containers, directly.
-
-The output of a verb may be a file instead. It lies on the machine until it is fetched, and the answer is the last line
-of the errors.
-"""
+"""Runs the program of jobs in a node, from the node's machine, and reads its answer."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,19 +20,77 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.defaults import ENTER
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
-from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
-    COMMAND_PATH,
-    KEEP_ID,
-    NO_SELINUX_LABEL,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import COMMAND_PATH, KEEP_ID, NO_SELINUX_LABEL
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
+
+# Commands in the container of a node, as its machine runs them, and why it cannot run them.
+
+# A shell's exit code for a command that it does not find.
+NOT_FOUND = 127
+NOT_THERE = r"['\u2019]?: (?:(?:command )?not found|No such file)"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A container, its machine, and the program of the engine there."""
+
+    node: str
+    machine: str
+    engine: str
+
+
+ABSENT = "there is no container {node} on {machine}. cluster_up.yml starts it"
+STOPPED = "container {node} is not running on {machine}. cluster_up.yml starts it"
+# How docker and podman begin a line, and what follows for each reason.
+SIGNS = {
+    r"No such container|no container with name or ID": ABSENT,
+    r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped": STOPPED,
+    r"Container \S+ is paused": "container {node} is paused on {machine}. Run there: {engine} unpause {node}",
+    r"Container \S+ is restarting": "container {node} is restarting on {machine}. Its log tells why",
+    r"permission denied while trying to connect": "{node}: the user on {machine} may not use {engine}. Add the user to "
+    'the group "{engine}" there, or set ansible_become: true for {machine}',
+    r"Cannot connect to the Docker daemon|Cannot connect to Podman": "{node}: {engine} does not answer on {machine}. "
+    "Start its daemon there",
+}
+ENGINE_SAYS = (
+    r"^(?:Error: |Error response from daemon: |error during connect: |Got |OCI runtime exec failed: .{0,200})?"
+)
+
+
+def is_down(place: Place, code: int, stdout: str, stderr: str) -> bool:
+    """Whether the container does not run, and will not by itself."""
+    reason = refusal(place, code, stdout, stderr)
+    return reason in (ABSENT.format(**asdict(place)), STOPPED.format(**asdict(place)))
+
+
+def refusal(place: Place, code: int, stdout: str, stderr: str) -> str:
+    """Why the engine did not run a command; empty if it did, whatever became of the command."""
+    if not code or stdout:
+        # A module that ran has printed something.
+        return ""
+    for sign, sentence in SIGNS.items():
+        if re.search(f"{ENGINE_SAYS}(?:{sign})", stderr, re.MULTILINE | re.IGNORECASE):
+            return sentence.format(**asdict(place))
+    # What a shell or sudo says.
+    if code == NOT_FOUND and re.search(rf"(?:^|[\s'\u2018]){re.escape(place.engine)}{NOT_THERE}", stderr, re.MULTILINE):
+        return f"{place.node}: {place.machine} has no command {place.engine}, or not on the PATH of its user"
+    return ""
+
+
+# Runs the program of jobs in a node, from the node's machine, and reads its answer.
+#
+# A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
+# documented keys are used. If the node does not run, the program is run by a container of its image that ends with
+# the answer; without containers, directly.
+#
+# The output of a verb may be a file instead. It lies on the machine until it is fetched, and the answer is the last
+# line of the errors.
 
 display = Display()
 # How many seconds a verb may take beyond those that it was asked to wait.
@@ -177,7 +228,7 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
     try:
         given = json.loads(out)
         findings = [Finding(**finding) for finding in given["findings"]]
-        result = {name: value for name, value in given["result"].items() if not node_answer.is_acted_on(name)}
+        result = {name: value for name, value in given["result"].items() if not streams.is_acted_on(name)}
         changed = given["changed"] is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         said = one_line(error) or f"exit code {code}"
@@ -246,8 +297,8 @@ class NodeAction(Action):
         self, command: str, text: bytes, seconds: float, output: Output | None, attachment: str
     ) -> tuple[int, str, str]:
         """The exit code, the answer and the errors of the program."""
-        most = output.most + 1 if output else node_answer.MOST_OUTPUT
-        line = node_answer.limited(command, int(seconds), most=most)
+        most = output.most + 1 if output else streams.MOST_OUTPUT
+        line = streams.limited_command(command, int(seconds), most=most)
         if attachment:
             line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
         if not output:
@@ -273,7 +324,7 @@ class NodeAction(Action):
         try:
             answer = self.call("fetch", request, seconds, output=output)
             if answer.done:
-                copying.fetch(partial(self.read, output.path), output.path, local, output.size)
+                streams.fetch_file(partial(self.read, output.path), output.path, local, output.size)
                 if Path(local).stat().st_size != output.size:
                     changed = f"another process has changed {output.path}; fetch again"
                     raise ProgramError(f"{self.node.place.machine}: {changed}")
@@ -299,7 +350,7 @@ class NodeAction(Action):
         command = become.build_become_command(command, connection._shell) if become else command
         code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
         if code:
-            raise ProgramError(copying.not_copied(self.node.place.machine, path, stderr))
+            raise ProgramError(streams.not_copied(self.node.place.machine, path, stderr))
         return bytes(become.strip_become_success(stdout) if become else stdout)
 
     def ask(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Result:

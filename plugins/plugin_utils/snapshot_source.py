@@ -19,8 +19,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging import source_tree
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import COMMIT, Git, without_password
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
     MOST_BYTES,
     PACKAGES,

@@ -1,29 +1,154 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Staging by the program in the head's node: an item that takes long goes on there, and its progress is shown."""
+"""Staging from the controller: the users' files and code there, and the progress of the program in the head's node."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
+import socket
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible import constants as C  # noqa: N812
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import reported
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.source import (
+    CONTROLLER,
+    Upload,
+    place_of,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, content_identity
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import Attachment
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, reported
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
+    Opener,
+    content_identity,
+    is_ignored,
+    is_plain_path,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import Attachment, UploadFile
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Answer, NodeAction, ProgramError
+
+# The files of a dataset that are on the controller.
+
+Files = Mapping[str, Sequence[str]]
+
+
+def controller_files(item: object) -> dict[str, list[str]]:
+    """The patterns of a dataset whose files are on the controller, by split.
+
+    None for other datasets, and for options of a wrong type, which the program reports. The node is not asked: a job
+    could let it name files.
+    """
+    options = item if isinstance(item, Mapping) else {}
+    files, place = options.get("files"), options.get("from")
+    if options.get("state") == "absent" or options.get("hub") or not isinstance(files, Mapping):
+        return {}
+    lists = {split: [several] if isinstance(several, str) else several for split, several in files.items() if several}
+    if not all(
+        isinstance(several, list) and all(isinstance(each, str) for each in several) for several in lists.values()
+    ):
+        return {}
+    return lists if (place or place_of(lists)) == CONTROLLER else {}
+
+
+def upload_of(files: Files, inventory: Path) -> Upload:
+    """The files of the controller that patterns match, and those that match none; nothing is read yet."""
+    controller = socket.gethostname()
+    found: dict[str, list[UploadFile]] = {}
+    missing: dict[str, list[str]] = {}
+    for split, several in files.items():
+        for pattern in several:
+            full = str(inventory / Path(pattern).expanduser())
+            paths = matching(full)
+            if not paths:
+                missing.setdefault(split, []).append(full)
+            found.setdefault(split, []).extend(described(split, path, controller) for path in paths)
+    unique = {split: list(dict.fromkeys(several)) for split, several in found.items() if several}
+    return Upload(controller, unique, missing)
+
+
+def described(split: str, path: Path, controller: str) -> UploadFile:
+    if not is_plain_path(path.name):
+        what = f"{path.name!r} on the controller {controller} has characters that cannot be shown."
+        raise StagingError(f"files.{split}", what, "Rename the file.")
+    if not path.is_file() or not os.access(path, os.R_OK):
+        what = f"the controller {controller} cannot read {path}."
+        raise StagingError(f"files.{split}", what, "Give your user permission to read it.")
+    found = path.stat()
+    return UploadFile(str(path), found.st_size, found.st_mtime_ns)
+
+
+def read(upload: Upload) -> Upload:
+    """The same with the hashes of all files."""
+    files = {
+        split: [replace(file, sha256=file_sha256(file.path)) for file in several]
+        for split, several in upload.files.items()
+    }
+    return replace(upload, files=files)
+
+
+# The users' own code on the controller, compared with what a job uses. An edited file is used once it is staged.
+
+MOST_FILES, FILE_BYTES = 200, 1 << 20
+
+
+def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
+    """A warning if a file that a job uses is older than its source.
+
+    sources: files and directories of the controller, as `staging_user_code` names them.
+    used: the SHA-256 of the files of the job, by their paths relative to the shared root.
+    """
+    if not used:
+        return []
+    differ = [
+        str(file) for source in sources for name, file in targets(source) if name in used and used[name] != sha256(file)
+    ]
+    if not differ:
+        return []
+    what = f"is not the same as on this machine: {', '.join(sorted(differ))} changed after stage.yml copied it"
+    return [about("files", what, "run stage.yml, or nothing if the copy is what you want", WARNING)]
+
+
+def targets(source: str) -> Iterator[tuple[str, Path]]:
+    """The files of a source by the paths that they get: of DIR/, those of its contents."""
+    for name, file in itertools.islice(every_file(source), MOST_FILES):
+        yield f"{USER_CODE}/{name}", file
+
+
+def every_file(source: str) -> Iterator[tuple[str, Path]]:
+    """The same, relative to the directory of the users' own code."""
+    top = Path(source)
+    if top.is_file():
+        yield top.name, top
+        return
+    base = top if source.endswith("/") else top.parent
+    for file in sorted(top.rglob("*")):
+        if file.is_file() and not is_ignored(str(file.relative_to(base))):
+            yield str(file.relative_to(base)), file
+
+
+def sha256(file: Path) -> str:
+    """The hash of a file; of one that cannot be read, none."""
+    try:
+        with file.open("rb") as content:
+            return hashlib.sha256(content.read(FILE_BYTES)).hexdigest()
+    except OSError:
+        return ""
+
+
+# Staging by the program in the head's node: an item that takes long goes on there, and its progress is shown.
 
 display = Display()
 # How long to wait after a call that was not answered, and how long a node may give no answer before following ends.

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError as SourceError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError as SourceError
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from patterns import REPO

@@ -19,7 +19,7 @@ from system import REPO
 from argus.common.findings import errors
 from argus.gate import composition
 from argus.gate.config import ACTOR, JobConfig
-from argus.gate.hints import hint
+from argus.gate.nodes import hint
 from argus.gate.numbers import config_findings, used_values
 from argus.io.hydra import override_key
 from argus.jobspec import spec_checks

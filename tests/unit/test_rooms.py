@@ -176,7 +176,7 @@ def test_a_package_says_what_lives_there(name: str) -> None:
 def test_imports_are_resolved() -> None:
     stage = imported_modules("argus.staging.dataset.stage")
     assert "argus.common.findings" in imported_modules("argus.jobspec.parse")
-    assert "argus.staging.errors" in stage and "argus.staging" not in stage
+    assert "argus.staging.options" in stage and "argus.staging" not in stage
     assert "argus.common.findings" in imported_modules("preflight.checks")
 
 

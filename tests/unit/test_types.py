@@ -16,10 +16,10 @@ import argus
 MUTABLE = {
     "checks.common.Facts",
     "report.curves.Curves",
-    "report.points.Curve",
+    "report.curves.Curve",
     "steward.attempt_checks.AttemptChecks",
     "steward.job.Observed",
-    "staging.dataset.builder.DatasetBuilder",
+    "staging.dataset.stage.DatasetBuilder",
     "staging.dataset.checks.Problem",
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...checks.rows import (
+from ...checks.dataset import (
     MESSAGES,
     RL,
     SFT,

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...common.shared_root import HF_HOME, SNAPSHOTS
-from ..errors import StagingError
 from ..hub import resolve_endpoint, without_token
 from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from ..options import StageOptions
+from ..options import StageOptions, StagingError
 from .source import Fetched, Source
 
 SCRIPTS = "examples/data_preprocess"

@@ -1,26 +1,110 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stages datasets: train.parquet and val.parquet in verl's schema, under the shared root, with every row checked."""
+"""Stages datasets: train.parquet and val.parquet in verl's schema, with every row checked."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...checks.rows import RL, SFT
+from ...checks.dataset import RL, SFT, SPLITS
 from ...common.shared_root import DATASETS
-from ..errors import StagingError
+from ...common.text import one_line
 from ..files import remove_tree
 from ..items import COLUMN_TEXTS, Dataset
 from ..lock import Progress
-from ..manifest import Manifest, read_manifest
-from ..options import StageOptions, check_name, check_shared_root
-from ..result import Staged
+from ..manifest import Manifest, Staged, read_manifest
+from ..options import StageOptions, StagingError, check_name, check_shared_root
 from ..store import Built, Request, remove_downloaded, stage
-from .builder import DatasetBuilder
-from .checks import Checker
+from .checks import Checker, schema_problem
 from .form import Form
-from .source import difference_of
-from .sources import source_of
-from .upload import Upload
+from .rows import Batch, Rows, Writer
+from .source import Upload, difference_of
+from .sources import check_val, source_of
+
+# Builds a dataset: rows are read, converted, checked and written in one pass, a batch at a time.
+
+
+@dataclass
+class DatasetBuilder:
+    """Reads rows, converts them to verl's schema, checks them and writes them."""
+
+    target: Path
+    form: Form
+    checker: Checker
+    directory: Path
+    progress: Progress
+
+    def run(self, files: Mapping[str, Sequence[Path]], val_rows: int | None) -> dict[str, int]:
+        """How many rows each split has; if rows have errors, all of them are in one StagingError."""
+        from pyarrow import ArrowException
+
+        check_val("val" in files, val_rows, self.form.workload)
+        self.progress.begin("reading", sum(path.stat().st_size for paths in files.values() for path in paths))
+        with contextlib.ExitStack() as stack:
+            writers = {split: Writer(self.directory / f"{split}.parquet") for split in SPLITS}
+            for writer in writers.values():
+                stack.callback(writer.close)
+            for split, paths in sorted(files.items()):
+                try:
+                    self._split(split, paths, writers, val_rows)
+                except ArrowException as error:
+                    where = f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+                    what = f"cannot be converted to verl's schema: {one_line(error)}."
+                    raise StagingError(where, what, "Change this column, or download the file again.") from error
+        self.checker.compare()
+        verdict(self.target, self.checker)
+        return {split: writer.rows for split, writer in writers.items()}
+
+    def _split(self, split: str, paths: Sequence[Path], writers: Mapping[str, Writer], val_rows: int | None) -> None:
+        rows = Rows(paths, self.progress, self.form.wanted())
+        taken = spread(rows.count(), val_rows) if val_rows is not None else None
+        start = 0
+        for batch in rows.batches():
+            for to, part, numbers in divided(split, batch, start, taken):
+                converted = self.form.apply(part, to, numbers, writers[to].rows, self.checker)
+                wrong = schema_problem(converted.schema, self.form.workload)
+                if wrong:
+                    what, todo = wrong
+                    raise StagingError(paths[0], f"{what}.", f"{todo[:1].upper()}{todo[1:]}.")
+                self.checker.check(to, converted, numbers)
+                writers[to].write(converted)
+            start += batch.num_rows
+
+
+def spread(count: int, wanted: int) -> frozenset[int]:
+    """The numbers of the wanted rows, evenly spread with the first among them; the same at every call."""
+    if not 0 < wanted < count:
+        todo = "Leave at least one row for each of train and val."
+        raise StagingError("val_rows", f"is {wanted}, of {count} rows.", todo)
+    return frozenset(index * count // wanted for index in range(wanted))
+
+
+def divided(
+    split: str, batch: Batch, start: int, taken: frozenset[int] | None
+) -> Iterator[tuple[str, Batch, Sequence[int]]]:
+    """The parts of a batch, each with its split and the numbers of its rows."""
+    rows = range(start, start + batch.num_rows)
+    if taken is None:
+        yield split, batch, rows
+        return
+    for to in SPLITS:
+        numbers = [row for row in rows if (row in taken) == (to == "val")]
+        if numbers:
+            yield to, batch.take([row - start for row in numbers]), numbers
+
+
+def verdict(target: Path, checker: Checker) -> list[str]:
+    """The warnings for rows; if rows have errors, all of them are in one StagingError."""
+    errors = checker.errors()
+    if errors:
+        what = "is not fit for training:"
+        raise StagingError(target, "\n- ".join([what, *errors]) + "\n", "Correct the rows, and stage it again.")
+    return checker.warnings()
+
+
+# Stages datasets: train.parquet and val.parquet in verl's schema, under the shared root, with every row checked.
 
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 # The options in the identity of a dataset that do not belong to its source.

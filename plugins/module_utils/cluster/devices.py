@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..network.hcas import Hca
-from ..network.interfaces import read
+from ..network.interfaces import Hca, read
 
 # All devices of RDMA lie in it; NCCL opens its uverbs* for data, and rdma_cm to connect.
 INFINIBAND = "/dev/infiniband"

@@ -1,13 +1,22 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory, mounts and ports: pure parsers of what the kernel prints."""
+"""The hardware of a machine: its memory, mounts and ports, and its GPUs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from ..network.interfaces import read
+from .system import Process, placed
+
+# Memory, mounts and ports: pure parsers of what the kernel prints.
 
 # A line of /proc/net/tcp and tcp6: number, local address and port, remote ones, state. 0A is LISTEN.
 LISTENER = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A ", re.M)
@@ -98,3 +107,165 @@ class PathState:
     mode: int | None = None
     owner: str | None = None
     archives_owner: str | None = None
+
+
+# The GPUs of a machine: NVIDIA's as nvidia-smi and the kernel log describe them, AMD's from sysfs.
+
+GPU_QUERY = ("nvidia-smi", "-q", "-x")
+# What nvidia-smi prints instead of a value, also in brackets.
+NONE = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
+PENDING = (
+    "remapped_rows/remapped_row_pending",
+    "retired_pages/pending_retirement",
+    "ecc_errors/channel_repair_pending",
+)
+UNREPAIRABLE = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
+XID_LINE = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, )?(?P<text>[^\n]*)")
+# The vendor, as sysfs writes it.
+AMD = "0x1002"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. Texts are empty and numbers are None where the driver does not report them.
+
+    memory_mib is 0 where the driver does not report it, as with memory shared between CPU and GPU.
+    uncorrected, uncorrected_ever: memory errors since the driver was loaded, and in all. recovery: what the driver asks
+    for.
+    """
+
+    index: int
+    name: str
+    uuid: str = ""
+    memory_mib: int = 0
+    driver_version: str = ""
+    bus: str = ""
+    mig: str = ""
+    uncorrected: int | None = None
+    uncorrected_ever: int | None = None
+    remap_pending: bool = False
+    remap_failed: bool = False
+    memory_used_mib: int | None = None
+    recovery: str = ""
+    processes: tuple[Process, ...] = ()
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> Gpu:
+        return cls(**{**answer, "processes": tuple(Process(**each) for each in answer["processes"])})
+
+
+@dataclass(frozen=True)
+class Xid:
+    """An error that the driver has written to the kernel log since the machine started, and how often."""
+
+    bus: str
+    number: int
+    count: int
+    text: str
+
+
+def parse_gpus(text: str) -> tuple[list[Gpu], str]:
+    """Parse "nvidia-smi -q -x": the GPUs, and lines beside their elements, as about a GPU that was lost from the bus.
+
+    Names of elements differ between drivers; what is missing is empty.
+    """
+    start, end = text.find("<"), text.rfind(">") + 1
+    try:
+        root = ElementTree.fromstring(text[start:end])  # noqa: S314 - the machine's own driver, whose process is no job
+    except ElementTree.ParseError as error:
+        said = " ".join(text.split())[:200]
+        return [], said if start < 0 else f"nvidia-smi -q -x prints no XML: {error}"
+    driver = _text(root, "driver_version")
+    between = [root.text, *(element.tail for element in root)]
+    stray = " ".join(part for part in (text[:start], *between, text[end:]) if part and part.strip())
+    return [_gpu(index, gpu, driver) for index, gpu in enumerate(root.findall("gpu"))], " ".join(stray.split())
+
+
+def _gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
+    reset = "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
+    return Gpu(
+        index,
+        _text(gpu, "product_name"),
+        _text(gpu, "uuid"),
+        _number(gpu, "fb_memory_usage/total") or 0,
+        driver,
+        # As sysfs and the kernel log write it: 0000:3b:00.0, not 00000000:3B:00.0.
+        bus=gpu.get("id", "").lower()[-12:],
+        mig=_text(gpu, "mig_mode/current_mig"),
+        uncorrected=_uncorrected(gpu, "volatile"),
+        uncorrected_ever=_uncorrected(gpu, "aggregate"),
+        remap_pending=any(_text(gpu, path) == "Yes" for path in PENDING),
+        remap_failed=any(_text(gpu, path) == "Yes" for path in UNREPAIRABLE),
+        memory_used_mib=_number(gpu, "fb_memory_usage/used"),
+        # Newer drivers have one element for what they ask for.
+        recovery=_text(gpu, "gpu_recovery_action") or reset,
+        processes=tuple(_process(each) for each in gpu.findall("processes/process_info")),
+    )
+
+
+def _text(element: ElementTree.Element, path: str) -> str:
+    text = (element.findtext(path) or "").strip()
+    return "" if text.lower() in NONE else text
+
+
+def _number(element: ElementTree.Element, path: str) -> int | None:
+    """The leading number of a text such as "81920 MiB"."""
+    match = re.match(r"\d+", _text(element, path))
+    return int(match[0]) if match else None
+
+
+def _uncorrected(gpu: ElementTree.Element, period: str) -> int | None:
+    """All uncorrected errors: the elements differ between generations of GPUs, but not that word."""
+    errors = gpu.find(f"ecc_errors/{period}")
+    if errors is None:
+        return None
+    # Older ones: double_bit/total.
+    numbers = [_number(errors, each.tag) for each in errors if "uncorrectable" in each.tag]
+    known = [number for number in (*numbers, _number(errors, "double_bit/total")) if number is not None]
+    return sum(known) if known else None
+
+
+def _process(info: ElementTree.Element) -> Process:
+    memory = _number(info, "used_memory") or 0
+    return Process(_number(info, "pid") or 0, _text(info, "process_name")[-100:], memory_mib=memory)
+
+
+def parse_xids(log: str) -> list[Xid]:
+    """The Xids of a kernel log, each once for a GPU, with its last text."""
+    matches = list(XID_LINE.finditer(log))
+    counts = Counter((match["bus"].lower(), int(match["number"])) for match in matches)
+    texts = {(match["bus"].lower(), int(match["number"])): match["text"].strip()[:200] for match in matches}
+    return [Xid(*key, count, texts[key]) for key, count in counts.items()]
+
+
+def read_amd_gpus(root: Path) -> list[Gpu]:
+    """AMD's GPUs in the order of amd-smi, that of their addresses. Each has the processes that use any of them."""
+    devices = [card.resolve() for card in root.glob("sys/class/drm/card*/device") if read(card / "vendor") == AMD]
+    pids = [int(directory.name) for directory in sorted(root.glob("sys/class/kfd/kfd/proc/[0-9]*"))]
+    users = tuple(placed(root, Process(pid, read(root / f"proc/{pid}/comm"))) for pid in pids) if devices else ()
+    driver = read(root / "sys/module/amdgpu/version") or read(root / "sys/module/amdgpu/srcversion")
+    return [
+        _amd_gpu(index, device, driver, users)
+        for index, device in enumerate(sorted(devices, key=lambda device: device.name))
+    ]
+
+
+def _amd_gpu(index: int, device: Path, driver: str, users: tuple[Process, ...]) -> Gpu:
+    def mib(name: str) -> int | None:
+        text = read(device / name)
+        return int(text) // MIB if text.isdigit() else None
+
+    # Files such as ras/umc_err_count have the lines "ue: 0" and "ce: 0".
+    files = [read(file) for file in sorted((device / "ras").glob("*_err_count"))]
+    errors = [int(count) for text in files for count in re.findall(r"^ue: (\d+)", text, re.M)]
+    return Gpu(
+        index,
+        read(device / "product_name") or read(device / "device"),
+        memory_mib=mib("mem_info_vram_total") or 0,
+        driver_version=driver,
+        bus=device.name,
+        uncorrected=sum(errors) if errors else None,
+        memory_used_mib=mib("mem_info_vram_used"),
+        processes=users,
+    )

@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..network.hcas import Hca
-from ..network.interfaces import Interface
+from ..network.interfaces import Hca, Interface
 from .devices import DeviceFile
 from .engine import RUNNING, Container, Engine, EngineStatus, Image
-from .gpus import Gpu, Xid
-from .hardware import PathState
+from .hardware import Gpu, PathState, Xid
 from .process_host import ProcessHost
 from .system import Software, System
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from threading import Thread
 
 from ..argus.common.shared_root import JOBS
-from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
-from ..network.interfaces import read, read_interfaces
+from ..network.interfaces import Hca, described, hcas_of_sysfs, parse_ibdev2netdev, read, read_interfaces
 from .devices import INFINIBAND, DeviceFile, read_devices, read_gpus
 from .engine import (
     CLUSTER_LABEL,
@@ -41,24 +40,28 @@ from .engine import (
     parse_containers,
     parse_engine_info,
     parse_image,
+    run_program,
     with_systemd,
     with_tun,
 )
-from .gpus import GPU_QUERY, Gpu, Xid, parse_gpus, parse_xids, read_amd_gpus
 from .hardware import (
+    GPU_QUERY,
+    Gpu,
     Mount,
     PathState,
+    Xid,
     mount_of,
     parse_ephemeral,
+    parse_gpus,
     parse_listeners,
     parse_meminfo,
     parse_mountinfo,
     parse_ranges,
+    parse_xids,
+    read_amd_gpus,
 )
 from .machine import Machine
-from .processes import placed
-from .programs import run_program
-from .system import SOFTWARE_PROGRAM, Software, parse_software, read_system
+from .system import SOFTWARE_PROGRAM, Software, parse_software, placed, read_system
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)

@@ -18,8 +18,7 @@ from typing import Any
 
 from ..argus.common import node_process
 from ..argus.common.node_process import NodeProcess
-from .processes import processes
-from .system import RAY_PROGRAMS
+from .system import RAY_PROGRAMS, processes
 
 # Documentation's own network: a route to it is the default route. Nothing is sent.
 SOMEWHERE = "192.0.2.1"

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .hcas import ETHERNET, INFINIBAND, Hca
-from .interfaces import Interface, holder, ipv4_of
+from .interfaces import ETHERNET, INFINIBAND, Hca, Interface, holder, ipv4_of
 
 NCCL_IB_HCA = "NCCL_IB_HCA"
 NCCL_IB_GID_INDEX = "NCCL_IB_GID_INDEX"

@@ -11,9 +11,9 @@ from ..argus.common.findings import ERROR, NOTE, WARNING
 from ..argus.common.node_process import RUNNING
 from ..cluster.devices import KFD
 from ..cluster.engine import EngineStatus
-from ..cluster.gpus import Gpu, Xid
+from ..cluster.hardware import Gpu, Xid
 from ..cluster.machine import Machine
-from ..cluster.processes import Process
+from ..cluster.system import Process
 from .checks import Compared, Expectation, Problem, listed_counts
 
 # Those that a job causes in its own memory say nothing about the GPU.

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with the operating system of a machine."""
+"""What is wrong with the system of a machine: its kernel, its engine, the Python of nodes, missing images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
 
-from ..argus.common.findings import NOTE, WARNING
+from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ..cluster.engine import EngineStatus
 from ..cluster.machine import Machine
+from ..cluster.state import ROCKSDB
+from ..cluster.system import PACKAGES, RAY
 from .checks import Compared, Expectation, Problem
+
+# What is wrong with the operating system of a machine.
 
 GIB = 1 << 30
 # What Ray itself recommends at least.
@@ -43,7 +49,98 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
         yield Problem("host.stray_token", f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
 
 
-def compared(machine: Machine) -> Iterator[Compared]:
+def compared_system(machine: Machine) -> Iterator[Compared]:
     yield Compared("host.kernel", "the kernel", machine.system.kernel)
     for reference, image in machine.images.items():
         yield Compared("host.image", f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
+
+
+# The Python of a node without a container, and its packages. A container has those of its image.
+
+# Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
+RAY_WITH_TOKENS = (2, 52)
+# Earlier ones have no tables that outlive their head.
+RAY_WITH_TABLES = (2, 57)
+
+
+def is_since(ray: str, release: tuple[int, int]) -> bool:
+    """Whether a Ray is of a release or a later one. One that was built by hand may have another form, and passes."""
+    found = re.match(r"(\d+)\.(\d+)", ray)
+    return not found or (int(found[1]), int(found[2])) >= release
+
+
+def software_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
+    software = machine.software
+    if software is None:
+        return
+    if software.problem:
+        yield Problem("software.python", f"{software.path} does not run: {software.problem}")
+        return
+    ray = software.packages.get(RAY, "")
+    if not ray:
+        yield Problem("software.python", f"Ray is not installed for {software.path}")
+    elif not is_since(ray, RAY_WITH_TOKENS):
+        what = f"{software.path} has Ray {ray}, which has no tokens"
+        yield Problem("software.python", what, "install Ray 2.57 or later")
+    elif expected.head_storage == ROCKSDB and not is_since(ray, RAY_WITH_TABLES):
+        yield Problem(
+            "software.python",
+            f"{software.path} has Ray {ray}, whose head keeps no tables",
+            "install Ray 2.57 or later, or set cluster_head_storage: memory, with which jobs end with their head",
+        )
+
+
+def compared_software(machine: Machine) -> Iterator[Compared]:
+    software = machine.software
+    if software is None:
+        return
+    yield Compared("software.ray", "Python", software.python)
+    yield Compared("software.ray", "Ray", software.packages.get(RAY, ""))
+    for name, title in PACKAGES.items():
+        # The head has no need of them.
+        yield Compared("software.packages", title, software.packages.get(name, ""))
+
+
+# Images of nodes that machines lack.
+
+
+def missing_images(needed: Mapping[str, str], machines: Mapping[str, Machine]) -> dict[str, tuple[str, str]]:
+    """Find images that machines lack, each with the machine's engine. needed: the image of each machine with nodes."""
+    return {
+        host: (image, machines[host].engine.name)
+        for host, image in needed.items()
+        # An engine that cannot be used has a finding of its own.
+        if host in machines and image in machines[host].images and machines[host].images[image] is None
+    }
+
+
+def image_findings(
+    missing: Mapping[str, tuple[str, str]],
+    builds: Collection[str] = (),
+    archive: bool = False,
+    held: Collection[str] = (),
+) -> Iterator[Finding]:
+    """Say where cluster_up gets the images that machines lack.
+
+    builds: the images that the inventory has a Dockerfile for. archive: whether it names a file with images. held: the
+    images that the controller has.
+    """
+    for host, (image, engine) in missing.items():
+        problem, severity = f"the image {image} is missing", WARNING
+        copy = f"{engine} save {shlex.quote(image)} | ssh {host} {engine} load, on a machine that has it"
+        if image in builds:
+            remedy = f"cluster_up builds it on this controller, with its {engine}"
+        elif archive and "@" not in image:
+            remedy = "cluster_up loads it from the file of cluster_image_archive"
+        elif image in held:
+            remedy = "cluster_up copies it from this controller"
+        elif "/" in image:
+            remedy = f"cluster_up pulls it; where {host} does not reach its registry: {copy}"
+        else:
+            # Such a name is one of Docker's own images, of which none has Ray: this one was built by hand.
+            problem, severity = f"{problem}, and its name has no registry to pull it from", ERROR
+            remedy = (
+                f"build it there or on this controller (images/cpu/build.py NAME), or copy it ({copy}), or set "
+                "cluster_image_builds or cluster_image_archive, or correct cluster_images"
+            )
+        yield Problem("machine.image", problem, remedy, severity).finding(host)

@@ -9,12 +9,109 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..argus.common.findings import ERROR, SEVERITIES, Finding
+from ..argus.common.findings import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from ..argus.common.text import nearest
+from ..argus.fabric.all_reduce import Measured, Verdict, from_json
 from ..cluster.machine import Machine
-from . import gpu, host, network, software, storage
-from .checks import Context, Expectation, accepted, differences
-from .table import CHECKS
+from . import gpu, host, network, shared_root
+from .checks import CHECKS, Context, Expectation, Problem, accepted, differences
+
+# Judge the all-reduce over the workers.
+
+SILENT = "look whether its machine and its processes hang; stop its container, and run cluster_up.yml"
+ALL = "all workers"
+
+
+def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
+    """answer: of the verb all_reduce; {} if the cluster does not run."""
+    away = Problem(
+        "collective.skipped", "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE
+    )
+    absent = [away.finding(name) for name in answer.get("absent", [])]
+    if not answer.get("whole"):
+        reason, failed = answer.get("skipped"), answer.get("msg")
+        severity = NOTE if reason else WARNING
+        skipped = Problem("collective.skipped", f"no all-reduce: {reason or failed}", severity=severity).finding(ALL)
+        return [*absent, *([skipped] if reason or failed else [])]
+    verdict = from_json(dict(answer))
+    found = [_node(verdict, name) for name in verdict.bad]
+    for first, second in verdict.links:
+        what = f"it and {first}: {_text(verdict.measured[first, second])}; both are fine with other workers"
+        found.append(_problem(verdict.measured[first, second], what).finding(second))
+    if verdict.group:
+        measured = verdict.measured.get(verdict.group, verdict.whole)
+        what = f"{' and '.join(verdict.group)} together: {_text(measured)}"
+        parts = "" if len(verdict.group) == 2 else ", although their halves are fine"
+        found.append(_problem(measured, what + parts).finding(", ".join(verdict.group)))
+    if not found and verdict.whole.bandwidth is None:
+        # Every pair has failed.
+        found.append(Problem("collective.works", _text(verdict.whole)).finding(ALL))
+    return [*absent, *found]
+
+
+def _node(verdict: Verdict, name: str) -> Finding:
+    if silent := verdict.measured.get((name,)):
+        return Problem("collective.works", f"runs nothing that Ray starts on it: {silent.error}", SILENT).finding(name)
+    pair = [group for group in verdict.measured if len(group) == 2 and name in group][-1]
+    other = next(node for node in pair if node != name)
+    what = f"with {other}, which is fine with others: {_text(verdict.measured[pair])}"
+    if verdict.usual:
+        what += f" (most pairs: {verdict.usual:.2f} GB/s)"
+    return _problem(verdict.measured[pair], what).finding(name)
+
+
+def _problem(measured: Measured, what: str) -> Problem:
+    return Problem("collective.works" if measured.bandwidth is None else "collective.bandwidth", what)
+
+
+def _text(measured: Measured) -> str:
+    return f"fails ({measured.error})" if measured.bandwidth is None else f"{measured.bandwidth:.2f} GB/s"
+
+
+def all_reduce_lines(answer: Mapping[str, Any]) -> list[str]:
+    """What was measured; no lines if nothing was."""
+    if not answer.get("whole"):
+        return []
+    verdict = from_json(dict(answer))
+    first = f"All-reduce of all workers ({answer['processes']} processes, {answer['backend']}): {_text(verdict.whole)}"
+    return [first, *(f"{', '.join(group)}: {_text(measured)}" for group, measured in verdict.measured.items())]
+
+
+# How far the clocks of machines differ. Heartbeats, and the order of events of a job, come from several of them.
+
+WARNING_SECONDS = 5.0
+ERROR_SECONDS = 30.0
+
+
+def bounds(probed: Mapping[str, Any]) -> tuple[float, float] | None:
+    """At least and at most by how many seconds a clock is ahead of the controller's, from the result of machine_info.
+
+    A machine was asked at `sent` and had answered at `received`: its time was read at some moment in between. So
+    the time that the question and the answer took widens the bounds, and is not taken for a difference of clocks.
+    """
+    try:
+        time, clock = float(probed["time"]), probed["clock"]
+        return time - float(clock["received"]), time - float(clock["sent"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def clock_findings(probed: Mapping[str, Mapping[str, Any]], head: str) -> Iterator[Finding]:
+    """Machines whose clocks certainly differ from that of the head's machine."""
+    known = {machine: ahead for machine, result in probed.items() if (ahead := bounds(result))}
+    for machine, (least, most) in known.items() if head in known else ():
+        # The clock of the controller drops out.
+        certain = max(least - known[head][1], 0.0) + min(most - known[head][0], 0.0)
+        if machine != head and abs(certain) > WARNING_SECONDS:
+            side = "ahead of" if certain > 0 else "behind"
+            yield Problem(
+                "machine.clock",
+                f"its clock is at least {abs(certain):.0f} s {side} that of {head}",
+                severity=ERROR if abs(certain) > ERROR_SECONDS else WARNING,
+            ).finding(machine)
+
+
+# Compares all machines, and applies what the operator accepts. Runs on the controller.
 
 ACCEPT = "preflight_accept"
 
@@ -68,7 +165,7 @@ def judged(
         *(finding for machine in probed.values() for finding in machine.findings),
         *_compared(contexts),
         *network.network_findings(contexts),
-        *storage.mount_findings(contexts),
+        *shared_root.mount_findings(contexts),
         *others,
     ]
     findings = [*accept_findings(accept, {*hosts, *inventory}), *(accepted(finding, accept) for finding in findings)]
@@ -87,8 +184,8 @@ def _compared(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     for name, (machine, expected) in ((name, (each.machine, each.expected)) for name, each in contexts.items()):
         for key, what, value in (
             *gpu.compared(machine, expected),
-            *host.compared(machine),
-            *software.compared(machine),
+            *host.compared_system(machine),
+            *host.compared_software(machine),
         ):
             # NCCL has two packages, of which a machine has one.
             if value:

@@ -21,9 +21,8 @@ from ..cluster.state import ROCKSDB
 from ..privileges import UNPRIVILEGED
 from .checks import Expectation, Problem
 from .gpu import gpu_problems
-from .host import host_problems
+from .host import host_problems, software_problems
 from .network import hostname_problems
-from .software import software_problems
 
 GIB = 2**30
 # Ray refuses to start a node with less for its processes: ray/_private/resource_and_label_spec.py.

@@ -13,8 +13,7 @@ from statistics import median
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.machine import Machine
 from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, HcaClass, Host, common_network, derive, hca_class
-from ..network.hcas import ETHERNET
-from ..network.interfaces import holder
+from ..network.interfaces import ETHERNET, holder
 from .checks import Context, Expectation, Problem
 
 # A cable has some errors after every restart of a switch. One that is bad has many more than the others.

@@ -23,8 +23,7 @@ from ...module_utils.cluster.engine import (
 from ...module_utils.cluster.machine import Machine
 from ...module_utils.cluster.state import ROCKSDB
 from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
-from .container import container_arguments, podman_run
-from .process import process_arguments
+from .container import container_arguments, podman_run, process_arguments
 
 AS_PLANNED = "runs as planned"
 # Not a reason to end jobs, which run with the old ones.

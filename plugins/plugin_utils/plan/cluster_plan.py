@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
-from ...module_utils.argus.ray import ending
+from ...module_utils.argus.ray import departures
 from ...module_utils.cluster.machine import PlannedMachine, ProbedMachine
 from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
 from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
+from .container import sessions_directory
 from .departure import ODD_NAME, drain_command, is_plain
-from .process import sessions_directory
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Planner:
                 f"{whose} is not known, as in a run without its host; add that to --limit, or set its ray_node_address"
             )
         # What follows from a new time limit restarts no node either.
-        derived = ending.environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
+        derived = departures.ending_environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
         return Settings(
             name=name,
             role=HEAD if name in self.heads else WORKER,

@@ -1,23 +1,21 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container of a node: the command line of Ray, its environment, and the arguments of docker_container.
-
-With Podman it is started by Podman's own command, rather than its socket: that is a service which has to run beside it
-for each user, and it knows no CDI devices before Podman 5.4. The environment is passed on stdin: other users of a
-machine see command lines.
-"""
+"""A node on its machine: the command line of Ray, the container's arguments, or those of the module node_process."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from ...module_utils.argus.common import ray_health
 from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
+from ...module_utils.argus.common.node_process import MARK
+from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
 from ...module_utils.cluster.devices import (
     DRI,
     INFINIBAND,
@@ -40,8 +38,15 @@ from ...module_utils.cluster.engine import (
     Engine,
 )
 from ...module_utils.cluster.ports import DASHBOARD_PORT
+from ...module_utils.cluster.process_host import ProcessHost, search_path
 from ...module_utils.cluster.state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
 from ..inventory.nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
+
+# The container of a node: the command line of Ray, its environment, and the arguments of docker_container.
+#
+# With Podman it is started by Podman's own command, rather than its socket: that is a service which has to run beside
+# it for each user, and it knows no CDI devices before Podman 5.4. The environment is passed on stdin: other users of
+# a machine see command lines.
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
@@ -335,3 +340,60 @@ def _mount(mount: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"type={mount['type']}", f"source={mount['source']}", f"target={mount['target']}")
     if mount.get("read_only"):
         yield "readonly"
+
+
+# The process of a node: the request of the verb `node`, from the same plan as a container's.
+
+# The path of a socket has at most so many characters (sun_path), of which Ray adds these.
+SOCKET_CHARACTERS = 107
+RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
+
+
+def sessions_directory(cluster: str, above: str) -> str:
+    """The directory of Ray's sessions: short, the same on all nodes, and no other cluster's."""
+    path = f"{above.rstrip('/')}/argus-verl-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    longest = SOCKET_CHARACTERS - RAYS_CHARACTERS
+    if len(path) > longest:
+        raise PlanError(
+            f"RAY_TMPDIR {above} of ray_node_env is too long: with {path}, the paths of Ray's sockets have more than "
+            f"{SOCKET_CHARACTERS} characters; set a directory of at most {longest - len(path) + len(above)}"
+        )
+    return path
+
+
+def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
+    """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
+    own = {
+        "PATH": search_path(plan.settings.ray_node_python),
+        "HOME": host.home,
+        "USER": user,
+        "LOGNAME": user,
+        "LANG": "C.UTF-8",
+    }
+    token = PurePosixPath(host.directory).parents[1] / TOKEN
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), own)
+    # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
+    sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+    registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
+    own = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    return {**environment, **registry, **own}
+
+
+def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
+    environment = process_environment(plan, host, user)
+    arguments: dict[str, Any] = {
+        "directory": host.directory,
+        "working_directory": environment["RAY_TMPDIR"],
+        "command": start_command(plan),
+        "environment": environment,
+    }
+    derived = derived_environment(plan)
+    python = plan.settings.ray_node_python
+    return {
+        **arguments,
+        "specification": specification(
+            {**arguments, "environment": own_environment(plan, environment), "python": python}
+        ),
+        "settings": settings_label(plan),
+        "derived": json.dumps(derived, sort_keys=True) if derived else "",
+    }

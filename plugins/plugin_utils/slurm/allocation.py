@@ -1,17 +1,115 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An allocation of Slurm, and the hosts of an inventory that it becomes."""
+"""An allocation of Slurm, as its commands print it, and the hosts of an inventory that it becomes."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice, product
 from typing import Any
 
-from . import text
+# What Slurm's commands print, as text: its form is that of all releases, and `--json` changes with each.
+
+# A key and its value; values may have spaces, and a key begins with a capital letter.
+FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
+NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
+# Names of nodes, with numbers in brackets.
+NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
+SPAN = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
+# More than any cluster of Slurm has: what prints such a list may be a program of a job.
+MOST_NODES = 1 << 16
+GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
+
+
+class SlurmError(Exception):
+    """A command of Slurm failed, or printed something that cannot be read; the message has what it said."""
+
+
+def fields_of(line: str) -> list[tuple[str, str]]:
+    """The keys and values of a line of `scontrol show --oneliner`, in their order: some keys come several times."""
+    keys = list(FIELD.finditer(line))
+    ends = [key.start() for key in keys[1:]] + [len(line)]
+    return [(key[1], line[key.end() : end].strip()) for key, end in zip(keys, ends, strict=False)]
+
+
+def records_of(output: str) -> Iterator[dict[str, str]]:
+    """The lines of `scontrol show --oneliner`; of a key that comes several times, the first value."""
+    for line in filter(str.strip, output.splitlines()):
+        yield dict(reversed(fields_of(line)))
+
+
+def field_value(record: Mapping[str, str], key: str) -> str:
+    """A value, or "" if Slurm has none."""
+    found = record.get(key, "")
+    return "" if found in NOTHING else found
+
+
+def expand(nodelist: str) -> list[str]:
+    """The names in a list of nodes such as `gpu-[01-03,7],r[1-2]n[1-4]`."""
+    names: list[str] = []
+    parts = NAMES.findall(nodelist)
+    if ",".join(parts) != nodelist:
+        raise SlurmError(f"{nodelist!r} is not a list of nodes")
+    for part in parts:
+        # Texts, and the numbers between them.
+        pieces = re.split(r"\[([^\]]*)\]", part)
+        choices, count = [], 1
+        for index, piece in enumerate(pieces):
+            choices.append([*islice(_numbers(piece), MOST_NODES + 1)] if index % 2 else [piece])
+            count *= len(choices[-1])
+            if len(names) + count > MOST_NODES:
+                raise SlurmError(f"{nodelist[:100]!r} has more than {MOST_NODES} nodes")
+        names += map("".join, product(*choices))
+    return names
+
+
+def _numbers(spans: str) -> Iterator[str]:
+    for span in spans.split(","):
+        first, _dash, last = span.partition("-")
+        if not SPAN.fullmatch(span):
+            raise SlurmError(f"{spans[:100]!r} are not numbers of nodes")
+        # As wide as the first one.
+        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
+
+
+def gpus(gres: str) -> int:
+    """The GPUs in a list of resources such as `gpu:h100:8(IDX:0-7),shard:4`, of all types together."""
+    return sum(int(found) for found in GRES.findall(gres))
+
+
+def cpus(identifiers: str) -> int:
+    """How many CPUs a list such as `0-3,8` has."""
+    try:
+        return len(list(islice(_numbers(identifiers), MOST_NODES))) if identifiers else 0
+    except SlurmError:
+        return 0
+
+
+def by_node(line: str) -> dict[str, dict[str, str]]:
+    """What a job has on each of its nodes, from a line of `scontrol show job --details --oneliner`.
+
+    Keys are CPU_IDs, Mem and GRES. Nodes with the same are in one group of keys, which begins with Nodes.
+    """
+    found: dict[str, dict[str, str]] = {}
+    group = 0
+
+    def numbered(pair: tuple[str, str]) -> int:
+        nonlocal group
+        group += pair[0] == "Nodes"
+        return group
+
+    for number, pairs in groupby(fields_of(line), numbered):
+        has = dict(pairs)
+        if number:
+            found |= dict.fromkeys(expand(has["Nodes"]), has)
+    return found
+
+
+# An allocation of Slurm, and the hosts of an inventory that it becomes.
 
 RUNNING, PENDING = "RUNNING", "PENDING"
 # The name of the head in the inventory: its host may have a worker, too.
@@ -61,7 +159,7 @@ class Allocation:
 
 def number(record: Mapping[str, str], key: str) -> float | None:
     try:
-        return float(text.value(record, key))
+        return float(field_value(record, key))
     except ValueError:
         return None
 
@@ -69,19 +167,19 @@ def number(record: Mapping[str, str], key: str) -> float | None:
 def hosts_of(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
 ) -> list[HostNode]:
-    details = text.by_node(line)
-    offset = text.value(record, "HetJobOffset")
+    details = by_node(line)
+    offset = field_value(record, "HetJobOffset")
     found = []
-    for name in text.expand(text.value(record, "NodeList")):
+    for name in expand(field_value(record, "NodeList")):
         has = details.get(name, {})
-        gres = text.value(has, "GRES")
+        gres = field_value(has, "GRES")
         found.append(
             HostNode(
                 name=name,
                 address=addresses.get(name, name),
                 component=int(offset) if offset.isdecimal() else None,
-                cpus=text.cpus(text.value(has, "CPU_IDs")),
-                gpus=text.gpus(gres),
+                cpus=cpus(field_value(has, "CPU_IDs")),
+                gpus=gpus(gres),
                 memory_mib=int(number(has, "Mem") or 0),
                 leaving=leaving.get(name, ""),
             )
@@ -96,25 +194,25 @@ def allocation_of(
 
     node_output: of `scontrol show node --oneliner`, for addresses and states. resolve: the addresses of a name.
     """
-    lines = [line for line in job_output.splitlines() if text.value(dict(text.fields(line)), "JobId")]
-    jobs = [(line, next(text.records(line))) for line in lines]
+    lines = [line for line in job_output.splitlines() if field_value(dict(fields_of(line)), "JobId")]
+    jobs = [(line, next(records_of(line))) for line in lines]
     if not jobs:
         return None
-    jobs.sort(key=lambda job: int(text.value(job[1], "HetJobOffset") or 0))
+    jobs.sort(key=lambda job: int(field_value(job[1], "HetJobOffset") or 0))
     first = jobs[0][1]
     addresses, leaving = {}, {}
-    for node in text.records(node_output):
-        name = text.value(node, "NodeName")
-        addresses[name] = chosen_address(text.value(node, "NodeAddr") or name, resolve)
-        leaving[name] = why_leaving(text.value(node, "State"), text.value(node, "Reason"))
-    state = text.value(first, "JobState")
+    for node in records_of(node_output):
+        name = field_value(node, "NodeName")
+        addresses[name] = chosen_address(field_value(node, "NodeAddr") or name, resolve)
+        leaving[name] = why_leaving(field_value(node, "State"), field_value(node, "Reason"))
+    state = field_value(first, "JobState")
     # Ends with that of its first component, but a time limit may be set for each.
     ends = [end for _line, job in jobs if (end := number(job, "EndTime")) is not None]
     return Allocation(
-        job_id=int(text.value(first, "HetJobId") or first["JobId"]),
-        name=text.value(first, "JobName"),
+        job_id=int(field_value(first, "HetJobId") or first["JobId"]),
+        name=field_value(first, "JobName"),
         state=state,
-        reason=next(filter(None, (text.value(job, "Reason") for _line, job in jobs)), ""),
+        reason=next(filter(None, (field_value(job, "Reason") for _line, job in jobs)), ""),
         hosts=tuple(host for line, job in jobs for host in hosts_of(line, job, addresses, leaving) if state == RUNNING),
         starts_at=number(first, "StartTime"),
         ends_at=min(ends, default=None) if state == RUNNING else None,
@@ -174,7 +272,7 @@ def inventory_hosts(allocation: Allocation) -> list[Host]:
     for host in allocation.workers:
         name = host_name(host.name)
         if names.setdefault(name, host.name) != host.name or name == HEAD:
-            raise text.SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
+            raise SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
         size = {
             "ray_node_gpus": host.gpus,
             "ray_node_cpus": host.cpus,

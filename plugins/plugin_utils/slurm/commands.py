@@ -1,18 +1,24 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's commands."""
+"""Slurm's commands, and the batch script with which a cluster asks for its hosts."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from ...module_utils.argus.common.findings import Finding
 from ...module_utils.network.interfaces import resolved
-from .allocation import RUNNING, Allocation, allocation_of, best
-from .text import SlurmError
+from ...module_utils.slurm import step
+from .allocation import RUNNING, Allocation, SlurmError, allocation_of, best
+
+# Slurm's commands.
 
 # The controller of a busy site may need a while; its commands give up by themselves.
 COMMAND_SECONDS = 120.0
@@ -94,3 +100,110 @@ def submit(script: str) -> int:
 
 def cancel(job_id: int) -> None:
     run(["scancel", str(job_id)])
+
+
+# The batch script with which a cluster asks Slurm for its hosts.
+
+# The form of each text, and what to do about another one.
+FORMS = {
+    "time": (
+        r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})",
+        'set minutes, "H:MM:SS" or "D-HH:MM:SS", in quotes: YAML takes 12:00:00 for a number',
+    ),
+    "gpus": (r"(?:[A-Za-z0-9_.-]+:)?[0-9]+", "set a number, or a type and a number such as h100:8"),
+    "memory": (r"[0-9]+[KMGT]?", "set MiB, or a number with its unit such as 64G"),
+    "log": (r"\S+", "set a path without blanks, such as logs/slurm-%j.out"),
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for; roles/slurm/README.md documents each. head: options of a component for the head alone."""
+
+    job_name: str
+    python: str
+    nodes: int
+    gpus: str = ""
+    cpus: int | None = None
+    memory: str = ""
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+    constraint: str = ""
+    nodelist: str = ""
+    exclude: str = ""
+    log: str = ""
+    head: Sequence[str] = ()
+    options: Sequence[str] = ()
+    setup: Sequence[str] = ()
+    srun_options: Sequence[str] = ()
+    prefix: Sequence[str] = ()
+
+
+def wish_findings(wish: Wish) -> Iterator[Finding]:
+    """What is wrong with it: Slurm takes a line that it does not understand for a comment."""
+    if wish.nodes < 1:
+        yield Finding("slurm_nodes", f"is {wish.nodes}", "set how many hosts with workers the cluster has")
+    if not wish.python.startswith("/"):
+        todo = "set the absolute path of the Python in whose environment Ray and verl are installed"
+        yield Finding("ray_node_python", "is not set to a path", todo)
+    for name, (form, todo) in FORMS.items():
+        text = getattr(wish, name)
+        if text and not re.fullmatch(form, text):
+            yield Finding(f"slurm_{name}", f"is {text!r}", todo)
+    for name in ("head", "options"):
+        for word in getattr(wish, name):
+            if not re.fullmatch(r"-[^\n\0]*", word):
+                yield Finding(f"slurm_{name}", f"has {word!r}", "list options of sbatch, such as --qos=high")
+                break
+
+
+def sbatch_options(**named: object) -> list[str]:
+    """Options by their names, without those that have no value."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in ("", None)]
+
+
+def directives(wish: Wish) -> list[list[str]]:
+    # Without one of its hosts, the others go on: a job that can do without it is resumed on them.
+    of_all = ["--no-kill", *sbatch_options(account=wish.account, time=wish.time)]
+    whole = ["--exclusive"] if wish.cpus is None else []
+    memory = wish.memory or ("0" if wish.cpus is None else "")
+    workers = [
+        f"--nodes={wish.nodes}",
+        "--ntasks-per-node=1",
+        *whole,
+        *sbatch_options(cpus_per_task=wish.cpus, mem=memory),
+    ]
+    workers += sbatch_options(
+        partition=wish.partition,
+        gpus_per_node=wish.gpus,
+        constraint=wish.constraint,
+        nodelist=wish.nodelist,
+        exclude=wish.exclude,
+    )
+    workers += wish.options
+    # An allocation that is requeued comes back without its cluster.
+    first = [f"--job-name={wish.job_name}", "--no-requeue", *sbatch_options(output=wish.log)]
+    if not wish.head:
+        return [[*first, *of_all, *workers]]
+    return [[*first, *of_all, "--nodes=1", "--ntasks=1", *wish.head], [*of_all, *workers]]
+
+
+def step_command(wish: Wish) -> str:
+    """The step that runs commands, on every host of the job."""
+    groups = ["--het-group=0-1"] if wish.head else []
+    how = ["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--ntasks-per-node=1", "--cpu-bind=none", "--chdir=/"]
+    words = shlex.join(["srun", *groups, *how, *wish.srun_options, *wish.prefix, wish.python, "-I", "-c"])
+    return f'{words} "$program" "/tmp/argus-verl-$(id -u)-$SLURM_JOB_ID"'
+
+
+def batch_script(wish: Wish) -> str:
+    """The batch script. Its only step lasts until the job ends."""
+    components = ["".join(f"#SBATCH {option}\n" for option in options) for options in directives(wish)]
+    asked = "#SBATCH hetjob\n".join(components)
+    setup = "".join(f"{line}\n" for line in wish.setup)
+    program = inspect.getsource(step)
+    return (
+        f"#!/bin/bash\n{asked}{setup}# Runs the commands of Ansible on each host, and with them the nodes of Ray.\n"
+        f"program=$(cat <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n)\n{step_command(wish)}\n"
+    )

@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 from checked_job import CODE, checked, declare, found, request, rows_with, write
 
-from argus.checks import packages
+from argus.checks import worker
 
 
 def test_a_version_that_verl_excludes(root: Path, installed: dict[str, str]) -> None:
@@ -85,12 +85,12 @@ def test_no_manifest(root: Path) -> None:
 
 def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert packages.installed_version(request(root), "pyarrow") == pyarrow.__version__
-    assert packages.installed_version(request(root), "no-such-package") is None
+    assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
+    assert worker.installed_version(request(root), "no-such-package") is None
     (tmp_path / "own/pyarrow-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "own/pyarrow-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n")
     own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
-    assert packages.installed_version(own, "pyarrow") == "1.0"
+    assert worker.installed_version(own, "pyarrow") == "1.0"
 
 
 @pytest.mark.parametrize(

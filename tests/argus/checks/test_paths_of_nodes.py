@@ -7,7 +7,7 @@ from typing import Any
 import checked_job
 import pytest
 
-from argus.checks import network
+from argus.checks import paths
 from argus.checks.paths import check_node
 
 
@@ -126,8 +126,8 @@ def test_interfaces_of_a_node(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, severity: str
 ) -> None:
     (tmp_path / "adapters" / "mlx5_0").mkdir(parents=True)
-    monkeypatch.setattr(network, "ADAPTERS", tmp_path / "adapters")
-    monkeypatch.setattr(network, "GPU_DEVICES", ())
+    monkeypatch.setattr(paths, "ADAPTERS", tmp_path / "adapters")
+    monkeypatch.setattr(paths, "GPU_DEVICES", ())
     name, _equals, value = variable.partition("=")
     found = check_node(checked_job.request(root, environment={name: value}))
     assert [(finding.key, finding.severity) for finding in found] == (
@@ -136,6 +136,6 @@ def test_interfaces_of_a_node(
 
 
 def test_nccl_of_a_node_with_gpus(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "GPU_DEVICES", ("/dev/null",))
+    monkeypatch.setattr(paths, "GPU_DEVICES", ("/dev/null",))
     (finding,) = check_node(checked_job.request(root, environment={"NCCL_SOCKET_IFNAME": "eth99"}))
     assert (finding.severity, " lo" in finding.what) == ("error", True)

@@ -2,12 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from argus.cluster.membership import ExpectedNode
-from argus.cluster.readiness import (
-    POLL_SECONDS,
-    ClusterState,
-    wait_until_ready,
-)
+from argus.cluster.membership import POLL_SECONDS, ClusterState, ExpectedNode, wait_until_ready
 from argus.ray.api import RayApiError
 
 EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), ExpectedNode("worker-0", cpus=2)]

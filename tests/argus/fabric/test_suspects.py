@@ -4,14 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from argus.fabric.suspects import (
-    Group,
-    Measured,
-    Search,
-    Verdict,
-    from_json,
-    to_json,
-)
+from argus.fabric.all_reduce import Group, Measured, Search, Verdict, from_json, to_json
 
 FAILED = Measured(None, "timeout")
 NODES = tuple("abcdefgh")

@@ -13,7 +13,7 @@ from gate_job import CODE, parsed, snapshot
 
 from argus.archive.archive import Archive
 from argus.checks.common import Facts
-from argus.checks.network import direct_hosts
+from argus.checks.paths import direct_hosts
 from argus.common.findings import Finding
 from argus.gate.composition import Composition
 from argus.gate.gate import GateResult, examine, new_findings

@@ -9,8 +9,7 @@ from gate_job import parsed, shared_root
 
 from argus.common.findings import WARNING
 from argus.gate.config import JobConfig
-from argus.gate.hints import hint
-from argus.gate.nodes import unread_findings
+from argus.gate.nodes import hint, unread_findings
 from argus.jobspec.verl_releases import profile_of
 
 # Settings of verl 0.9.1.

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fake_ray import answered
 
-from argus.jobs import drain
-from argus.jobs.drain import remember_end, stop_new_work, wait_while_held
+from argus.jobs import nodes
+from argus.jobs.nodes import remember_end, stop_new_work, wait_while_held
 from argus.ray.api import RayApiError
-from argus.ray.draining import draining, removed_under
+from argus.ray.departures import draining, removed_under
 
 NODE = "a" * 56
 
@@ -96,7 +96,7 @@ def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path, monkeypatch: p
     ran: list[Sequence[str]] = []
 
     def answer(code: int, text: str) -> None:
-        monkeypatch.setattr(drain, "run", lambda command: ran.append(command) or (code, text))
+        monkeypatch.setattr(nodes, "run", lambda command: ran.append(command) or (code, text))
 
     answer(0, "")
     stop_new_work(NODE, str(tmp_path))
@@ -112,4 +112,4 @@ def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path, monkeypatch: p
 
 
 def test_command_is_run_for_its_output() -> None:
-    assert drain.run([sys.executable, "-c", "import sys; print('x'); sys.exit('y')"]) == (1, "x\ny\n")
+    assert nodes.run([sys.executable, "-c", "import sys; print('x'); sys.exit('y')"]) == (1, "x\ny\n")

@@ -13,14 +13,8 @@ from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.removal import (
-    END_SECONDS,
-    REASON,
-    close_jobs,
-    end_jobs,
-    removal,
-)
 from argus.jobs.services import Answer, Services
+from argus.jobs.stop import END_SECONDS, REASON, close_jobs, end_jobs, removal
 from argus.queue import attempts
 from argus.ray.api import RayApiError
 

@@ -8,7 +8,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
-from argus.jobs.selection import Selection, selected
+from argus.jobs.logs import Selection, selected
 from argus.jobs.services import OperationError
 
 RETRIED = [

@@ -18,7 +18,6 @@ from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.hooks import redact
 from argus.jobs import submit as submit_module
-from argus.jobs.dependency import admit_dependent
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
 from argus.jobs.services import (
@@ -30,6 +29,7 @@ from argus.jobs.services import (
 from argus.jobs.submit import (
     REGISTERED_SECONDS,
     RESERVED_SECONDS,
+    admit_dependent,
     submit,
 )
 from argus.jobspec.capacity import Cluster

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from argus.archive.archive import Archive
-from argus.jobs.time_limit import time_limit_findings
+from argus.jobs.request import time_limit_findings
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import JobSpec
-from argus.ray import ending
+from argus.ray import departures
 
 NOW = 1_795_350_000.0
 
@@ -25,7 +25,7 @@ def spec_of(root: Path, **keys: Any) -> JobSpec:
 
 def severities(spec: JobSpec, left: float, step: int = 0) -> list[tuple[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ending.STOP_AT, str(NOW + left))
+        patch.setenv(departures.STOP_AT, str(NOW + left))
         return [(finding.key, finding.severity) for finding in time_limit_findings(spec, step, NOW)]
 
 

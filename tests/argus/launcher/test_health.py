@@ -12,8 +12,8 @@ from archive_files import lines_of
 
 from argus.archive.archive import Archive
 from argus.archive.job_warnings import JobWarning
-from argus.launcher.health import WRITE_SECONDS, Health
-from argus.launcher.log_scan import Phase
+from argus.launcher.log import Phase
+from argus.launcher.watch import WRITE_SECONDS, Health
 
 CUT = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating.\n"
 

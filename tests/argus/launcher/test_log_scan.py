@@ -8,7 +8,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.archive.job_warnings import Logged, Raised
-from argus.launcher.log_scan import LogFollower, LogScan, Phase
+from argus.launcher.log import LogFollower, LogScan, Phase
 
 LOOP = "\x1b[36m(AgentLoopWorkerTQ pid=1001, ip=172.18.0.4)\x1b[0m "
 OTHER = "\x1b[36m(AgentLoopWorkerTQ pid=7)\x1b[0m "

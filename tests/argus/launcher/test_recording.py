@@ -9,8 +9,8 @@ from steward_scene import Clock
 
 from argus.archive import failures
 from argus.io.reading import UnreadableError
-from argus.launcher import recording
-from argus.launcher.recording import PAUSE_SECONDS, RECORD_SECONDS, STOPPED_SECONDS, repeated
+from argus.launcher import log
+from argus.launcher.log import PAUSE_SECONDS, RECORD_SECONDS, STOPPED_SECONDS, retried
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -32,7 +32,7 @@ class Work:
         return "done"
 
     def run(self) -> str:
-        return repeated(self, lambda: self.clock.now - self.started >= self.stopped_at, self.clock)
+        return retried(self, lambda: self.clock.now - self.started >= self.stopped_at, self.clock)
 
 
 def transient() -> UnreadableError:
@@ -79,9 +79,9 @@ def test_a_stop_ends_it_within_seconds(stopped_at: float) -> None:
 
 def test_a_failure_is_told_in_rays_log() -> None:
     failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
-    line = recording.tell(failure)
-    assert recording.told(f"the last lines:\nstep:1\n{line}\n") == failure
-    assert recording.told(f"{line}\n{'x' * 5}\n") == failure
+    line = log.end_line(failure)
+    assert log.end_from(f"the last lines:\nstep:1\n{line}\n") == failure
+    assert log.end_from(f"{line}\n{'x' * 5}\n") == failure
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_a_failure_is_told_in_rays_log() -> None:
     [
         "",
         "Job finished",
-        recording.tell(None),
-        recording.NOT_RECORDED,
-        f"{recording.NOT_RECORDED}[1]",
-        f"{recording.NOT_RECORDED}{'[' * 100_000}",
-        f'{recording.NOT_RECORDED}{{"kind": 7}}',
-        f"x{recording.tell(failures.failure('data', 'no rows'))}",
-        recording.tell(failures.failure("data", "no rows")) + "\nx" * recording.MESSAGE_LINES,
+        log.end_line(None),
+        log.NOT_RECORDED,
+        f"{log.NOT_RECORDED}[1]",
+        f"{log.NOT_RECORDED}{'[' * 100_000}",
+        f'{log.NOT_RECORDED}{{"kind": 7}}',
+        f"x{log.end_line(failures.failure('data', 'no rows'))}",
+        log.end_line(failures.failure("data", "no rows")) + "\nx" * log.MESSAGE_LINES,
     ],
 )
 def test_without_one_nothing_is_told(message: str) -> None:
-    assert recording.told(message) is None
+    assert log.end_from(message) is None

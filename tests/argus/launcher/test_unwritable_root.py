@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from launcher_job import Setup
 
-from argus.launcher import recording
+from argus.launcher import log
 from argus.launcher.log import END_BYTES
 from argus.queue.attempts import close
 
@@ -55,7 +55,7 @@ class Unwritable(Setup):
         super().__init__(root)
         self.go = root.parent / "go"
         self.outputs: list[bytes] = []
-        self.change("PAUSE_SECONDS", 0.1, "recording")
+        self.change("PAUSE_SECONDS", 0.1, "log")
 
     def begin(self, lines: int = 10) -> subprocess.Popen[bytes]:
         process = self.start("waits", GO=str(self.go), LINES=str(lines))
@@ -156,7 +156,7 @@ def test_of_a_long_log_what_was_lost_is_said(job: Unwritable, root: Path) -> Non
 
 
 def test_an_archive_that_stays_unwritable_does_not_hide_the_failure(job: Unwritable, root: Path) -> None:
-    job.change("RECORD_SECONDS", 1, "recording")
+    job.change("RECORD_SECONDS", 1, "log")
     job.begin()
     # As after an error of the disk: read-only for good.
     run("mount", "-o", "remount,abort", root)
@@ -165,7 +165,7 @@ def test_an_archive_that_stays_unwritable_does_not_hide_the_failure(job: Unwrita
     assert code == 3
     assert job.archive.status_json()["state"] == "RUNNING"
     assert "The archive cannot be written: [Errno 30] Read-only file system" in text
-    told = recording.told(text)
+    told = log.end_from(text)
     assert told
     assert (told.kind, told.reason) == ("config", "batch_size should be a positive integer value, but got 0")
 
@@ -179,7 +179,7 @@ def test_a_stop_ends_a_launcher_that_cannot_write(job: Unwritable, root: Path) -
     # Ray would kill it after 30 s.
     code, output = job.end(20)
     assert code == 3
-    told = recording.told(output)
+    told = log.end_from(output)
     assert told
     assert told.kind == "config"
 

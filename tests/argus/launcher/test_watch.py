@@ -11,8 +11,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.archive.plan import Plan
-from argus.launcher.health import Health
-from argus.launcher.watch import EVIDENCE_SECONDS, Watch
+from argus.launcher.watch import EVIDENCE_SECONDS, Health, Watch
 
 
 class Runner:

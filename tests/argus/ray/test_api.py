@@ -25,7 +25,7 @@ from argus.ray.api import (
     names_of,
     with_names,
 )
-from argus.ray.draining import remember
+from argus.ray.departures import remember_draining
 
 TOKEN = "4be7"
 
@@ -513,7 +513,7 @@ def test_nodes_without_new_work_are_marked(
     server: FakeHead, head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.set_nodes(HEAD | {"node_id": "a"}, WORKER | {"node_id": "b"})
-    remember("b", tmp_path)
+    remember_draining("b", tmp_path)
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
     found = head.nodes()
     assert [node.get("draining", False) for node in found] == [False, True]

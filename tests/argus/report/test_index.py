@@ -17,7 +17,7 @@ from argus.archive.archive import Archive
 from argus.evidence import hardware
 from argus.evidence.hardware import Measured, Usage
 from argus.report.index import index, polyline, read_rows
-from argus.report.kept import write_page
+from argus.report.page import write_page
 
 from .conftest import FAILED, GRPO, HOSTILE, RETRIED
 

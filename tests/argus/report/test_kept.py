@@ -12,7 +12,7 @@ from pathlib import Path
 from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
 from argus.ray.admission import REGISTRY_VARIABLE
-from argus.report.kept import write_page
+from argus.report.page import write_page
 
 from .conftest import FAILED, GRPO, RETRIED
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from argus.report.points import MOST_POINTS, SPARE, Curve
+from argus.report.curves import MOST_POINTS, SPARE, Curve
 
 
 def curve(values: list[float]) -> Curve:

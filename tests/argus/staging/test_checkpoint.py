@@ -14,11 +14,10 @@ from staging_models import source_of
 from staging_tools import manifest_json, stage
 
 from argus.staging import models
-from argus.staging.checkpoint import CheckpointSource
-from argus.staging.errors import StagingError
+from argus.staging.checkpoint import CheckpointSource, MergeRequest
 from argus.staging.lock import Progress
-from argus.staging.merge_worker import MergeRequest
-from argus.staging.result import Status
+from argus.staging.manifest import Status
+from argus.staging.options import StagingError
 
 JOB = "grpo-1"
 

@@ -14,10 +14,9 @@ from hub import model
 from staging_models import files, manifest, of_directory
 
 from argus.staging import files as staging_files
-from argus.staging.errors import StagingError
 from argus.staging.lock import Progress
-from argus.staging.manifest import MANIFEST
-from argus.staging.result import Status
+from argus.staging.manifest import MANIFEST, Status
+from argus.staging.options import StagingError
 
 pytestmark = pytest.mark.usefixtures("environment")
 

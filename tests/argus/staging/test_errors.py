@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argus.staging.errors import listed
+from argus.staging.options import listed
 
 
 def test_long_lists_are_shortened() -> None:

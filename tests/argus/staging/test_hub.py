@@ -16,11 +16,11 @@ from staging_models import FIRST, NAME, SECOND, Place, source_of
 from staging_tools import stage
 
 from argus.staging import hub as staging_hub
-from argus.staging.errors import StagingError
 from argus.staging.hub import Repository, fetch, forget, missing_bytes, without_token
 from argus.staging.lock import Progress
+from argus.staging.manifest import Status
 from argus.staging.models import request, without
-from argus.staging.result import Status
+from argus.staging.options import StagingError
 
 pytestmark = pytest.mark.usefixtures("environment")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from argus.staging.errors import StagingError
 from argus.staging.hub import ENDPOINT, resolve_endpoint
+from argus.staging.options import StagingError
 
 
 @pytest.fixture(autouse=True)

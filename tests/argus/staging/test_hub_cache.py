@@ -17,7 +17,7 @@ from staging_tools import problems
 
 from argus.staging import lock as staging_lock
 from argus.staging.lock import read_progress
-from argus.staging.result import Status
+from argus.staging.manifest import Status
 
 pytestmark = pytest.mark.usefixtures("environment")
 

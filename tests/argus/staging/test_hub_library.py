@@ -17,10 +17,10 @@ import pytest
 from hub import Hub
 
 from argus.staging import hub as staging_hub
-from argus.staging.errors import StagingError
 from argus.staging.hub import Repository, fetch
 from argus.staging.lock import Progress
 from argus.staging.models import without
+from argus.staging.options import StagingError
 
 NAME = "org/name"
 CONTENT: dict[str, bytes | Path] = {"a.json": b"{}", "b.bin": bytes(1000), "c.bin": b"c"}

@@ -18,7 +18,6 @@ from staging_store import MIB, asked, build, no_build, process, siblings, until
 from staging_tools import stage
 
 from argus.staging import lock as staging_lock
-from argus.staging.errors import StagingError
 from argus.staging.files import THREADS
 from argus.staging.lock import (
     Progress,
@@ -28,8 +27,8 @@ from argus.staging.lock import (
     locked,
     read_progress,
 )
-from argus.staging.manifest import read_manifest
-from argus.staging.result import Status
+from argus.staging.manifest import Status, read_manifest
+from argus.staging.options import StagingError
 from argus.staging.store import Built
 
 

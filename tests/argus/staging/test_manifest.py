@@ -10,10 +10,9 @@ import pytest
 from staging_store import asked, no_build, write_in_place
 from staging_tools import manifest_json, problems, stage
 
-from argus.staging.errors import StagingError
 from argus.staging.lock import Progress
-from argus.staging.manifest import MANIFEST, Manifest, read_manifest
-from argus.staging.result import Status
+from argus.staging.manifest import MANIFEST, Manifest, Status, read_manifest
+from argus.staging.options import StagingError
 from argus.staging.store import Built
 
 

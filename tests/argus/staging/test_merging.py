@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.staging.merge_worker import MergeRequest, no_room
+from argus.staging.checkpoint import MergeRequest, no_room
 from argus.staging.merging import SHOWN_BYTES, merge
 
 GIB = 1 << 30

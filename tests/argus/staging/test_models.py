@@ -15,15 +15,14 @@ from staging_tools import problems, stage
 
 from argus.checks.model import Source, read_config
 from argus.staging import models, tiny
-from argus.staging.errors import StagingError
 from argus.staging.hub import matches
-from argus.staging.manifest import MANIFEST
+from argus.staging.manifest import MANIFEST, Staged, Status
 from argus.staging.models import (
     excluded,
     remove_model,
     request,
 )
-from argus.staging.result import Staged, Status
+from argus.staging.options import StagingError
 
 pytestmark = pytest.mark.usefixtures("environment")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from argus.staging.errors import StagingError
 from argus.staging.options import (
     NAME_WITH_CAPITALS,
+    StagingError,
     check_name,
     check_shared_root,
 )

@@ -10,10 +10,10 @@ from hub import model, safetensors
 from staging_models import FIRST, NAME, Place, files
 from staging_snapshots import put
 
-from argus.staging.errors import StagingError
 from argus.staging.hub import forget
+from argus.staging.manifest import Status
 from argus.staging.models import remove_model
-from argus.staging.result import Status
+from argus.staging.options import StagingError
 
 pytestmark = pytest.mark.usefixtures("environment")
 

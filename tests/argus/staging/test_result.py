@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus.staging.manifest import Manifest
-from argus.staging.result import Staged, Status, as_json
+from argus.staging.manifest import Manifest, Staged, Status, as_json
 
 
 @pytest.mark.parametrize(

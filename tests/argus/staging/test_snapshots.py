@@ -14,9 +14,9 @@ from staging_snapshots import SETUP, TAKEN, commit, edit, files, git, manifest_a
 from staging_store import NOBODY
 from staging_tools import overlay, problems, snapshot, source_of
 
-from argus.staging.errors import StagingError
 from argus.staging.git import CheckoutState, Git
-from argus.staging.result import Status
+from argus.staging.manifest import Status
+from argus.staging.options import StagingError
 from argus.staging.source_tree import directory_requirements, open_within
 
 pytestmark = pytest.mark.usefixtures("identity")

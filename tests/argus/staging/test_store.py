@@ -32,10 +32,9 @@ from staging_store import (
 from staging_tools import manifest_json, problems, stage
 
 from argus.staging import store
-from argus.staging.errors import StagingError
 from argus.staging.lock import Progress, lock_file, locked
-from argus.staging.manifest import Manifest, list_files, read_manifest
-from argus.staging.result import Staged, Status
+from argus.staging.manifest import Manifest, Staged, Status, list_files, read_manifest
+from argus.staging.options import StagingError
 from argus.staging.store import Built, Request, remove
 
 

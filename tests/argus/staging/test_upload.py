@@ -11,7 +11,7 @@ import pytest
 from staging_snapshots import TAKEN, attached, run_program
 
 from argus.common.shared_root import SNAPSHOTS
-from argus.staging.errors import StagingError
+from argus.staging.options import StagingError
 from argus.staging.upload import Attachment, receive
 
 FILES = {"0/train.jsonl": b"0123456789", "1/train.jsonl": b"", "2/a/b.py": b"b" * 3000}

@@ -9,7 +9,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.archive.status import ENDED, JobState
-from argus.staging.users import used_by, users
+from argus.staging.store import used_by, users
 
 
 def job(root: Path, name: str, state: str = JobState.RUNNING, **spec: object) -> Archive:

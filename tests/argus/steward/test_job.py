@@ -20,7 +20,7 @@ from argus.queue import attempts
 from argus.queue.queue import Waiting
 from argus.queue.room import Demand
 from argus.ray.api import WorkerCapacity
-from argus.ray.draining import Removal, remember
+from argus.ray.departures import Removal, remember_draining
 from argus.steward import job as steward
 from argus.steward.decisions import BEAT_SECONDS, GRACE_SECONDS
 
@@ -328,7 +328,7 @@ def test_an_attempt_that_ended_with_a_removed_node(
 ) -> None:
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
     scene.start()
-    remember("w1", tmp_path, Removal("worker-w1", (ended,)))
+    remember_draining("w1", tmp_path, Removal("worker-w1", (ended,)))
     scene.running()
     attempts.record_end(scene.archive, JobState.FAILED, LOST)
     scene.step()

@@ -13,7 +13,7 @@ from steward_scene import Scene
 from argus.archive import failures
 from argus.archive.status import JobState
 from argus.queue import attempts
-from argus.ray import bad_nodes
+from argus.ray import departures
 from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.decisions import (
@@ -142,7 +142,7 @@ def test_a_node_that_was_lost_under_two_jobs_gets_no_retry_if_others_have_room(
     monkeypatch.setattr(steward, "stop_new_work", lambda *call: asked.append(call))
     registry = scene.queue.directory
     for number in range(jobs - 1):
-        bad_nodes.remember(registry, "worker-w1", f"sft-{number}", time.time())
+        departures.remember_loss(registry, "worker-w1", f"sft-{number}", time.time())
     scene.running()
     attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose("w1")

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from argus.steward import pages
+from argus.steward import cluster
 
 
 def test_pages_are_written_again_and_again_and_once_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(pages, "PAGES_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "PAGES_SECONDS", 0.2)
     jobs, written, leaving = {"one", "two"}, [], threading.Event()
 
     def write(names: list[str]) -> None:
@@ -24,8 +24,8 @@ def test_pages_are_written_again_and_again_and_once_after_the_end(monkeypatch: p
             case 4:
                 leaving.set()
 
-    monkeypatch.setattr(pages, "write_pages", write)
-    thread = threading.Thread(target=pages.keep_pages, args=(lambda: list(jobs), leaving), daemon=True)
+    monkeypatch.setattr(cluster, "write_pages", write)
+    thread = threading.Thread(target=cluster.keep_pages, args=(lambda: list(jobs), leaving), daemon=True)
     thread.start()
     thread.join(30)
     assert not thread.is_alive()

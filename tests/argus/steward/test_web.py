@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from argus.archive.archive import Archive
-from argus.steward import metrics, web
+from argus.steward import web
 
 NOW = 1_800_000_000.0
 
@@ -32,10 +32,10 @@ def make(jobs: Path, name: str, state: str, **details: object) -> Archive:
 
 @pytest.fixture
 def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archive]:
-    monkeypatch.setattr(metrics.time, "time", lambda: NOW)
+    monkeypatch.setattr(web.time, "time", lambda: NOW)
     made = [make(tmp_path / "jobs", f"grpo-{state.lower()}", state) for state in ("RUNNING", "QUEUED")]
     made.append(make(tmp_path / "jobs", "grpo-failed", "FAILED", ended_at=NOW - 60))
-    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * metrics.ENDED_SECONDS))
+    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * web.ENDED_SECONDS))
     # What a job may have put there.
     broken = make(tmp_path / "jobs", "grpo-broken", "RUNNING")
     (broken.path / "status.json").write_text("[" * 100_000)
@@ -79,12 +79,12 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
 
 
 def test_a_job_that_is_tried_again_long_after_a_failure_is_there(archives: list[Archive], port: int) -> None:
-    archives[0].set_status("RUNNING", ended_at=NOW - 2 * metrics.ENDED_SECONDS)
+    archives[0].set_status("RUNNING", ended_at=NOW - 2 * web.ENDED_SECONDS)
     web.serve(lambda: archives)
     found = read(port)
     assert ("argus_job_state", "RUNNING", "grpo-running", "grpo") in found
     # Without any job that is new, there still is the free space.
-    metrics_of_old = {each.name: each.samples for each in metrics.Jobs(lambda: archives[3:4]).collect()}
+    metrics_of_old = {each.name: each.samples for each in web.Jobs(lambda: archives[3:4]).collect()}
     assert metrics_of_old["argus_shared_root_free_bytes"] and not metrics_of_old["argus_job_state"]
 
 

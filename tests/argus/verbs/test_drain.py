@@ -11,9 +11,9 @@ import pytest
 from fake_ray import answered
 
 from argus import cli
-from argus.jobs import drain as jobs_drain
-from argus.ray.draining import draining, removed_under
-from argus.verbs import drain
+from argus.jobs import nodes as jobs_drain
+from argus.ray.departures import draining, removed_under
+from argus.verbs import nodes
 
 NODE = "a" * 56
 JOB = {"submission_id": "grpo-1~2", "job_id": "01", "driver_node_id": NODE, "status": "RUNNING"}
@@ -43,7 +43,7 @@ class Drain:
         self.commands: list[Sequence[str]] = []
         self.head = FakeHead()
         monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
-        monkeypatch.setattr(drain, "own_head", lambda _address: self.head)
+        monkeypatch.setattr(nodes, "own_head", lambda _address: self.head)
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:

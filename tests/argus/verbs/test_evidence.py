@@ -14,7 +14,7 @@ from argus import cli
 from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
 from argus.ray.api import ALLOWED_HOST
-from argus.verbs import evidence
+from argus.verbs import fetch
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_what_people_see(
         assert os.environ[ALLOWED_HOST] == "head.example"
         return {"archive": str(job.path), "files": 43, "nodes": ["w0", "w1"], "problems": ["w2: no answer\x1b[A"]}
 
-    monkeypatch.setattr(evidence, "collect", collect)
+    monkeypatch.setattr(fetch, "collect", collect)
     Registry().write(Registered("sft-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(tmp_path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from argus.staging.users import programs
+from argus.staging.store import programs
 
 
 def test_versions_of_jobs_that_have_not_ended_are_needed(tmp_path: Path) -> None:

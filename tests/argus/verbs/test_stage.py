@@ -20,7 +20,7 @@ from argus import cli
 from argus.archive.archive import Archive
 from argus.common.identity import NODE
 from argus.staging.items import Model
-from argus.verbs import export
+from argus.verbs import stage
 from argus.verbs.stage import with_whole_id
 
 NAME = "org/name"
@@ -344,8 +344,8 @@ def test_what_people_see_of_an_export(
 ) -> None:
     assert cli.main(["export", "sft-1", "--step", "-1"]) == cli.main(["export", "sft-1"]) == 1
     capfd.readouterr()
-    monkeypatch.setattr(export, "plan", lambda _root, item, _how: (Path(), item))
-    monkeypatch.setattr(export, "answered", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
+    monkeypatch.setattr(stage, "plan", lambda _root, item, _how: (Path(), item))
+    monkeypatch.setattr(stage, "answered", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))
     assert cli.main(["export", "sft-1", "--step", "4"]) == 0

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from argus.archive.archive import Archive
-from argus.steward.metrics import Jobs
+from argus.steward.web import Jobs
 
 REPO = Path(__file__).resolve().parents[3]
 

@@ -9,9 +9,9 @@ import pytest
 from staging_datasets import MAPPED, QUESTIONS, asked, lines, read, refused, rl_row, sft_row, table
 from staging_tools import manifest_json
 
-from argus.checks.rows import SFT
-from argus.staging.dataset.builder import DatasetBuilder
-from argus.staging.result import Status
+from argus.checks.dataset import SFT
+from argus.staging.dataset.stage import DatasetBuilder
+from argus.staging.manifest import Status
 
 
 def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:

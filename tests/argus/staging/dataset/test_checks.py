@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from argus.checks.rows import RL, SFT
+from argus.checks.dataset import RL, SFT
 from argus.staging.dataset.checks import (
     SHOWN_ROWS,
     Checker,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from staging_datasets import COLUMNS, asked, lines, manifest, read, refused, rl_row, sft_row, table
 
-from argus.checks.rows import SFT
+from argus.checks.dataset import SFT
 
 
 def call(arguments: object) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 from staging_datasets import COLUMNS, MAPPED, QUESTIONS, asked, lines, mapped, read, refused, rl_row, sft_row
 
-from argus.checks.rows import SFT
+from argus.checks.dataset import SFT
 
 
 def test_patterns_are_taken_in_the_order_of_names_and_files_may_lack_columns(raw: Path, root: Path) -> None:

@@ -12,9 +12,9 @@ from hub import Hub
 from staging_datasets import QUESTIONS, asked, hubs, jsonl, mapped, put, read, refused, removed, source
 from staging_tools import manifest_json
 
-from argus.staging.dataset import hub_source
-from argus.staging.errors import StagingError
-from argus.staging.result import Status
+from argus.staging.dataset import sources
+from argus.staging.manifest import Status
+from argus.staging.options import StagingError
 
 
 def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
@@ -130,7 +130,7 @@ def test_the_token_is_not_shown(root: Path, hub: Hub) -> None:
 
 def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
     names = ["README.md", "a/1", "a/2", "a/[x]", "b/1"]
-    assert hub_source.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
+    assert sources.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
         "train": ["b/1", "a/1", "a/2", "a/[x]"],
         "val": ["a/[x]", "a/1", "a/2"],
     }
@@ -143,6 +143,6 @@ def test_of_thousands_of_files_those_that_are_wanted_are_known_at_once(root: Pat
     hub.add("team/sums", {f"{name}.{end}": content for name in names for end in ("jsonl", "md")}, kind="datasets")
     options = hubs(hub, files={"train": ["*.jsonl"], "val": ["part-1*.jsonl"]})
     found = source(root, options)
-    assert isinstance(found, hub_source.Hub)
+    assert isinstance(found, sources.Hub)
     assert [file.name for file in found.repository.files] == [f"{name}.jsonl" for name in names]
     assert found.size() - sum(file.size for file in found.repository.files) == 2000 * len(content)

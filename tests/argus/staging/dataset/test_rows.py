@@ -16,8 +16,8 @@ from staging_datasets import COLUMNS, asked, lines, read, refused, rl_row, table
 
 from argus.staging.dataset import rows as dataset_rows
 from argus.staging.dataset.rows import Wanted
-from argus.staging.errors import StagingError
 from argus.staging.lock import Progress
+from argus.staging.options import StagingError
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json", "list.json", "parquet"])

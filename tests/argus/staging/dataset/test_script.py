@@ -13,8 +13,8 @@ from argus.staging import lock as staging_lock
 from argus.staging.dataset.script import Script
 from argus.staging.items import Dataset
 from argus.staging.lock import Progress
+from argus.staging.manifest import Status
 from argus.staging.options import StageOptions
-from argus.staging.result import Status
 
 
 @pytest.mark.parametrize("flags", [OLD, NEW], ids=["up to 0.5", "since 0.6"])

@@ -9,9 +9,9 @@ import pytest
 from staging_datasets import asked, lines, refused, rl_row
 from staging_tools import manifest_json
 
-from argus.checks.rows import RL, SFT
+from argus.checks.dataset import RL, SFT
 from argus.staging.dataset.sources import Files
-from argus.staging.result import Status
+from argus.staging.manifest import Status
 
 
 def test_files_are_compared_as_long_as_they_exist(raw: Path, root: Path) -> None:

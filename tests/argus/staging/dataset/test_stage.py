@@ -17,9 +17,9 @@ from staging_datasets import (
     removed,
 )
 
-from argus.checks.rows import SFT
-from argus.staging.dataset.builder import DatasetBuilder
-from argus.staging.result import Staged, Status
+from argus.checks.dataset import SFT
+from argus.staging.dataset.stage import DatasetBuilder
+from argus.staging.manifest import Staged, Status
 
 
 @pytest.mark.parametrize(

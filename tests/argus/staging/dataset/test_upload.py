@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from argus.staging.dataset.source import Upload
 from argus.staging.dataset.sources import no_match, source_of
-from argus.staging.dataset.upload import Upload
-from argus.staging.errors import StagingError
 from argus.staging.items import Dataset
 from argus.staging.lock import Progress
 from argus.staging.manifest import Manifest
-from argus.staging.options import StageOptions
+from argus.staging.options import StageOptions, StagingError
 from argus.staging.upload import FilesNeededError, UploadFile
 from argus.verbs.stage import StageRequest
 

@@ -6,7 +6,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.action import ray_job, ray_job_info
 from ansible_collections.argus.verl.plugins.module_utils.argus.archive.failures import WHAT_TO_DO
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
-from ansible_collections.argus.verl.plugins.plugin_utils import following
+from ansible_collections.argus.verl.plugins.plugin_utils import job_report
 
 CLOCK = 1000.0
 
@@ -65,9 +65,9 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that are printed, on a controller with a fake clock."""
     lines: list[str] = []
     clock = Clock()
-    monkeypatch.setattr(following.display, "display", lambda text: lines.extend(text.split("\n")))
-    monkeypatch.setattr(following, "time", clock)
-    monkeypatch.setattr(following, "playbook_command", lambda name, variables: f"run {name}")
+    monkeypatch.setattr(job_report.display, "display", lambda text: lines.extend(text.split("\n")))
+    monkeypatch.setattr(job_report, "time", clock)
+    monkeypatch.setattr(job_report, "playbook_command", lambda name, variables: f"run {name}")
     monkeypatch.setattr(ray_job, "playbook_command", lambda name, variables: f"run {name}")
     return lines
 

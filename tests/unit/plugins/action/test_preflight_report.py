@@ -8,9 +8,8 @@ from ansible_collections.argus.verl.plugins.action import preflight_report
 from ansible_collections.argus.verl.plugins.action.preflight_report import save
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST, Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, judged
-from ansible_collections.argus.verl.plugins.module_utils.preflight.table import FAST
 from samples import H100, HEALTHY
 
 ECC = Finding("a", "x", "y", ERROR, "gpu.ecc")

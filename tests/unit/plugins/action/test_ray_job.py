@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.action import ray_job
 from ansible_collections.argus.verl.plugins.action.ray_job import ActionModule
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
-from ansible_collections.argus.verl.plugins.plugin_utils import following
+from ansible_collections.argus.verl.plugins.plugin_utils import job_report
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 from jobs import MINIMAL
@@ -222,7 +222,7 @@ class Head:
 def slow_answers(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer takes six seconds, as with a wait_timeout."""
     clock = Clock()
-    monkeypatch.setattr(following, "time", clock)
+    monkeypatch.setattr(job_report, "time", clock)
     execute = head.execute
 
     def slow(verb: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -238,9 +238,9 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
     monkeypatch.setattr(ray_job.display, "display", lambda text: lines.extend(text.split("\n")))
-    monkeypatch.setattr(following, "time", Clock())
+    monkeypatch.setattr(job_report, "time", Clock())
     monkeypatch.setattr(ray_job, "show_report", lambda *_arguments, **_named: None)
-    for module in (ray_job, following):
+    for module in (ray_job, job_report):
         monkeypatch.setattr(module, "playbook_command", lambda name, _variables: f"run {name}")
     return lines
 
@@ -362,7 +362,7 @@ def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
 )
 def test_a_job_must_be_named(arguments: dict[str, Any], shown: list[str]) -> None:
     head = Head(SUBMITTED)
-    assert head.run(**arguments) == {"failed": True, "changed": False, "msg": following.NO_JOB}
+    assert head.run(**arguments) == {"failed": True, "changed": False, "msg": job_report.NO_JOB}
     assert head.calls == []
 
 

@@ -25,9 +25,14 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing impo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
-from ansible_collections.argus.verl.plugins.plugin_utils import following
-from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
+from ansible_collections.argus.verl.plugins.plugin_utils import job_report
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
+    announcement,
+    given_up,
+    job_commands,
+    job_status,
+    no_such_id,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure, report_lines
 
 SEQUENCES = {
@@ -186,7 +191,7 @@ def test_a_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     running = json.loads(json.dumps(job(text).to_json())) | {"state": "RUNNING", "ended": False}
     ended = {**running, "state": "FAILED", "log": [], "ended": True}
     states = [running, {**running, "state": f"RETRYING{text}"}, {**ended, "log": [text]}, ended]
-    monkeypatch.setattr(following.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(job_report.time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(action, "job_info", lambda _request: {"job": states.pop(0), "time": 9.0})
     result: dict[str, Any] = action.run(None, {})
     assert not result.get("failed")

@@ -7,7 +7,7 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import machine_attendance
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import tolerated
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import tolerated
 
 NODES = ["ray-head", "worker-0", "worker-1"]
 GROUPS = {"ray": NODES, "head": NODES[:1], "workers": NODES[1:]}

@@ -7,13 +7,13 @@ import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     inventory_arguments,
+    job_commands,
     playbook_command,
     sibling,
+    unanswered,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.following import unanswered
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils import copying
-from ansible_collections.argus.verl.plugins.plugin_utils.copying import (
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
+from ansible_collections.argus.verl.plugins.plugin_utils.streams import (
     BLOCK,
     READ_PART,
     WRITE_PART,
-    fetch,
+    fetch_file,
     not_copied,
     read_command,
     write_command,
@@ -22,8 +22,8 @@ def sh(command: str, data: bytes = b"") -> bytes:
 
 
 def test_parts_of_a_file_have_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "WRITE_BLOCKS", 16)
-    monkeypatch.setattr(copying, "READ_BLOCKS", 2)
+    monkeypatch.setattr(streams, "WRITE_BLOCKS", 16)
+    monkeypatch.setattr(streams, "READ_BLOCKS", 2)
     write_part, read_part = 16 * BLOCK, 2 * BLOCK
     file = tmp_path / "a file"
     first, second = b"\0\xff" * (write_part // 2), b"\r\n\x1b end"
@@ -50,7 +50,7 @@ def test_an_empty_file_reads_no_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, READ_PART, READ_PART + 1])
 def test_a_file_that_stayed_as_it_was_is_whole(tmp_path: Path, size: int) -> None:
     (tmp_path / "there").write_bytes(b"x" * size)
-    fetch(lambda command, _data: sh(command), str(tmp_path / "there"), str(tmp_path / "here"), size)
+    fetch_file(lambda command, _data: sh(command), str(tmp_path / "there"), str(tmp_path / "here"), size)
     assert (tmp_path / "here").stat().st_size == size
 
 
@@ -58,16 +58,16 @@ def test_a_file_that_was_replaced_is_read_to_its_size_and_no_further(tmp_path: P
     there, here = tmp_path / "there", tmp_path / "here"
     with there.open("wb") as file:
         file.truncate(1 << 40)
-    fetch(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
+    fetch_file(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
     assert here.stat().st_size == 2 * READ_PART
     there.unlink()
     os.mkfifo(there)
-    fetch(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
+    fetch_file(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
     assert here.stat().st_size == 0
     there.unlink()
     there.symlink_to("/dev/zero")
     with pytest.raises(subprocess.CalledProcessError):
-        fetch(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
+        fetch_file(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
 
 
 def test_parts_consist_of_blocks() -> None:

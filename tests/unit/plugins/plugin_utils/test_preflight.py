@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
-from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.suspects import Measured, Verdict, to_json
+from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Measured, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     derived,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ansible_collections.argus.verl.plugins.plugin_utils.run_summary import NAMED_HOSTS, names, summary
+from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import NAMED_HOSTS, names, summary
 
 NOTHING = dict.fromkeys(("ok", "changed", "unreachable", "failures", "skipped", "rescued", "ignored"), 0)
 

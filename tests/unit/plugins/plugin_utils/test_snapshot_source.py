@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Source
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from staging_snapshots import LEFT, TAKEN, TOKEN, SmartHttp, commit, git, put, put_wheel

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils import reporting
 
 
 @pytest.mark.parametrize(
@@ -9,12 +9,12 @@ from ansible_collections.argus.verl.plugins.plugin_utils import terminal
     [(None, 132), ("80", 80), ("1", 1), ("0", 132), ("-80", 132), ("wide", 132), ("", 132)],
 )
 def test_the_width_of_the_terminal(given: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "WIDTH", 132)
+    monkeypatch.setattr(reporting, "WIDTH", 132)
     monkeypatch.delenv("COLUMNS", raising=False)
     if given is not None:
         monkeypatch.setenv("COLUMNS", given)
-    assert terminal.columns() == expected
+    assert reporting.columns() == expected
     # Sentences are wrapped on a terminal only.
     for is_terminal, width in ((True, expected), (False, None)):
-        monkeypatch.setattr(terminal, "IS_TERMINAL", is_terminal)
-        assert terminal.sentence_width() == width
+        monkeypatch.setattr(reporting, "IS_TERMINAL", is_terminal)
+        assert reporting.sentence_width() == width

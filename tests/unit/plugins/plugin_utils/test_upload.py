@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.plugin_utils.upload import controller_files, read, upload_of
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import controller_files, read, upload_of
 
 
 @pytest.mark.parametrize(

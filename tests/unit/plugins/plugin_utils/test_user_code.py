@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils import user_code
-from ansible_collections.argus.verl.plugins.plugin_utils.user_code import FILE_BYTES, MOST_FILES, targets, unstaged
+from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import FILE_BYTES, MOST_FILES, targets, unstaged
 
 
 def hash_of(text: str) -> str:
@@ -42,7 +42,7 @@ def test_equal_files_and_those_that_the_reward_does_not_use(rewards: Path, used:
 
 
 def test_without_a_reward_no_directory_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "targets", None)
+    monkeypatch.setattr(staging_call, "targets", None)
     assert unstaged(["/"], {}) == []
 
 

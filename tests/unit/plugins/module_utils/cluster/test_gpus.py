@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu, parse_gpus, parse_xids, read_amd_gpus
-from ansible_collections.argus.verl.plugins.module_utils.cluster.processes import Process, placed, processes
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
+    Gpu,
+    parse_gpus,
+    parse_xids,
+    read_amd_gpus,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, placed, processes
 from samples import nvidia_smi
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "preflight"

@@ -19,7 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, proxies_of
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Hca
 from samples import RECORDED, nvidia_smi, recorded
 
 Answer = tuple[int, str, str]

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.programs import run_program
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import run_program
 
 
 def test_output_and_exit_code() -> None:

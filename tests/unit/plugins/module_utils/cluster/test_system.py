@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster import system
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
-from ansible_collections.argus.verl.plugins.module_utils.cluster.processes import Process
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import (
+    Process,
     Software,
     System,
     parse_software,

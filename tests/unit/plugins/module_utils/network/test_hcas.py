@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import (
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import (
     Hca,
     described,
     hcas_of_sysfs,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import ETHERNET, INFINIBAND, Hca
-from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import ETHERNET, INFINIBAND, Hca, Interface
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import network_findings
 from samples import HEALTHY, gpus

@@ -8,14 +8,12 @@ import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.preflight.images import (
-    image_findings,
-    missing_images,
-)
-from ansible_collections.argus.verl.plugins.module_utils.preflight.software import (
+from ansible_collections.argus.verl.plugins.module_utils.preflight.host import (
     RAY_WITH_TABLES,
     RAY_WITH_TOKENS,
+    image_findings,
     is_since,
+    missing_images,
 )
 from samples import machine
 

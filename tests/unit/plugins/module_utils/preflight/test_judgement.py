@@ -11,6 +11,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
 from ansible_collections.argus.verl.plugins.module_utils.preflight import judgement
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import (
+    CHECKS,
+    FAST,
     Context,
     Expectation,
     differences,
@@ -21,7 +23,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement imp
     grouped,
     judged,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS, FAST
 from samples import HEALTHY
 
 CHECK = "gpu.mig"

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import INFINIBAND, Hca
-from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import INFINIBAND, Hca, Interface
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
     cells,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
+from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import (
     TrialResult,
     trial_findings,
     trial_of,

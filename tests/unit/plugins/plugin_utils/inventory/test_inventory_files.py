@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory_files import source_findings, without_hosts
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import source_findings, without_hosts
 
 
 def test_inventory_without_hosts_tells_what_is_missing(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, refusal
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     GOES_ON,
     WHAT_TO_DO,
     ActiveJobs,
@@ -14,6 +13,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import 
     removal_findings,
     rotation_findings,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Place, refusal
 from samples import planned
 
 IDLE = ActiveJobs({})

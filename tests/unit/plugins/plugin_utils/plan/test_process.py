@@ -14,10 +14,10 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
     ActionKind,
     planned_node,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import start_command
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.process import (
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
     process_arguments,
     sessions_directory,
+    start_command,
 )
 from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan, with_settings
 

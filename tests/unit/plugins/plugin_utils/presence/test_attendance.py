@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.attendance import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     Attendance,
     crash,
     first_line,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import NodeRow, NodeState
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.report import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     LOG_LINES,
     ClusterInfo,
     Scope,

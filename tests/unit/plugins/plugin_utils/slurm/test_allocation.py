@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import Allocation, HostNode, allocation_of
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.text import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import (
+    Allocation,
+    HostNode,
+    SlurmError,
+    allocation_of,
+)
 
 RECORDED = Path(__file__).parent / "recorded"
 JOB, HET_JOB, PENDING, NODES = (

@@ -7,7 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.script import Wish, directives, script, wish_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import (
+    Wish,
+    batch_script,
+    directives,
+    wish_findings,
+)
 
 WISH = Wish(job_name="argus-verl", python="/opt/verl/bin/python3", nodes=2, gpus="h100:8", time="12:00:00")
 
@@ -50,7 +55,7 @@ def test_a_head_of_its_own_is_the_first_component() -> None:
     assert {"--account=ml", "--time=12:00:00", "--nodes=1", "--ntasks=1", "--partition=cpu"} < set(head)
     assert {"--account=ml", "--time=12:00:00", "--nodes=2", "--partition=gpu"} < set(workers)
     assert "--partition=gpu" not in head
-    written = script(replace(WISH, head=["--partition=cpu"]))
+    written = batch_script(replace(WISH, head=["--partition=cpu"]))
     assert written.count("#SBATCH hetjob\n") == 1
     assert "srun --het-group=0-1 " in written
 
@@ -63,7 +68,7 @@ def test_the_program_of_the_step_is_part_of_the_script(tmp_path: Path) -> None:
     wish = replace(WISH, setup=["export SETUP=done"], prefix=["apptainer", "exec", "it's.sif"], srun_options=["--x=$y"])
     done = subprocess.run(
         ["bash"],
-        input=script(wish) + 'printf "%s" "$SETUP"',
+        input=batch_script(wish) + 'printf "%s" "$SETUP"',
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"},
         text=True,
         capture_output=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import text
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation
 
 RECORDED = Path(__file__).parent / "recorded"
 # Of Slurm 24: another resource beside GPUs, and memory that is counted.
@@ -27,7 +27,7 @@ NEWER = (
     ],
 )
 def test_a_list_of_nodes_is_expanded(listed: str, names: list[str]) -> None:
-    assert text.expand(listed) == names
+    assert allocation.expand(listed) == names
 
 
 HUGE = (
@@ -42,8 +42,8 @@ HUGE = (
 
 @pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]", *HUGE])
 def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
-    with pytest.raises(text.SlurmError):
-        text.expand(listed)
+    with pytest.raises(allocation.SlurmError):
+        allocation.expand(listed)
 
 
 @pytest.mark.parametrize(
@@ -59,31 +59,36 @@ def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
     ],
 )
 def test_gpus_of_all_types_are_counted(gres: str, gpus: int) -> None:
-    assert text.gpus(gres) == gpus
+    assert allocation.gpus(gres) == gpus
 
 
 @pytest.mark.parametrize(("identifiers", "cpus"), [("", 0), ("0-3,8", 5), ("7", 1), ("all", 0)])
 def test_cpus_are_counted(identifiers: str, cpus: int) -> None:
-    assert text.cpus(identifiers) == cpus
+    assert allocation.cpus(identifiers) == cpus
 
 
 def test_each_node_has_what_its_group_has() -> None:
-    found = text.by_node(NEWER)
+    found = allocation.by_node(NEWER)
     assert found.keys() == {"node-1", "node-2"}
     assert (found["node-1"]["CPU_IDs"], found["node-1"]["Mem"]) == ("2-3", "1024")
-    assert text.gpus(found["node-1"]["GRES"]) == 1
+    assert allocation.gpus(found["node-1"]["GRES"]) == 1
     assert found["node-2"]["CPU_IDs"] == "0,8-9"
 
 
 def test_a_value_may_have_spaces_and_the_first_of_a_key_counts() -> None:
-    record = next(text.records(NEWER))
+    record = next(allocation.records_of(NEWER))
     assert record["JobName"] == "a b"
     assert record["Comment"] == "its"
     assert record["Mem"] == "1024"
 
 
 def test_nothing_is_no_value() -> None:
-    record = next(text.records((RECORDED / "pending.txt").read_text()))
+    record = next(allocation.records_of((RECORDED / "pending.txt").read_text()))
     assert record["Account"] == "(null)"
-    assert text.value(record, "Account") == text.value(record, "EndTime") == text.value(record, "Absent") == ""
-    assert text.value(record, "Reason") == "Resources"
+    assert (
+        allocation.field_value(record, "Account")
+        == allocation.field_value(record, "EndTime")
+        == allocation.field_value(record, "Absent")
+        == ""
+    )
+    assert allocation.field_value(record, "Reason") == "Resources"

@@ -1,13 +1,15 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The end of a run of Ansible: one line, and a table when several hosts failed."""
+"""The errors of tasks as text for people, and the summary at the end of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, table
+
+# The end of a run of Ansible: one line, and a table when several hosts failed.
 
 # What Ansible counts, in the order in which it is shown, and its name there.
 COUNTS = {

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Take a node out of Ray: it gets no new work, and is removed when its jobs have ended. Runs on the head."""
+"""Operations on nodes: take one out of Ray, and collect evidence of a job on demand."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any
 
+from ..archive.archive import Archive
 from ..archive.status import submission_id_of
 from ..evidence import evidence
+from ..evidence.evidence import Moment
 from ..queue.room import active, placement_groups
-from ..ray import draining
+from ..ray import departures
 from ..ray.api import ALIVE, RayApiError, RayHead
-from ..ray.tasks import NodeRunner
+from ..ray.tasks import NodeRunner, in_thread, last_line
+from .services import OperationError
+
+# Take a node out of Ray: it gets no new work, and is removed when its jobs have ended. Runs on the head.
 
 POLL_SECONDS = 2.0
 DRAIN_SECONDS = 60
@@ -65,12 +72,12 @@ def stop_new_work(node_id: str, registry: str) -> None:
     if code:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         raise RayApiError(lines[-1] if lines else f"exit code {code}")
-    draining.remember(node_id, registry)
+    departures.remember_draining(node_id, registry)
 
 
 def remember_end(head: RayHead, node_id: str, node: str, registry: str) -> None:
     """Remember which attempts end with a node that is removed, so that their stewards can say why."""
-    draining.remember(node_id, registry, draining.Removal(node, attempts_of_node(head, node_id)))
+    departures.remember_draining(node_id, registry, departures.Removal(node, attempts_of_node(head, node_id)))
 
 
 def run(command: Sequence[str]) -> tuple[int, str]:
@@ -115,3 +122,39 @@ def wait_while_held(
         if not jobs or is_news or waited >= timeout:
             return {"jobs": jobs, "alive": alive, "waited": round(waited, 1)}
         sleep(POLL_SECONDS)
+
+
+# Collect evidence of a job on demand.
+
+# Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
+SECONDS = 180
+END_SECONDS = 30
+
+
+def collect(archive: Archive, timeout: float = SECONDS) -> dict[str, Any]:
+    """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
+    # A disk or a node that hangs does not keep this process from giving an answer.
+    collection = in_thread(evidence.collect, archive, Moment.DEMAND)
+    if not wait([collection], timeout).done:
+        # It may also keep this process from ending after its answer.
+        signal.alarm(END_SECONDS)
+        raise OperationError(
+            f"The evidence of {archive.submission_id} is incomplete: collecting it took longer than {timeout:g} s. "
+            f"{archive.path}/debug has what was collected."
+        )
+    try:
+        entries = collection.result()
+    except Exception as error:
+        message = f"The evidence of {archive.submission_id} could not be collected: {last_line(error)}"
+        raise OperationError(message) from error
+    return collected(archive, entries)
+
+
+def collected(archive: Archive, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What job_evidence returns; plugins/modules/job_evidence.py documents it."""
+    return {
+        "archive": str(archive.path),
+        "files": sum(bool(entry.get("file")) for entry in entries),
+        "nodes": sorted({str(entry["node"]) for entry in entries if entry.get("node")}),
+        "problems": [f"{entry.get('file', '')} {entry['error']}".strip() for entry in entries if entry.get("error")],
+    }

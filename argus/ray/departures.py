@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes that leave: lost under jobs, drained, or taken away together with the machines of the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..io.reading import UnreadableError, read_json
+from ..io.schema import MalformedError, parse
+
+# The nodes that were lost under several jobs lately, by name: the same machine comes back as another node of Ray.
+
+# Beside the registry's entries, none of which begins with a dot. An empty file for each job and node; no id has an @.
+LOST_PREFIX = ".lost-"
+# A node counts as bad after so many jobs within so many seconds.
+BAD_JOBS, BAD_SECONDS = 2, 86400.0
+
+
+def remember_loss(directory: str | Path, node: str, submission_id: str, moment: float) -> None:
+    """Record that a node was lost under a job. Entries that do not count any more are removed."""
+    with contextlib.suppress(OSError):
+        for entry, _node, _job in losses(directory):
+            if entry.stat().st_mtime < moment - BAD_SECONDS:
+                entry.unlink()
+        (Path(directory) / f"{LOST_PREFIX}{submission_id}@{node}").touch(0o640)
+
+
+def bad_nodes(directory: str | Path, moment: float) -> dict[str, list[str]]:
+    """The nodes that count as bad, with the jobs under which they were lost; none where there is no registry."""
+    jobs: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError):
+        for entry, node, job in losses(directory):
+            if entry.stat().st_mtime >= moment - BAD_SECONDS:
+                jobs.setdefault(node, []).append(job)
+    return {node: sorted(lost) for node, lost in sorted(jobs.items()) if len(lost) >= BAD_JOBS}
+
+
+def forget_losses(directory: str | Path, node: str) -> None:
+    """Forget the losses of a node that a person has taken out."""
+    with contextlib.suppress(OSError):
+        for entry, of_node, _job in losses(directory):
+            if of_node == node:
+                entry.unlink()
+
+
+def loss_sentences(nodes: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{node} was lost under {len(jobs)} jobs within a day: {', '.join(jobs)}." for node, jobs in nodes.items()]
+
+
+def losses(directory: str | Path) -> Iterator[tuple[Path, str, str]]:
+    """The files, with the node and the job of each."""
+    for path in list(Path(directory).glob(f"{LOST_PREFIX}*")):
+        job, _at, node = path.name.removeprefix(LOST_PREFIX).partition("@")
+        yield path, node, job
+
+
+# The nodes that get no new work, by Ray's ids, as the head remembers them.
+#
+# Ray places nothing on such a node, and neither its state API nor its cluster status says so: its resources look
+# free. A node that is started again has another id, so an entry never outlives its meaning.
+#
+# An entry has the attempts that the node's removal ends: Ray tells their jobs only that the node is lost.
+
+# Beside the registry's entries, none of which begins with a dot. A file for each node.
+DRAINING_PREFIX = ".draining-"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A node that is removed although jobs use it: its name, and Ray's ids of the attempts that end with it."""
+
+    node: str
+    attempts: tuple[str, ...]
+
+
+def remember_draining(node_id: str, directory: str | Path, removal: Removal | None = None) -> None:
+    """Record that a node gets no new work, and which attempts its removal ends. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if removal else 0)
+    with os.fdopen(os.open(Path(directory) / f"{DRAINING_PREFIX}{node_id}", flags, 0o640), "w") as entry:
+        entry.write(json.dumps(asdict(removal)) if removal else "")
+
+
+def removed_under(attempt: str, directory: str | Path) -> str:
+    """The name of the node whose removal ended an attempt, or ""."""
+    for node_id in draining(directory):
+        with contextlib.suppress(OSError, UnreadableError, MalformedError):
+            removal = parse(Removal, read_json(Path(directory) / f"{DRAINING_PREFIX}{node_id}"))
+            if attempt in removal.attempts:
+                return removal.node
+    return ""
+
+
+def draining(directory: str | Path) -> frozenset[str]:
+    """The ids of the nodes that get no new work; none where there is no registry."""
+    return frozenset(path.name.removeprefix(DRAINING_PREFIX) for path in Path(directory).glob(f"{DRAINING_PREFIX}*"))
+
+
+def forget_all_draining_but(node_ids: frozenset[str], directory: str | Path) -> None:
+    """Remove the entries of nodes that Ray does not know any more."""
+    for node_id in draining(directory) - node_ids:
+        with contextlib.suppress(OSError):
+            (Path(directory) / f"{DRAINING_PREFIX}{node_id}").unlink()
+
+
+# When the machines of a cluster are taken away, as at the end of a Slurm allocation. Jobs have to end before.
+
+# In the environment of every process of a node, in seconds since the epoch.
+STOP_AT = "ARGUS_VERL_STOP_AT"
+# The trainer of reinforcement learning saves a checkpoint in its last steps before this time
+# (verl/utils/checkpoint/checkpoint_manager.py:should_save_ckpt_esi).
+EXPIRATION = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
+
+
+def ending_environment(ends_at: float | None, minutes: float) -> dict[str, str]:
+    """The environment of nodes whose machines are taken away. minutes: how long before that jobs are stopped."""
+    if ends_at is None:
+        return {}
+    at = f"{ends_at - minutes * 60:.0f}"
+    return {STOP_AT: at, EXPIRATION: at}
+
+
+def stop_at() -> float | None:
+    """When jobs on this node are stopped; None if its machine stays."""
+    try:
+        found = float(os.environ.get(STOP_AT, ""))
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def moment_text(at: float) -> str:
+    return time.strftime("%H:%M UTC on %Y-%m-%d", time.gmtime(at))
+
+
+def ending_problem(now: float) -> str:
+    at = stop_at()
+    if at is None or now < at:
+        return ""
+    return f"the cluster's machines are about to be taken away: their jobs are stopped at {moment_text(at)}"
