@@ -23,22 +23,23 @@ from typing import Any
 ANSWER_BYTES = 1 << 20
 # Marks every process that the code starts, whatever session it moves to.
 MARK = "ARGUS_VERL_CHECK"
-# Begins each program. `given` is what the caller passed; `say` adds a line to the answer, and all else is discarded.
+# Begins each program. `say` adds a line to the answer, and all else is discarded.
 PRELUDE = """
 import json, os, resource, sys
 answer = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 # Ray's workers do not search the current directory.
 sys.path[:] = [path for path in sys.path if path]
-given = json.load(sys.stdin)
 
 def say(**values):
     print(json.dumps(values), file=answer, flush=True)
 
 # Not the address space: CUDA reserves more of it than a machine has memory.
-for limit, value in ((resource.RLIMIT_DATA, given["memory_bytes"]), (resource.RLIMIT_CORE, 0)):
+for limit, value in ((resource.RLIMIT_DATA, int(sys.argv[1])), (resource.RLIMIT_CORE, 0)):
     resource.setrlimit(limit, (value, value))
 """
+# `given` is what the caller passes.
+QUESTION = "\ngiven = json.load(sys.stdin)\n"
 
 
 @dataclass(frozen=True)
@@ -52,31 +53,46 @@ class Answer:
     status: int | None
 
 
-def run_program(
-    program: str, given: Mapping[str, Any], environment: Mapping[str, str], seconds: float, memory_bytes: int
-) -> Answer:
-    """Run a Python program after PRELUDE, and end everything that it has started."""
-    mark = uuid.uuid4().hex
-    values = {**given, "memory_bytes": memory_bytes}
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as question:
-        question.write(json.dumps(values, default=str).encode("utf-8", "replace"))
-        question.seek(0)
-        process = subprocess.Popen(
+class Child:
+    """A Python program in a process of its own, which has begun with its imports, and waits for its question."""
+
+    def __init__(self, program: str, environment: Mapping[str, str], memory_bytes: int, imports: str = "") -> None:
+        self._mark = uuid.uuid4().hex
+        # Not a pipe: who holds its end decides when it ends.
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
+        self._process = subprocess.Popen(
             # -B: directories of users may be read-only.
-            [sys.executable, "-B", "-c", PRELUDE + program],
-            env={**os.environ, **{name: str(value) for name, value in environment.items()}, MARK: mark},
-            stdin=question,
-            # Not a pipe: who holds its end decides when it ends.
-            stdout=answer,
+            [sys.executable, "-B", "-c", f"{PRELUDE}{imports}{QUESTION}{program}", str(memory_bytes)],
+            env={**os.environ, **{name: str(value) for name, value in environment.items()}, MARK: self._mark},
+            stdin=subprocess.PIPE,
+            stdout=self._answer,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def answer(self, given: Mapping[str, Any], seconds: float) -> Answer:
+        """What the program says within that time. Everything that it has started has ended then."""
         status: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = process.wait(seconds)
-        end_all(process, mark)
-        answer.seek(0)
-        return Answer(lines_of(answer.read(ANSWER_BYTES)), status)
+            self._process.communicate(json.dumps(given, default=str).encode("utf-8", "replace"), seconds)
+            status = self._process.returncode
+        end_all(self._process, self._mark)
+        self._answer.seek(0)
+        return Answer(lines_of(self._answer.read(ANSWER_BYTES)), status)
+
+    def close(self) -> None:
+        """End a program that was asked nothing."""
+        if self._process.returncode is None:
+            end_all(self._process, self._mark)
+        self._answer.close()
+
+
+def run_program(
+    program: str, given: Mapping[str, Any], environment: Mapping[str, str], seconds: float, memory_bytes: int
+) -> Answer:
+    """Run a Python program, and end everything that it has started."""
+    with contextlib.closing(Child(program, environment, memory_bytes)) as child:
+        return child.answer(given, seconds)
 
 
 def lines_of(text: bytes) -> tuple[Mapping[str, Any], ...]:

@@ -16,6 +16,7 @@ from ..common.findings import ERROR, WARNING
 from ..common.shared_root import under_root
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
+from .child import Child
 
 SFT = "sft"
 MISSING = "???"
@@ -69,6 +70,7 @@ class CheckRequest:
     accept: the checks whose errors the user takes as warnings: "requirements", "space".
     trial_rows: the rows with which the reward function is called; 0 for none.
     config: the composed configuration. None: unknown, and checks that need it are skipped.
+    tokenizer_process: on a worker, what measures prompts; None for one that begins when it is needed.
     """
 
     shared_root: str
@@ -86,6 +88,7 @@ class CheckRequest:
     debugger: str | None = None
     trial_rows: int = 0
     config: Configuration | None = None
+    tokenizer_process: Child | None = None
 
     @property
     def is_sft(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
-from .child import run_program
+from .child import Child
 from .common import CheckRequest, Facts
 from .dataset import data_files, messages_key, opened, problem
 
@@ -26,12 +26,14 @@ MEMORY_BYTES = 4 << 30
 # Rows with these are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
 # Most of the seconds in which transformers is imported are for torch, which is hidden from it here.
-PROGRAM = """
+IMPORTS = """
 import importlib.util, time
 find_spec = importlib.util.find_spec
 hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "sklearn", "pandas", "PIL"}
 importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
 from transformers import AutoTokenizer
+"""
+PROGRAM = """
 tokenizer = AutoTokenizer.from_pretrained(given["directory"])
 arguments = {**given["arguments"], "add_generation_prompt": given["generation"], "tokenize": False}
 if given["template"]:
@@ -98,6 +100,11 @@ class Sample:
         return max(self.lengths, default=0)
 
 
+def tokenizer_process() -> Child:
+    """The process that measures prompts. It imports transformers, while the caller goes on."""
+    return Child(PROGRAM, {"HF_HUB_OFFLINE": "1"}, MEMORY_BYTES, IMPORTS)
+
+
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     """Prompts that are longer than the job allows. Nothing is measured without a tokenizer.json."""
     key = "data.max_length" if request.is_sft else "data.max_prompt_length"
@@ -158,7 +165,7 @@ def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> It
         "seconds": MEASURING_SECONDS,
         "rows": {sample.split: sample.rows for sample in samples},
     }
-    lines = run_program(PROGRAM, given, {"HF_HUB_OFFLINE": "1"}, LONGEST_SECONDS, MEMORY_BYTES).lines
+    lines = (request.tokenizer_process or tokenizer_process()).answer(given, LONGEST_SECONDS).lines
     for sample in samples:
         own = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in own if isinstance(line.get("length"), int))

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..checks.common import CheckRequest, Configuration, Facts, leaves
 from ..checks.paths import check_node, direct_hosts
+from ..checks.prompts import tokenizer_process
 from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE
@@ -109,16 +110,17 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensor
     image = os.environ.get("PYTHONPATH", "")
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
-    with ThreadPoolExecutor(1) as beside:
-        # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
+    # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
+    with ThreadPoolExecutor(1) as beside, contextlib.closing(tokenizer_process()) as tokenizer:
         user_code = f"{request.shared_root}/{USER_CODE}"
         composing = beside.submit(compose, request.code_path, module, overrides, environment, tensorboard, user_code)
         on_node = tuple(check_node(request))
         with contextlib.suppress(ImportError):
             import pyarrow.parquet  # noqa: F401
         composition = composing.result()
-    config = None if composition.config is None else Configuration(composition.config)
-    found, facts = check_worker(replace(request, config=config, environment=environment))
+        config = None if composition.config is None else Configuration(composition.config)
+        request = replace(request, config=config, environment=environment, tokenizer_process=tokenizer)
+        found, facts = check_worker(request)
     direct = direct_hosts({**os.environ, **request.environment})
     return Inspection(tuple(found), composition, facts, image, on_node, direct)
 

@@ -306,7 +306,11 @@ def test_the_checks_get_the_composed_configuration(
     assert answer == Inspection((about("model", "x"),), Composition(config), Facts(steps=1))
     assert asked == [
         (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment, "t=1", f"{root}/user/code"),
-        replace(request, config=None if config is None else Configuration(config)),
+        replace(
+            request,
+            config=None if config is None else Configuration(config),
+            tokenizer_process=asked[1].tokenizer_process,
+        ),
     ]
     # It is also checked for what every worker is checked for.
     (root / "jobs").rmdir()
