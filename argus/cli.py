@@ -42,15 +42,15 @@ VERBS = {
     "report": "report",
     "nodes": "nodes",
     "staged": "staged",
-    "gc": "gc",
+    "gc": "staged",
     "jobs_gc": "jobs_gc",
     # Internal ones.
     "admit": "submit",
-    "pages": "pages",
+    "pages": "report",
     "stage": "stage",
     "drain": "nodes",
     "removal": "stop",
-    "all_reduce": "all_reduce",
+    "all_reduce": "nodes",
     "node": "node",
 }
 # Their standard output is a file: they answer on standard error.

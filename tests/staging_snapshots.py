@@ -176,7 +176,7 @@ def attached(files: Mapping[str, bytes], *more: tarfile.TarInfo) -> tuple[dict[s
 PROGRAM = """
 import os, sys
 from argus import cli
-from argus.verbs import gc, stage, staged
+from argus.verbs import stage, staged
 user = int(sys.argv.pop(1))
 os.chdir("/")
 os.setgroups([])

@@ -128,16 +128,9 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
         "ray_cluster_status.json": lambda: json.dumps(
             head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1
         ),
-        "ray_status.txt": lambda: ray_status(head),
+        # The text of ``ray status``.
+        "ray_status.txt": lambda: f"{head.get('/api/cluster_status?format=1')['data']['clusterStatus']}\n",
     }
-
-
-def ray_status(head: RayHead) -> str:
-    """The text of ``ray status``: from the API, or else from that command, which takes 2 s of a CPU."""
-    try:
-        return str(head.get("/api/cluster_status?format=1")["data"]["clusterStatus"]) + "\n"
-    except Exception:
-        return node.run("ray", "status", "-v", seconds=30)
 
 
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:

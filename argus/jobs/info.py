@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from ..archive.archive import SILENT_SECONDS
 from ..archive.failures import Failure
@@ -19,6 +19,16 @@ from ..io.schema import parse
 UNKNOWN = "UNKNOWN"
 # The state of a job whose status.json cannot be read.
 UNREADABLE = "UNREADABLE"
+
+
+class Stored:
+    def to_json(self: Any) -> dict[str, Any]:
+        """With lists and plain text only, as a result of Ansible has them."""
+        return dict(json.loads(json.dumps(dataclasses.asdict(self))))
+
+    @classmethod
+    def from_json(cls, stored: object) -> Self:
+        return parse(cls, stored)
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class JobInfo:
+class JobInfo(Stored):
     """What ray_job_info returns of one job. plugins/modules/ray_job_info.py documents each field.
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
@@ -102,16 +112,9 @@ class JobInfo:
         """Whether its launcher is known to run."""
         return self.silent_for is not None and not self.is_silent
 
-    def to_json(self) -> dict[str, Any]:
-        return as_json(self)
-
-    @classmethod
-    def from_json(cls, stored: object) -> JobInfo:
-        return parse(cls, stored)
-
 
 @dataclass(frozen=True)
-class JobList:
+class JobList(Stored):
     """The latest jobs, the newest first.
 
     total: how many jobs there are altogether, or how many have the tags.
@@ -125,15 +128,3 @@ class JobList:
     problem: str = ""
     root_problem: str = ""
     tags: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return as_json(self)
-
-    @classmethod
-    def from_json(cls, stored: object) -> JobList:
-        return parse(cls, stored)
-
-
-def as_json(value: JobInfo | JobList) -> dict[str, Any]:
-    """With lists and plain text only, as a result of Ansible has them."""
-    return dict(json.loads(json.dumps(dataclasses.asdict(value))))

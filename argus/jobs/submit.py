@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeVar
@@ -21,7 +20,6 @@ from ..archive.status import JobState
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
 from ..common.text import nearest, printable_line
-from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..hooks import redact
 from ..io import writing
@@ -29,7 +27,6 @@ from ..io.hydra import override_key
 from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
-from ..jobspec.verl_releases import SFT
 from ..queue import attempts
 from ..queue.queue import Waiting, stored, turn
 from ..queue.room import Demand, Limit
@@ -138,24 +135,6 @@ def check_steward(services: Services) -> None:
         raise OperationError(NO_STEWARD)
 
 
-def shared_file_findings(found: Iterable[Finding], submission_id: str, registry: Registry) -> Iterator[Finding]:
-    """The findings of the gate; that on Prometheus only with the names of jobs that would share its file."""
-    for finding in found:
-        if finding.key != f"{PROMETHEUS}.enable":
-            yield finding
-        elif others := [name for name in registry.ids() if name != submission_id and is_open_rl(registry, name)]:
-            yield replace(finding, what=f"{finding.what}, which {', '.join(others)} may use")
-
-
-def is_open_rl(registry: Registry, submission_id: str) -> bool:
-    with contextlib.suppress(UnreadableError):
-        job = registry.read(submission_id)
-        if job and job.jobspec.get("workload") != SFT:
-            state = Archive(archive_path(job.shared_root, submission_id)).state()
-            return state is not None and not state.ended
-    return False
-
-
 def admit(
     spec: JobSpec,
     known: Sequence[Finding],
@@ -175,10 +154,7 @@ def admit(
         slow = isinstance(error, HeadTimeoutError)
         todo = "Is its machine overloaded?" if slow else "Is the cluster up?"
         raise OperationError(f"{error}. {todo} See cluster_status.yml.") from error
-    step = result.job.plan.resumed_from_step if result.job else None
-    found = shared_file_findings(result.findings, submission_id, services.registry)
-    result = replace(result, findings=(*found, *time_limit_findings(spec, step or 0, services.clock.time())))
-    findings = [*known, *result.findings]
+    findings = [*known, *result.findings, *time_limit_findings(spec, services.clock.time())]
     findings = [finding for finding in findings if finding.severity != ERROR or finding.key not in unknown]
     if errors(findings):
         raise RefusedError(findings)

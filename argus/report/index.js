@@ -6,7 +6,7 @@
 
   // By a column: numbers as numbers, and what is unknown last.
   let sorted = -1, order = 1;
-  document.querySelectorAll("#jobs th").forEach((head, column) => column > 0 && column !== 2 && head.addEventListener("click", () => {
+  document.querySelectorAll("#jobs th").forEach((head, column) => column > 0 && head.addEventListener("click", () => {
     order = sorted === column ? -order : 1;
     sorted = column;
     const value = row => { const text = row.cells[column].dataset.value; return text === "" || text === "-" ? null : isNaN(text) ? text : +text; };

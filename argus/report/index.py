@@ -21,15 +21,13 @@ from ..io.reading import UnreadableError
 from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
-from ..jobs.report import OWNER, age, job_class, number, owner, steps, tags_text, throughput
+from ..jobs.report import OWNER, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
 from ..ray.api import ALIVE
-from .page import LARGEST_DRAWN, Table, cell, render, source
+from .page import Table, cell, render, source
 
 MOST_JOBS = 300
 # Of the days before now, the GPU-hours.
 DAYS = 7
-# Of a trend.
-WIDTH, HEIGHT = 90, 20
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,6 @@ class Row:
     model: str = ""
     has_page: bool = False
     nodes: tuple[str, ...] = ()
-
-    @property
-    def trend(self) -> list[float]:
-        return [value for value in self.info.progress.trend if abs(value) < LARGEST_DRAWN]
 
     @property
     def gpus(self) -> int:
@@ -73,25 +67,14 @@ def read_row(info: JobInfo, archive: Archive) -> Row:
     return row
 
 
-def polyline(values: Sequence[float]) -> str:
-    """The points of a line of SVG."""
-    least, most = min(values), max(values)
-    scale = (HEIGHT - 4) / (most - least) if most > least else 0.0
-    places = (
-        (WIDTH * at / max(1, len(values) - 1), HEIGHT - 2 - (value - least) * scale) for at, value in enumerate(values)
-    )
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-
-
 def index(
     rows: Sequence[Row],
     nodes: Sequence[Mapping[str, Any]],
     bad: Mapping[str, Any],
-    staged: Sequence[Mapping[str, Any]],
     root: Path,
     now: float,
 ) -> str:
-    """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs; staged: as listed."""
+    """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs."""
     return render(
         "index.html",
         [source("index.js")],
@@ -101,15 +84,26 @@ def index(
         rows=[(row, cells(row, now)) for row in rows],
         header=HEADER,
         page=PAGE,
-        polyline=polyline,
-        size=(WIDTH, HEIGHT),
-        tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now), staged_table(staged)],
+        tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now)],
         space=space(root),
     )
 
 
-# The columns after the job itself and its trend.
-HEADER = ("State", "Workload", "Step", "Metric", "Tokens/s", "Left", "GPUs", "Owner", "Model", "Tags", "Submitted")
+# The columns after the job itself.
+HEADER = (
+    "State",
+    "Workload",
+    "Step",
+    "Metric",
+    "Trend",
+    "Tokens/s",
+    "Left",
+    "GPUs",
+    "Owner",
+    "Model",
+    "Tags",
+    "Submitted",
+)
 
 
 def cells(row: Row, now: float) -> list[tuple[str, Any]]:
@@ -122,6 +116,7 @@ def cells(row: Row, now: float) -> list[tuple[str, Any]]:
         (info.workload, info.workload),
         (steps(done), done.step),
         ("" if done.last is None else number(done.last), done.last),
+        (sparkline(done.trend, SHORT_TREND), ""),
         (throughput(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
         ("" if left is None else duration(left), left),
         (str(row.gpus or ""), row.gpus),
@@ -168,20 +163,6 @@ def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: fl
     idle = sum(count * (now - start) / 3600 for start, count in gpus) - sum(row.hours(first, now) for row in rows)
     lines += [("-", "idle", round(idle, 1))] if idle >= 0.05 else []
     return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
-
-
-def staged_table(staged: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        (
-            one["kind"],
-            one["name"],
-            one["bytes"] and size_text(one["bytes"]),
-            one["staged_at"],
-            "; ".join(one["problems"]) or None,
-        )
-        for one in staged
-    ]
-    return Table("Staged", ("Kind", "Name", "Size", "Since", "Problem"), rows)
 
 
 def space(root: Path) -> str:

@@ -13,7 +13,7 @@ from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from ..common.text import size_text
 from .lock import LOCK, is_held, read_progress
-from .manifest import LARGEST_MANIFEST, Facts, notes, problems, read_manifest
+from .manifest import Facts, notes, problems, read_manifest
 from .options import StagingError, Verify, listed
 from .store import LEFTOVER, used_by
 from .upload import INBOX
@@ -23,8 +23,6 @@ PARENTS = (MODELS, DATASETS, SNAPSHOTS)
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
 # Facts of a manifest that are returned if it has them.
 DETAILS = ("source", "commit", "revision", "verl_version", "rows")
-# What is read of a manifest for a list that is made often: that of some thousand files.
-BRIEF_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -47,13 +45,9 @@ class Entry:
         return {**own, **details}
 
 
-def list_staged(shared_root: Path, verify: str = Verify.NO, is_brief: bool = False) -> Iterator[Entry]:
-    """Everything under the shared root, by kind and name; a missing manifest is reported as a problem.
-
-    is_brief: for a list that is made often, without the jobs that use it, for which every archive is read, and without
-        the content of long manifests.
-    """
-    used, limit = ({}, BRIEF_BYTES) if is_brief else (used_by(shared_root), LARGEST_MANIFEST)
+def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
+    """Everything under the shared root, by kind and name; a missing manifest is reported as a problem."""
+    used = used_by(shared_root)
     for parent in PARENTS:
         directory = shared_root / parent
         try:
@@ -67,14 +61,14 @@ def list_staged(shared_root: Path, verify: str = Verify.NO, is_brief: bool = Fal
         for path in paths:
             own = PurePosixPath(parent, path.name)
             jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}
-            yield describe(path, verify, sorted(jobs), limit)
+            yield describe(path, verify, sorted(jobs))
         yield from unfinished(directory)
 
 
-def describe(path: Path, verify: str, jobs: Sequence[str], limit: int) -> Entry:
+def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
     found: list[str] = []
     try:
-        manifest = read_manifest(path, limit)
+        manifest = read_manifest(path)
         if manifest is None:
             raise StagingError(path, "was removed meanwhile.", "Nothing needs to be done.")
         if verify != Verify.NO:

@@ -171,8 +171,8 @@ def manifest_beside(target: Path) -> Path:
     return target.with_name(f".{target.name.removeprefix('.')}.{MANIFEST}")
 
 
-def read_manifest(target: Path, limit: int = LARGEST_MANIFEST) -> Manifest | None:
-    """The manifest of a staged directory, of at most `limit` bytes; None if nothing has its name."""
+def read_manifest(target: Path) -> Manifest | None:
+    """The manifest of a staged directory; None if nothing has its name."""
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None
@@ -183,7 +183,7 @@ def read_manifest(target: Path, limit: int = LARGEST_MANIFEST) -> Manifest | Non
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
-        return Manifest.from_json(parse_json(read_text(file, limit), file))
+        return Manifest.from_json(parse_json(read_text(file, LARGEST_MANIFEST), file))
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus nodes, drain: the nodes of the cluster, and one that gets no new work."""
+"""argus nodes, drain, all_reduce: the nodes of the cluster, one that gets no new work, and their network."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..archive.status import submission_id_of
 from ..cluster.membership import ClusterState, ExpectedNode, describe_node, describe_resources, state_of
 from ..common.identity import node_name
 from ..common.text import table
+from ..fabric.all_reduce import all_reduce
 from ..jobs.nodes import attempts_by_node, is_alive, remember_end, stop_new_work, wait_while_held
 from ..jobs.services import OperationError
 from ..ray import departures
@@ -139,3 +140,26 @@ def drain_command(as_json: bool, **options: Any) -> None:
     """Let a worker get no new work, as drain.yml does."""
     drained, changed = drain(request_from(DrainRequest, as_json, **options))
     write_answer(drained, changed=changed)
+
+
+# argus all_reduce: for preflight, an all-reduce over the workers of the running cluster.
+
+
+class AllReduceRequest(Request):
+    """The options of `all_reduce`, which changes nothing.
+
+    workers: the names of all of them. floor: the bus bandwidth in GB/s below which workers are slow; with 0, they are
+    only compared with each other.
+    """
+
+    workers: list[str]
+    floor: float = 0.0
+    check: bool = False
+
+
+@click.command(name="all_reduce", hidden=True)
+@common
+def all_reduce_command(as_json: bool, **options: Any) -> None:
+    """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
+    request = request_from(AllReduceRequest, as_json, **options)
+    write_answer(all_reduce(request.floor, request.workers))

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus staged: models, datasets and snapshots, and the jobs that use them."""
+"""argus staged, gc: models, datasets and snapshots with the jobs that use them, and the removal of old snapshots."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from ..common.findings import Finding
+from ..common.text import size_text
 from ..staging.listing import list_staged, row, row_findings
-from ..staging.options import Verify, check_shared_root
-from .request import Request, common, request_from, show, write_answer
+from ..staging.options import StagingError, Verify, check_shared_root
+from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, verdicts
+from ..staging.store import programs
+from .request import Request, common, request_from, require_own_cluster, show, write_answer
 
 HEADER = ("kind", "name", "size", "staged", "source", "used by")
 
@@ -37,3 +42,54 @@ def staged_command(as_json: bool, **options: Any) -> None:
         write_answer({"staged": staged, "rows": rows, "findings": [finding.as_dict() for finding in findings]})
         return
     show(HEADER, rows, findings)
+
+
+# argus gc: removes snapshots of verl that are not needed any more.
+
+GC_HEADER = ("name", "staged", "size", "verdict")
+NO_RULE = Finding(
+    "staging_keep",
+    "nothing was removed: neither a number nor an age is set",
+    "set how many of the newest snapshots stay (-e staging_keep=5; argus gc --keep 5), or how old they may be "
+    "(-e staging_keep_days=30; argus gc --keep-days 30), or both",
+)
+
+
+class GcRequest(Request):
+    """The options of `gc`. declared: the snapshots of the inventory. check: remove nothing."""
+
+    keep: int = 0
+    keep_days: float = 0
+    declared: Sequence[dict[str, Any]] = ()
+    check: bool = False
+
+
+@click.command(name="gc", short_help="Remove old snapshots of verl.")
+@click.option("--keep", type=int, help="How many of the newest snapshots stay.")
+@click.option("--keep-days", type=float, help="Younger snapshots stay, in days.")
+@click.option("--check", is_flag=True, default=None, help="Only list them.")
+@common
+def gc_command(as_json: bool, **options: Any) -> None:
+    """Remove all snapshots that neither of the options keeps, and that no job uses which has not ended.
+
+    The inventory is unknown here: playbooks/stage_gc.yml also keeps the snapshots that it declares.
+    """
+    request = request_from(GcRequest, as_json, **options)
+    require_own_cluster(request)
+    staged = list_staged(check_shared_root(request.root))
+    found = verdicts(staged, request.keep, request.keep_days, request.declared)
+    removed, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
+    for entry, verdict in found:
+        if verdict == SUPERFLUOUS:
+            try:
+                remove_snapshot(request.root, entry.name, check=request.check)
+                removed.append(entry.name)
+            except StagingError as error:
+                # Such as a job that was submitted meanwhile.
+                findings.append(error.finding)
+    rows = [[entry.name, entry.staged_at, size_text(entry.bytes or 0), verdict] for entry, verdict in found]
+    if as_json:
+        result = {"rows": rows, "removed": removed, "programs": programs(request.root)}
+        write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=bool(removed))
+        return
+    show(GC_HEADER, rows, findings)

@@ -148,15 +148,6 @@ def files(archive: Archive) -> list[str]:
 # --- What the head knows ----------------------------------------------------------------------------------------------
 
 
-def test_the_command_is_asked_when_the_api_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "ray").write_text('#!/bin/sh\necho "ray $*"\n')
-    (tmp_path / "ray").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    head = Head()
-    monkeypatch.setattr(head, "get", lambda _path: {"result": False})
-    assert evidence.ray_status(head) == "ray status -v\n"  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("moment", ["submit", "periodic"])
 def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
     redact.store(archive.path, {"HF_TOKEN": "hf_secret"})

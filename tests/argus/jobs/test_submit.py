@@ -113,19 +113,6 @@ def head(tmp_path: Path) -> Iterator[Head]:
         yield head
 
 
-def test_prometheus_is_told_with_the_jobs_that_share_its_file(head: Head) -> None:
-    found = Finding("x", "is true", "do", WARNING, key="actor_rollout_ref.rollout.prometheus.enable")
-    head.gate.findings = [found]
-    assert head.submit(head.jobspec(), check=True).findings == ()
-    head.submit(head.jobspec(submission_id="sft-1", workload="sft"))
-    assert head.submit(head.jobspec(), check=True).findings == ()
-    head.submit(head.jobspec(submission_id="ppo-1", workload="ppo"))
-    (told,) = head.submit(head.jobspec(), check=True).findings
-    assert "ppo-1" in told.what and "sft-1" not in told.what
-    Archive(head.root / "jobs" / "ppo-1").set_status("SUCCEEDED")
-    assert head.submit(head.jobspec(), check=True).findings == ()
-
-
 def test_a_job_is_submitted(head: Head) -> None:
     head.gate.findings = [Finding("space", "is scarce", "free some", WARNING)]
     submitted = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"]))
