@@ -7,17 +7,18 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from ..archive import checkpoints
 from ..archive.archive import SUBMISSION_ID, Archive, archives
 from ..archive.status import Status
 from ..common.shared_root import JOBS
-from ..common.text import size_text
 from ..io.reading import UnreadableError
 from .listing import has_tags
 from .registry import Registry
@@ -43,19 +44,17 @@ class What(StrEnum):
     ARCHIVES = "archives"
 
 
-@dataclass(frozen=True)
-class Rules:
-    """keep: so many of the latest jobs stay. days: jobs that ended later stay. Either is enough; 0 disables a rule.
+class Rules(BaseModel):
+    """keep: so many of the latest jobs stay. keep_days: jobs that ended later stay. Either is enough; 0 disables one.
 
-    states, tags: only such jobs; all if empty. at_least: only what frees so many bytes.
+    states, tags: only such jobs; all if empty.
     """
 
     what: What = What.CHECKPOINTS
-    keep: int = 0
-    days: float = 0
+    keep: int = Field(0, ge=0)
+    keep_days: float = Field(0, ge=0, allow_inf_nan=False)
     states: Sequence[str] = ()
-    tags: Mapping[str, Any] = field(default_factory=dict)
-    at_least: int = 0
+    tags: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,6 @@ def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) 
         reason = (
             f"its last checkpoint is {used_by(users)}" if users and archive.checkpoints() else "no such checkpoints"
         )
-    elif not reason and size < rules.at_least:
-        reason = f"only {size_text(size)}"
     return Verdict(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
 
 
@@ -102,16 +99,16 @@ def why_it_stays(archive: Archive, status: Status, index: int, uses: Uses, rules
     """Whatever is removed of it, or "". Raises ValueError for a time that is none."""
     if not status.closed_at:
         return "has not ended"
-    if not rules.keep and not rules.days:
+    if not rules.keep and not rules.keep_days:
         return "neither a number nor an age is set"
-    if rules.states and status.state not in rules.states:
+    if rules.states and str(status.state) not in map(str.upper, rules.states):
         return "has another state"
     if not has_tags(archive, rules.tags):
         return "has other tags"
     if index < rules.keep:
         return f"among the latest {rules.keep}"
     age = (now - datetime.fromisoformat(status.closed_at).timestamp()) / DAY_SECONDS
-    if age < rules.days:
+    if age < rules.keep_days:
         return f"ended {age:.1f} days ago"
     if ANY in uses:
         return f"may be {used_by(uses[ANY])}, whose files cannot be read"

@@ -11,9 +11,9 @@ from ..archive import failures
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, JobState, Status
-from ..common import ray_health
 from ..io.output import last_lines
 from ..launcher import diagnosis, log
+from ..ray import departures
 from ..ray.api import JobRecord
 
 # Ray lists a job within a second of its submission.
@@ -36,7 +36,7 @@ HEAD_LOST_SECONDS = 40.0
 # verl usually waits forever for processes of a lost node: the time in which it may resume or fail by itself.
 LOST_NODE_SECONDS = 5.0
 # A trainer that fails of a node that ended, rather than of one out of reach, fails at once.
-NOTICE_SECONDS = ray_health.KILLED_SECONDS
+NOTICE_SECONDS = departures.KILLED_SECONDS
 # Ray's message of a job whose supervisor, an actor that runs the launcher, was killed with it.
 SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import click
-from pydantic import Field
 
 from ..archive.archive import archives
 from ..common.findings import Finding
@@ -31,21 +29,11 @@ NO_RULE = Finding(
 )
 
 
-class JobsGcRequest(Request):
+class JobsGcRequest(Request, Rules):
     """The options of `jobs_gc`; remove: without it, and with check, nothing is removed."""
 
-    what: What = What.CHECKPOINTS
-    keep: int = Field(0, ge=0)
-    keep_days: float = Field(0, ge=0, allow_inf_nan=False)
-    states: Sequence[str] = ()
-    tags: Mapping[str, Any] = {}
-    at_least_gib: float = Field(0, ge=0, allow_inf_nan=False)
     remove: bool = False
     check: bool = False
-
-    def rules(self) -> Rules:
-        states = [state.upper() for state in self.states]
-        return Rules(self.what, self.keep, self.keep_days, states, self.tags, int(self.at_least_gib * (1 << 30)))
 
 
 def remove(found: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[Finding]]:
@@ -73,7 +61,6 @@ def remove(found: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[
 @click.option("--keep", type=int, help="How many of the latest jobs stay.")
 @click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")
 @click.option("--state", "states", multiple=True, help="Only jobs with this state, such as FAILED.")
-@click.option("--at-least-gib", type=float, help="Only what frees so much.")
 @click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
 @common
 def jobs_gc_command(as_json: bool, **options: Any) -> None:
@@ -83,13 +70,12 @@ def jobs_gc_command(as_json: bool, **options: Any) -> None:
     """
     request = request_from(JobsGcRequest, as_json, **options)
     require_own_cluster(request)
-    rules = request.rules()
     registry, removes = Registry(), request.remove and not request.check
-    rows, findings = [], [] if rules.keep or rules.days else [NO_RULE]
-    for each in verdicts(request.root / JOBS, rules, registry, time.time()):
+    rows, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
+    for each in verdicts(request.root / JOBS, request, registry, time.time()):
         text = each.text
         if text == SUPERFLUOUS and removes:
-            text, problems = remove(each, rules, registry)
+            text, problems = remove(each, request, registry)
             findings += problems
         rows.append(replace(each, text=text))
     freed = sum(each.size for each in rows if each.text in (REMOVED, SUPERFLUOUS))

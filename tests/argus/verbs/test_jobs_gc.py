@@ -89,7 +89,6 @@ EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
         ({"keep": 2, "keep_days": 25}, {"grpo-old": [], "grpo-named": [20]}),
         ({"keep_days": 15, "states": ["failed"]}, {"sft-failed": []}),
         ({"keep_days": 15, "tags": {"team": "vision"}}, {"grpo-old": [], "grpo-named": [20]}),
-        ({"keep_days": 15, "at_least_gib": 1}, {}),
     ],
 )
 @pytest.mark.parametrize("how", [{"remove": True}, {}, {"remove": True, "check": True}])
@@ -176,7 +175,7 @@ def test_while_it_is_not_known_what_a_job_needs_all_stay(run: Callable[..., Any]
     assert steps(jobs)["grpo-old"] == []
 
 
-@pytest.mark.parametrize("wrong", [{"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}, {"at_least_gib": "inf"}])
+@pytest.mark.parametrize("wrong", [{"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}])
 def test_numbers_that_are_none_remove_nothing(
     jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
 ) -> None:
