@@ -169,7 +169,8 @@ def job_status(
     Raises UnknownJobError, UnreadableError, PositionError and OperationError.
     """
     archive = find_job(root / JOBS, submission_id)
-    job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
+    read = tail if selection == ALL_LINES else None
+    job = as_people_see_it(wait_for_end(archive, head, read, wait_timeout, log_position), root)
     job = replace(job, root_problem=root_problem(root))
     if selection != ALL_LINES:
         job = replace(job, log=tuple(selected(archive, job, selection, tail, log_position)))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -79,12 +79,13 @@ def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothi
     return nothing
 
 
-def log_tail(archive: Archive, lines: int) -> LogPart:
-    """The last lines of the driver's log, and the position after them, see log_since."""
+def log_tail(archive: Archive, lines: int | None) -> LogPart:
+    """The last lines of the driver's log, and the position after them, see log_since. None: all of SEARCHED_BYTES."""
 
     def read(parts: dict[int, Path]) -> LogPart:
-        data, position = archive.read_end(parts, lines * LINE_BYTES)
-        return LogPart(shown_lines(data)[-lines:] if lines else [], position or BEGINNING)
+        data, position = archive.read_end(parts, SEARCHED_BYTES if lines is None else lines * LINE_BYTES)
+        shown = shown_lines(data) if lines != 0 else []
+        return LogPart(shown if lines is None else shown[-lines:], position or BEGINNING)
 
     return read_log(archive, read, LogPart([], BEGINNING))
 
@@ -130,32 +131,6 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
         return LogPart(lines, after)
 
     return read_log(archive, read, LogPart([], position))
-
-
-def searched(archive: Archive, end: str) -> tuple[list[str], bool]:
-    """The lines of a log before a position, of the last SEARCHED_BYTES there, and whether the log begins with them.
-
-    Raises PositionError and UnreadableError.
-    """
-    last, limit = parsed(end)
-    is_whole = False
-
-    def read(parts: dict[int, Path]) -> LogPart:
-        nonlocal is_whole
-        data = b""
-        for number in sorted((number for number in parts if number <= last), reverse=True):
-            with archive.open(f"logs/{parts[number].name}") as log:
-                size = log.seek(0, os.SEEK_END)
-                stop = min(size, limit) if number == last else size
-                start = max(0, stop - (SEARCHED_BYTES - len(data)))
-                log.seek(start)
-                data = log.read(max(0, stop - start)) + data
-            is_whole = (number, start) == (1, 0)
-            if len(data) >= SEARCHED_BYTES:
-                break
-        return LogPart(shown_lines(data), "")
-
-    return read_log(archive, read, LogPart([], "")).lines, is_whole
 
 
 def first_errors(lines: Iterable[str]) -> list[str]:
@@ -227,16 +202,18 @@ class Selection:
 
 
 def selected(archive: Archive, job: JobInfo, selection: Selection, tail: int, position: str | None) -> list[str]:
-    """The last `tail` lines up to job.log_position, or of job.log all, which are those after a position.
+    """The last `tail` lines of the end of a log that job.log has, or all, which are those after a position.
 
-    Raises OperationError and UnreadableError.
+    Raises OperationError.
     """
     if position is not None:
         if selection.attempt:
             raise OperationError("an attempt chooses lines of the whole log: leave the position out")
         return selection.of(job.log, 1, 0)
-    lines, is_whole = searched(archive, job.log_position)
+    is_whole = False
+    with contextlib.suppress(OSError, UnreadableError):
+        is_whole = sum(path.stat().st_size for path in archive.log_parts().values()) < SEARCHED_BYTES
     # Without a mark of the next attempt, a part of the log is of the latest one that has begun.
     latest = job.attempt - (job.state in NOT_BEGUN)
-    first = next((int(match[1]) - 1 for line in lines if (match := ATTEMPT.search(line))), latest)
-    return selection.of(lines, 1 if is_whole else first, tail)
+    first = next((int(match[1]) - 1 for line in job.log if (match := ATTEMPT.search(line))), latest)
+    return selection.of(job.log, 1 if is_whole else first, tail)

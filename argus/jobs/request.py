@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt
@@ -14,14 +13,14 @@ from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import duration
 from ..io.hydra import override_list
-from ..io.reading import UnreadableError, read_mapping
+from ..io.reading import UnreadableError
 from ..jobspec.environment import secret_value_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..jobspec.parse import misplaced, parse_jobspec, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 from ..ray import departures
-from .registry import ENTRY_BYTES, Registry
+from .registry import Registry
 from .services import OperationError
 
 # Whether a job fits the time for which the cluster has its machines, as far as that is known before it runs.
@@ -49,8 +48,6 @@ def time_limit_findings(spec: JobSpec, now: float) -> Iterator[Finding]:
 
 # Defaults that come from other variables of the inventory than job_defaults.
 INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
-# Where an archive has the JobSpec of its job.
-FILE = "config/job_spec.json"
 
 
 class TagLimit(BaseModel, extra="forbid"):
@@ -69,7 +66,7 @@ class Request(BaseModel):
         controller's environment, which has none. The job gets those that its JobSpec names.
     notify: tells people about the job, a command or an address.
     limits: how many jobs and GPUs the jobs with a tag may hold at once, by tag.
-    resubmitted_from: the earlier job. warnings: about its JobSpec.
+    resubmitted_from: the earlier job.
     submitted_by: ``user@controller``.
     check: check everything, change nothing.
     """
@@ -84,7 +81,6 @@ class Request(BaseModel):
     limits: dict[str, Annotated[TagLimit | Any, Field(union_mode="left_to_right")]] = Field(default_factory=dict)
     resubmitted_from: str = ""
     submitted_by: str = ""
-    warnings: tuple[Finding, ...] = ()
     check: bool = False
 
     @property
@@ -132,17 +128,12 @@ def resubmission(request: Request, submission_id: str, registry: Registry) -> Re
 
     Jobs can write to archives, so the JobSpec there may ask for other secrets. Raises OperationError.
     """
-    jobspec, warnings = original(registry, submission_id)
-    without_id = {key: value for key, value in jobspec.items() if key != "submission_id"}
-    known = {"jobspec": without_id, "resubmitted_from": submission_id, "warnings": warnings}
-    return request.model_copy(update=known)
+    without_id = {key: value for key, value in original(registry, submission_id).items() if key != "submission_id"}
+    return request.model_copy(update={"jobspec": without_id, "resubmitted_from": submission_id})
 
 
-def original(registry: Registry, submission_id: str) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
-    """The JobSpec of a registered job, and warnings about the one in its archive.
-
-    Raises OperationError if the job is not registered.
-    """
+def original(registry: Registry, submission_id: str) -> Mapping[str, Any]:
+    """The JobSpec of a registered job. Raises OperationError if the job is not registered."""
     todo = "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
     try:
         job = registry.read(submission_id)
@@ -153,26 +144,12 @@ def original(registry: Registry, submission_id: str) -> tuple[Mapping[str, Any],
             f"{submission_id} is not registered on this head (cluster_down removes the registry), and jobs can write "
             f"to archives; {todo}"
         )
-    archive = Path(archive_path(job.shared_root, submission_id))
-    return _without_local_dir(job.jobspec, archive), difference(job.jobspec, archive)
+    return _without_local_dir(job.jobspec, archive_path(job.shared_root, submission_id))
 
 
-def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str, Any]:
+def _without_local_dir(jobspec: Mapping[str, Any], archive: str) -> Mapping[str, Any]:
     """The JobSpec without the directory of this job's checkpoints, which it may repeat: the new job has another."""
     overrides = override_list(jobspec.get(OVERRIDES) or ())
-    local_dir = {LOCAL_DIR: checkpoint_path(str(archive))}
+    local_dir = {LOCAL_DIR: checkpoint_path(archive)}
     kept = [override for override in overrides if not repeats(override, local_dir)]
     return jobspec if kept == overrides else {**jobspec, OVERRIDES: kept}
-
-
-def difference(jobspec: Mapping[str, Any], archive: Path) -> tuple[Finding, ...]:
-    todo = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
-    try:
-        if read_mapping(archive / FILE, ENTRY_BYTES) == jobspec:
-            return ()
-        problem = "was changed after the submission"
-    except FileNotFoundError:
-        return ()
-    except UnreadableError as error:
-        problem = f"cannot be compared with the original: {error}"
-    return (Finding(f"{archive}/{FILE}", problem, todo, WARNING),)

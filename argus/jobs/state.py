@@ -69,10 +69,10 @@ def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: H
     return now - (launched or 0) > ALIVE_SECONDS and now - updated_at(status) > SUBMITTING_SECONDS
 
 
-def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> JobInfo:
+def describe(archive: Archive, head: RayHead | None, tail: int | None, position: str | None = None) -> JobInfo:
     """The status of one job.
 
-    tail: how many of the last lines of the log to include.
+    tail: how many of the last lines of the log to include; None for many.
     position: include the lines of the log after this position instead, see log_since.
     """
     record, problem = None, ""
@@ -118,7 +118,7 @@ def job_info(
     archive: Archive,
     record: JobRecord | None,
     answered: bool,
-    tail: int = 0,
+    tail: int | None = 0,
     position: str | None = None,
     problem: str = "",
 ) -> JobInfo:
@@ -136,7 +136,8 @@ def job_info(
     state, reason = merge_states(status, record)
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
-    notice = no_steward(record, answered) if unattended else steward_notice(steward, state)
+    notice = steward.notice if steward and steward.is_recent and state not in ENDED else ""
+    notice = no_steward(record, answered) if unattended else notice
     if notice and not unattended and state == JobState.QUEUED:
         # The steward knows better than the submission.
         reason = ""
@@ -247,10 +248,6 @@ def resumable(archive: Archive) -> int | None:
     return with_checkpoints(archive, describe(archive, None, tail=0)).resumable
 
 
-def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
-    return steward.notice if steward and steward.is_recent and state not in ENDED else ""
-
-
 def no_steward(record: JobRecord | None, answered: bool) -> str:
     """What a job waits for that nothing looks after."""
     if not answered:
@@ -259,12 +256,12 @@ def no_steward(record: JobRecord | None, answered: bool) -> str:
     return f"{NO_STEWARD}; Ray {known}"
 
 
-def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:
+def read_log(archive: Archive, tail: int | None, position: str | None, final: bool) -> LogPart:
     return log_tail(archive, tail) if position is None else log_since(archive, position, final=final)
 
 
 def wait_for_end(
-    archive: Archive, head: RayHead | None, tail: int, timeout: float, position: str | None = None
+    archive: Archive, head: RayHead | None, tail: int | None, timeout: float, position: str | None = None
 ) -> JobInfo:
     """Describe the job once it has ended, after `timeout` seconds, or once its log has more lines after `position`."""
     deadline = time.monotonic() + timeout

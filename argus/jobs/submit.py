@@ -77,7 +77,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = request.parsed()
     if spec is None or errors(findings):
-        raise RefusedError([*request.warnings, *findings])
+        raise RefusedError(findings)
     if not services.registry.path.is_dir():
         raise OperationError(f"The head has no {services.registry.path}. Run cluster_up.yml, which creates it.")
     check_steward(services)
@@ -122,7 +122,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         "files": files.record.files,
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
-    return Answer(True, created, (*request.warnings, *result.findings, *changed))
+    return Answer(True, created, (*result.findings, *changed))
 
 
 def check_steward(services: Services) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.io.reading import UnreadableError
-from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, read_log, searched, shown_lines
+from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, read_log, shown_lines
 
 
 def test_the_tail_of_no_log(archive: Archive) -> None:
@@ -194,7 +194,7 @@ end
 
 def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Archive) -> None:
     archive.driver_log.write_text(FAILED)
-    assert first_errors(searched(archive, "9:0")[0]) == [
+    assert first_errors(log_tail(archive, None).lines) == [
         "WorkerDict pid=11, ip=10.0.0.2:",
         '    File "a.py", line 1, in f',
         "  KeyError: 'first'",
@@ -209,7 +209,7 @@ def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Ar
 
 def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
     archive.driver_log.write_text("".join(f"(W pid={rank}) ValueError: {rank}\n" for rank in range(50)))
-    errors = first_errors(searched(archive, "9:0")[0])
+    errors = first_errors(log_tail(archive, None).lines)
     assert (errors[:2], errors[-1]) == (["W pid=0:", "  ValueError: 0"], "and 30 more processes")
     assert first_errors(["all is well", "no Error: here"]) == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
-from argus.jobs.logs import Selection, selected
+from argus.jobs.logs import Selection, log_tail, selected
 from argus.jobs.services import OperationError
 
 RETRIED = [
@@ -50,7 +50,8 @@ RUNNING = JobInfo("grpo-1", "RUNNING", driver_host="gpu-1")
 
 
 def shown(archive: Archive, job: JobInfo = RUNNING, **selection: Any) -> list[str]:
-    return selected(archive, replace(job, log_position="9:0"), Selection(**selection), 0, None)
+    read = replace(job, log=tuple(log_tail(archive, None).lines))
+    return selected(archive, read, Selection(**selection), 0, None)
 
 
 LONG = "x" * (8 << 20)
@@ -74,13 +75,6 @@ def test_the_attempt_of_the_first_lines(archive: Archive, text: str, state: str,
     job = JobInfo("grpo-1", state, attempt=attempt)
     counts = {number: len(shown(archive, job, attempt=number)) for number in range(1, 5)}
     assert min(number for number, count in counts.items() if count) == first
-
-
-def test_only_what_was_there_is_searched(archive: Archive) -> None:
-    """What comes meanwhile is followed."""
-    archive.driver_log.write_text("ValueError: a\nRuntimeError: b\n")
-    job = replace(RUNNING, log_position="1:14")
-    assert selected(archive, job, Selection(first_errors=True), 0, None) == ["the driver:", "  ValueError: a"]
 
 
 def test_an_attempt_chooses_lines_of_the_whole_log(archive: Archive) -> None:
