@@ -136,7 +136,6 @@ schema: $(VENV)/requirements  ## Write docs/jobspec.schema.json after a change o
 	$(VENV)/bin/python tools/jobspec_schema.py
 
 generate: schema  ## Write the generated parts of the documentation
-	$(VENV)/bin/python tools/staged_items.py
 	$(VENV)/bin/python tools/generate_docs.py
 
 docs: $(VENV)/requirements-dev  ## Build the documentation as a website in .cache/docs

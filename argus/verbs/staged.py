@@ -23,6 +23,8 @@ class StagedRequest(Request):
     """The options of `staged`."""
 
     verify: Verify = Verify.QUICK
+    # As all actions ask; it never changes anything.
+    check: bool = False
 
 
 @click.command(name="staged", short_help="List models, datasets and snapshots.")

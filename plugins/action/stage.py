@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`argus.verl.stage`: have the program stage one item after the other, and show what was staged.
 
@@ -44,7 +42,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
 display = Display()
 # The program checks the options of items.
 KINDS = ("models", "datasets", "snapshots", "user_code")
-ITEM = {"type": "list", "elements": "raw", "default": []}
 HEADER = ("kind", "name", "status", "path")
 # A script of a dataset may be in a snapshot.
 ORDER = ("model", "snapshot", "dataset", "user_code")
@@ -52,7 +49,7 @@ SHOWN_ORDER = ("model", "dataset", "snapshot", "user_code")
 
 
 class ActionModule(StagingCalls):
-    options = documented_options(DOCUMENTATION) | dict.fromkeys(KINDS, ITEM)
+    options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         self.given, self.variables = arguments, variables

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_archive
-short_description: Fetch the archive of a training job, or collect evidence into it
+short_description: "Internal: fetch the archive of a training job, or collect evidence into it"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -23,6 +23,7 @@ description:
     records that. Fails if the node does not run.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.internal
   - argus.verl.node
 attributes:
   check_mode:
@@ -63,57 +64,4 @@ options:
     type: path
 """
 
-EXAMPLES = r"""
-- name: Fetch a job's logs
-  argus.verl.job_archive:
-    submission_id: grpo-20260101-120000-1a2b
-    dest: artifacts
-
-- name: Find out what a silent job is doing
-  argus.verl.job_archive:
-    state: examined
-    submission_id: grpo-20260101-120000-1a2b
-"""
-
-RETURN = r"""
-path:
-  description: The directory on the controller with the fetched files.
-  type: str
-  returned: with O(state=fetched)
-page:
-  description: The page of the job on the controller, made there from the fetched files; empty if it could not be made.
-  type: str
-  returned: with O(state=fetched)
-files:
-  description: The number of files that were new or had changed, or that were collected.
-  type: int
-  returned: success
-archive:
-  description: The path of the archive on the machines, or as the node sees it.
-  type: str
-  returned: success
-nodes:
-  description: The nodes that evidence was collected from.
-  type: list
-  elements: str
-  returned: with O(state=examined)
-row:
-  description: The node, the number of files, the nodes and the problems, for a table.
-  type: list
-  elements: raw
-  returned: with O(state=examined), also on failure
-problems:
-  description: What could not be collected, and why.
-  type: list
-  elements: str
-  returned: with O(state=examined)
-left_out:
-  description: What was left out, and why, at most 100 entries. C(<name>), a colon and the reason.
-  type: list
-  elements: str
-  returned: with O(state=fetched)
-job:
-  description: The job as its archive describes it, as returned by M(argus.verl.ray_job_info).
-  type: dict
-  returned: with O(state=fetched)
-"""
+EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"

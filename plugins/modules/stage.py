@@ -30,241 +30,28 @@ attributes:
     support: full
     details: Of a task without a refused item.
 options:
-  # begin generated: from argus/staging/items.py, by make generate
   models:
-    description: Models to stage.
+    description: Models to stage, as C(staging_models) of the role C(staging), whose README has all options of items.
     type: list
-    elements: dict
+    elements: raw
     default: []
-    suboptions:
-      name:
-        description: The name of the model, which is the C(model) of a JobSpec. Letters, digits,
-          C(.), C(_) and C(-), at most 63 characters. Required, unless C(source) is a job. Its
-          default is then C(<submission_id>-step-<step>).
-        type: str
-      source:
-        description: A repository of the hub (C(Qwen/Qwen2.5-7B-Instruct)); the absolute path
-          of a directory that the node sees, in the format of transformers, which is copied
-          without C(.git), C(.cache) and C(__pycache__); a checkpoint of a job (C(job:grpo-20260101-120000-1a2b@12),
-          without a step the last complete one), which verl's C(model_merger) merges on a worker;
-          or C(tiny), a random model of two layers. Required unless C(state=absent).
-        type: str
-      revision:
-        description: A branch, a tag or a commit of 40 digits. A branch or a tag is pinned to
-          its commit when the model is first staged.
-        type: str
-        default: main
-      exclude:
-        description: Patterns of files to leave out, such as C(*.gguf) or C(onnx/*). A C(*)
-          also matches slashes. By default, weights in other formats if there are safetensors.
-          An empty list leaves nothing out.
-        type: list
-        elements: str
-      state:
-        description: C(present) creates it once, or verifies it if it exists. C(absent) removes
-          it, unless a job that has not ended uses it.
-        type: str
-        choices:
-        - present
-        - absent
-        default: present
   datasets:
-    description: Datasets to stage.
+    description: Datasets to stage, as C(staging_datasets).
     type: list
-    elements: dict
+    elements: raw
     default: []
-    suboptions:
-      name:
-        description: The name of the dataset, which is the C(dataset) of a JobSpec. Lowercase
-          letters, digits, C(.), C(_) and C(-), at most 63 characters.
-        type: str
-        required: true
-      workload:
-        description: C(rl) for PPO and GRPO, with a column C(prompt); C(sft) for SFT, with a
-          column C(messages).
-        type: str
-        choices:
-        - rl
-        - sft
-        default: rl
-      files:
-        description: The files with the rows, as paths or patterns. C(from) tells where they
-          are; with C(hub), they are paths in the repository. Names end with C(.parquet), C(.jsonl),
-          C(.json) or C(.csv); all but the first may be compressed (C(.gz), C(.bz2), C(.zst)).
-          A column that some of the files lack is empty in their rows.
-        type: dict
-        suboptions:
-          train:
-            description: The files with the training rows.
-            type: list
-            elements: str
-            required: true
-          val:
-            description: The files with the validation rows. For C(workload=rl), they or C(val_rows)
-              are required.
-            type: list
-            elements: str
-            default: []
-      from:
-        description: Where C(files) are. C(controller) is the machine that runs Ansible, which
-          sends them unless the dataset exists; relative paths begin at the directory of the
-          inventory. C(shared_root) is the shared root; relative paths begin there. C(node)
-          is the head's node, with absolute paths. By default, relative paths are those of the
-          controller, absolute ones those of the node.
-        type: str
-        choices:
-        - controller
-        - shared_root
-        - node
-      hub:
-        description: A dataset repository of the hub (C(openai/gsm8k)), with the C(files) to
-          use. None of its code is run.
-        type: str
-      revision:
-        description: A branch, a tag or a commit of the repository. A branch is pinned to its
-          commit when the dataset is first staged.
-        type: str
-        default: main
-      script:
-        description: One of verl's own scripts in C(examples/data_preprocess/) of a snapshot,
-          such as C(gsm8k.py). It runs with the snapshot's verl. Its C(test.parquet) or C(validation.parquet)
-          becomes C(val.parquet).
-        type: str
-      code_path:
-        description: The snapshot that contains C(script), a code id or an absolute path. Snapshots
-          of a release have no scripts.
-        type: str
-      arguments:
-        description: Further arguments of C(script), such as C(--local_dataset_path). The option
-          for its output is always set.
-        type: list
-        elements: str
-        default: []
-      tiny:
-        description: Generate 128 and 16 word problems of addition (32 for C(workload=sft)),
-          for a smoke test.
-        type: bool
-        default: false
-      columns:
-        description: Which columns of C(files) have which role; C(tools), C(images), C(videos)
-          and C(audios) come along. Without it, the rows must have verl's schema and are not
-          converted, or for C(workload=sft) the form of ShareGPT or Alpaca.
-        type: dict
-        suboptions:
-          prompt:
-            description: The prompt, as text or as a list of C({role, content}).
-            type: str
-          ground_truth:
-            description: The value that the reward function compares, for C(workload=rl). Numbers
-              become text.
-            type: str
-          data_source:
-            description: The name by which verl selects the reward function, if rows have different
-              ones.
-            type: str
-          ability:
-            description: The kind of task, if rows have different ones.
-            type: str
-          messages:
-            description: For C(workload=sft), the conversation, a list of C({role, content})
-              or C({from, value}).
-            type: str
-          response:
-            description: For C(workload=sft) with C(prompt), the answer of the assistant.
-            type: str
-          extra:
-            description: Further columns to keep under their names. For C(workload=rl) they
-              are in C(extra_info), beside C(split) and C(index), which are always added.
-            type: list
-            elements: str
-            default: []
-      data_source:
-        description: The same text in all rows, by which verl selects the reward function (C(openai/gsm8k)).
-          Required for C(workload=rl) with C(columns), unless C(columns.data_source) is given.
-        type: str
-      ability:
-        description: The same text in all rows. With C(columns) it is empty by default.
-        type: str
-      system_prompt:
-        description: A system message to put before each prompt. A prompt that already has one
-          is an error.
-        type: str
-      instruction:
-        description: Text to append to each prompt. A space is inserted before it, unless it
-          begins with white space.
-        type: str
-      ground_truth_pattern:
-        description: A regular expression of Python with one group. The group of the last match
-          is the ground truth. Rows without a match are an error.
-        type: str
-      ground_truth_remove:
-        description: Characters to remove from the ground truth, such as C(,).
-        type: str
-      val_rows:
-        description: How many rows of C(train) become C(val), if there are no files for it.
-          They are spread evenly, and are the same every time.
-        type: int
-      state:
-        description: C(present) creates it once, or verifies it if it exists. C(absent) removes
-          it, unless a job that has not ended uses it.
-        type: str
-        choices:
-        - present
-        - absent
-        default: present
   snapshots:
-    description: Versions of verl to stage.
+    description: Versions of verl to stage, as C(staging_snapshots).
     type: list
-    elements: dict
+    elements: raw
     default: []
-    suboptions:
-      source:
-        description: A release (C(verl==0.9.1)), whose wheel the controller's C(pip) downloads;
-          a repository with a branch, a tag or a commit of 40 digits (C(git+https://<host>/<path>@<ref>),
-          C(git+ssh://git@<host>/<path>@<ref>)), which the controller's C(git) fetches; the
-          path of a directory of the controller, or of the shared root, that contains C(verl/);
-          or the code id of a snapshot, to add C(overlays) to it. Required unless C(state=absent).
-        type: str
-      code_id:
-        description: The name of the snapshot, which is the C(code_path) of a JobSpec. By default,
-          derived from the source. Required with C(state=absent).
-        type: str
-        default: ''
-      overlays:
-        description: Directories of your own to copy over the snapshot, in this order. Each
-          replaces files that exist.
-        type: list
-        elements: dict
-        suboptions:
-          path:
-            description: The directory, of the controller or of the shared root.
-            type: str
-            required: true
-          to:
-            description: The destination of its files, relative to the snapshot, such as C(recipe/mine).
-            type: str
-            required: true
-        default: []
-      ssh_key:
-        description: A private key on the controller, for a repository over SSH. By default,
-          C(ssh) selects it.
-        type: str
-      state:
-        description: C(present) creates it once, or verifies it if it exists. C(absent) removes
-          it, unless a job that has not ended uses it.
-        type: str
-        choices:
-        - present
-        - absent
-        default: present
-  # end generated
   user_code:
     description:
       - Files of the controller, such as reward functions, or directories with at most 200 files. With a slash at its
         end, the contents of a directory are copied. C(.git), C(__pycache__) and compiled files are excluded. Each file
         that differs is replaced at once, also while jobs use it.
     type: list
-    elements: str
+    elements: raw
     default: []
   hf_endpoint:
     description:
@@ -306,8 +93,6 @@ notes:
     shown.
   - The controller reads the sources of snapshots. It needs C(pip) for a release and C(git) for a repository. If the
     node does not run, a container of its image writes snapshots.
-seealso:
-  - module: argus.verl.staged_info
 """
 
 EXAMPLES = r"""

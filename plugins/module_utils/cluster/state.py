@@ -1,5 +1,3 @@
-# Copyright (c) 2026, the argus.verl contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The state directory of a cluster on a machine: its token, the program that nodes run, and on the head's machine the
 registry of its jobs and the tables of Ray's head.
