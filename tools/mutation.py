@@ -34,12 +34,13 @@ REPO = Path(__file__).resolve().parents[1]
 PROGRAM = Path("argus")
 # Packages that their tests test together.
 BESIDE_JOBS = ("archive", "evidence", "hooks", "io", "launcher", "queue", "ray")
-PACKAGES = ("gate", "jobspec", "staging", *BESIDE_JOBS)
+PACKAGES = ("gate", "jobspec", "staging", "steward", *BESIDE_JOBS)
 # Tests outside a package's own directory that test it as well.
 ATTACKS = [f"tests/attacks/test_{name}.py" for name in ("archives", "masking", "regexes")]
 WITH_JOBS = [*(f"tests/argus/{package}" for package in BESIDE_JOBS), "tests/unit/test_recorded_archives.py", *ATTACKS]
 FURTHER_TESTS = {
     **dict.fromkeys(BESIDE_JOBS, WITH_JOBS),
+    "steward": ["tests/argus/queue"],
     "gate": ["tests/unit/plugins/action/test_ray_job.py"],
     "jobspec": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
     "staging": ["tests/unit/plugins/action/test_stage.py", "tests/attacks/test_staging.py"],
@@ -114,7 +115,7 @@ def survivor(mutation: MutationSpec, collection: Path) -> str:
     after = mutate_code(before, get_operator(mutation.operator_name)(), mutation.occurrence) or before
     file.write_text(after, encoding="utf-8")
     try:
-        if after == before or not tests_pass(relative.parts[2], collection):
+        if after == before or not tests_pass(relative.parts[1], collection):
             return ""
     finally:
         file.write_text(before, encoding="utf-8")

@@ -9,14 +9,13 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from archive_files import lines_of, metrics_of
 
-from argus.archive.archive import Archive, archives
+from argus.archive.archive import Archive
 from argus.io import reading
 from argus.io.reading import UnreadableError
 
@@ -138,55 +137,12 @@ def test_a_write_that_fails_leaves_what_was_there(archive: Archive) -> None:
     assert (archive.path / "config" / "a.txt").read_text() == "before"
 
 
-def test_json(archive: Archive) -> None:
-    archive.write_json("config/deep/er.json", {"name": "größe", "n": [1, None]})
-    text = (archive.path / "config" / "deep" / "er.json").read_text()
-    assert "größe" in text
-    assert text.endswith("}\n")
-    assert archive.read_mapping("config/deep/er.json") == {"name": "größe", "n": [1, None]}
-    assert archive.read_mapping("config/none.json") == {}
-    archive.write_text("config/half.json", '{"a": ')
-    assert archive.read_mapping("config/half.json") == {}
-
-
-def test_metrics_of_a_running_job(archive: Archive) -> None:
-    metrics(archive, 1, line(1, loss=5.5) + line(2, loss=5.25) + line(3, loss=5)[:-5])
-    assert list(metrics_of(archive)) == [
-        {"step": 1, "data": {"loss": 5.5}},
-        {"step": 2, "data": {"loss": 5.25}},
-    ]
-
-
 def test_metrics_of_all_attempts_in_their_order(archive: Archive) -> None:
     metrics(archive, 10, line(30))
     metrics(archive, 2, line(20) + line(21))
     # An attempt that was killed while it wrote.
     metrics(archive, 1, line(10) + '{"step": 11, "da')
     assert [entry["step"] for entry in metrics_of(archive)] == [10, 20, 21, 30]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        # Resumed from its last step.
-        ([1, 2, 3], [4, 5], {1: 1, 2: 1, 3: 1, 4: 2, 5: 2}),
-        # What came after the checkpoint is done again.
-        ([1, 2, 3, 4], [3, 4, 5], {1: 1, 2: 1, 3: 2, 4: 2, 5: 2}),
-        # It ended sooner than the first.
-        ([1, 2, 3, 4, 5], [3], {1: 1, 2: 1, 3: 2}),
-        # There was no checkpoint.
-        ([1, 2, 3], [1, 2], {1: 2, 2: 2}),
-        # It has done nothing yet.
-        ([1, 2, 3], [], {1: 1, 2: 1, 3: 1}),
-        ([], [1], {1: 2}),
-    ],
-)
-def test_attempts_are_joined_by_step(
-    archive: Archive, first: list[int], second: list[int], expected: dict[int, int]
-) -> None:
-    metrics(archive, 1, "".join(line(step, attempt=1) for step in first))
-    metrics(archive, 2, "".join(line(step, attempt=2) for step in second))
-    assert {entry["step"]: entry["data"]["attempt"] for entry in metrics_of(archive)} == expected
 
 
 def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
@@ -198,16 +154,6 @@ def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
         {"step": 2, "data": {"loss": 4, "accuracy": 0.5, "validation": 0.25}},
         {"step": 3, "data": {"loss": 2}},
     ]
-
-
-def test_closing_marks_the_archive_as_complete(archive: Archive) -> None:
-    archive.set_status("SUCCEEDED", exit_code=0)
-    archive.close()
-    status = archive.status_json()
-    assert (status["state"], status["exit_code"]) == ("SUCCEEDED", 0)
-    assert status["closed_at"] >= status["updated_at"]
-    events = [json.loads(text)["event"] for text in (archive.path / "events.jsonl").read_text().splitlines()]
-    assert events == ["SUCCEEDED", "CLOSED"]
 
 
 # --- Modes, and what jobs put in the way -----------------------------------------------------------------------------
@@ -228,18 +174,6 @@ def test_members_of_the_group_can_read_and_others_cannot(archive: Archive) -> No
     assert {mode for path, mode in modes.items() if path.is_dir()} == {0o750}
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o640}
     assert len(modes) == 12
-
-
-def test_a_fifo_does_not_hang_a_writer(archive: Archive) -> None:
-    os.mkfifo(archive.path / "events.jsonl")
-    with pytest.raises(OSError, match="it is not a regular file"):
-        archive.event("RUNNING")
-    reader = os.open(archive.path / "events.jsonl", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with pytest.raises(OSError, match="it is not a regular file"):
-            archive.event("RUNNING")
-    finally:
-        os.close(reader)
 
 
 def test_a_read_is_repeated_while_a_file_system_hangs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,21 +200,6 @@ def test_the_last_step(archive: Archive) -> None:
     assert archive.last_step() == 2
 
 
-def test_archives_of_a_directory(archive: Archive) -> None:
-    for name in ("B", ".secrets", "a~2", "x" * 64, "-a", "a b"):
-        (archive.jobs / name).mkdir()
-    (archive.jobs / "link").symlink_to(archive.path)
-    (archive.jobs / "file").touch()
-    assert [one.submission_id for one in archives(archive.jobs)] == ["grpo-1"]
-    assert archives(archive.jobs / "missing") == []
-
-
-def test_a_heartbeat_of_the_future_is_no_steward(archive: Archive) -> None:
-    for seconds, expected in ((0, True), (-50, True), (-70, False), (70, False), (1e9, False)):
-        archive.write_heartbeat("steward.json", time=time.time() + seconds)
-        assert archive.has_steward() is expected
-
-
 # --- Crashes in the middle of a write ---------------------------------------------------------------------------------
 
 
@@ -294,20 +213,6 @@ def test_a_line_after_half_a_line_is_not_lost(archive: Archive, half: bytes) -> 
     archive.event("LAST")
     assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "NEXT", "LAST"]
     assert (archive.path / "events.jsonl").read_bytes().count(b"\n") == 4
-
-
-def test_a_line_is_written_whole_in_several_writes(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:7]))
-    archive.event("FIRST")
-    archive.event("LAST")
-    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "LAST"]
-
-
-def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive) -> None:
-    (archive.path / "events.jsonl").mkdir()
-    archive.set_status("FAILED")
-    assert archive.read_status().state == "FAILED"
 
 
 def test_a_reason_is_one_line(archive: Archive) -> None:

@@ -31,10 +31,6 @@ def tracker(directory: Path, step: object) -> None:
     (directory / "latest_checkpointed_iteration.txt").write_text(str(step))
 
 
-def steps(directory: Path, workload: str = "sft") -> list[int]:
-    return [checkpoint.step for checkpoint in finished(directory, workload)]
-
-
 def test_a_complete_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     shards(path)
@@ -42,16 +38,6 @@ def test_a_complete_checkpoint(tmp_path: Path) -> None:
     (path / "data.pt").write_bytes(b"no zip")
     (path / "fsdp_config.json").write_text("{}")
     assert inspect(path, "sft") == Checkpoint(10, path, 2, "")
-
-
-@pytest.mark.parametrize(("workload", "part"), [("sft", ""), ("grpo", "actor"), ("ppo", "actor"), ("ppo", "critic")])
-def test_the_places_of_each_workload(tmp_path: Path, workload: str, part: str) -> None:
-    path = tmp_path / "global_step_1"
-    for name in {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}[workload]:
-        shards(path / name)
-    assert inspect(path, workload).problem == ""
-    (path / part / "model_world_size_2_rank_0.pt").unlink()
-    assert inspect(path, workload).problem == f"{path / part} has no model shard of rank 0 of 2"
 
 
 @pytest.mark.parametrize(("workload", "kinds"), [("sft", ("model",)), ("grpo", ("model", "extra_state")), ("ppo", ())])
@@ -120,25 +106,6 @@ def test_checkpoints_of_other_backends_are_not_checked(tmp_path: Path) -> None:
 # --- All of a job -----------------------------------------------------------------------------------------------------
 
 
-def test_without_verls_tracker_there_is_no_checkpoint(tmp_path: Path) -> None:
-    shards(tmp_path / "global_step_10")
-    assert steps(tmp_path) == []
-    assert last_complete(tmp_path, "sft") is None
-    tracker(tmp_path, "")
-    assert steps(tmp_path) == []
-    assert last_complete(tmp_path / "none", "sft") is None
-
-
-def test_the_newest_comes_first(tmp_path: Path) -> None:
-    for name in ("9", "10", "100", "11.tmp2", "tmp3", ""):
-        shards(tmp_path / f"global_step_{name}")
-    tracker(tmp_path, "100\n")
-    assert steps(tmp_path) == [100, 10, 9]
-    # One that verl has not finished does not count.
-    tracker(tmp_path, 10)
-    assert steps(tmp_path) == [10, 9]
-
-
 def test_the_last_complete_checkpoint_may_precede_a_damaged_one(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         shards(tmp_path / f"global_step_{step}")
@@ -205,14 +172,6 @@ def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupt
     save(earlier, 50)
     retention.look()
     assert left(earlier) == [50]
-
-
-def test_a_later_checkpoint_that_is_being_written_stays(earlier: Path) -> None:
-    retention = Retention(earlier, "sft", KEPT["sft"])
-    save(earlier, 40)
-    shards(earlier / "global_step_50")
-    retention.look()
-    assert left(earlier) == [20, 30, 40, 50]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from argus.archive import metrics
 from argus.archive.job_warnings import (
     Evidence,
-    JobWarning,
     Logged,
     Raised,
     Seen,
@@ -20,7 +18,6 @@ from argus.archive.job_warnings import (
     find,
 )
 from argus.io.output import MAX_LENGTH
-from argus.io.schema import MalformedError, parse
 
 GRPO = Settings.of(
     [
@@ -51,14 +48,6 @@ def kinds(settings: Settings, found: Seen, over: bool = True, saved: Sequence[in
 def text(settings: Settings, found: Seen, **logged: Any) -> str:
     (warning,) = find(Evidence(settings, found, Logged(**logged), (), True))
     return warning.text
-
-
-def test_settings_are_what_the_overrides_ask_for() -> None:
-    assert Settings(2, -1, False, 64, 32, 32) == GRPO
-    assert Settings.of(["trainer.val_before_train=True", "trainer.save_freq=after_each_epoch"]) == Settings(
-        val_before_train=True
-    )
-    assert Settings.of(["data.train_batch_size=8"]).samples_of_step is None
 
 
 def test_a_healthy_job_has_no_warnings() -> None:
@@ -230,12 +219,3 @@ def test_room_for_the_next_checkpoint(
 def test_how_many_checkpoints_stay() -> None:
     overrides = ("trainer.max_actor_ckpt_to_keep=3", "trainer.max_critic_ckpt_to_keep=2", "trainer.save_freq=5")
     assert [Settings.of(overrides[:end]).kept for end in range(3)] == [None, 3, 2]
-
-
-def test_a_warning_as_it_is_stored() -> None:
-    warning = JobWarning("reward_raises", "it raised", 3, 4)
-    assert parse(JobWarning, json.loads(json.dumps(asdict(warning)))) == warning
-    assert parse(JobWarning, {"kind": "of a later version"}) == JobWarning("of a later version")
-    for malformed in ({}, {"kind": 3}, {"kind": "x", "count": "1"}, []):
-        with pytest.raises(MalformedError):
-            parse(JobWarning, malformed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from real_processes import alive
 
 from argus.archive.archive import Archive
-from argus.archive.program import Program, Runner, kill_group, wait
+from argus.archive.program import Program, Runner, wait
 
 LAUNCHER = """
 import os, subprocess, sys, time
@@ -88,11 +87,3 @@ def test_something_else_in_place_of_the_log_does_not_stop_a_verb(archive: Archiv
     os.mkfifo(log) if kind == "fifo" else log.mkdir()
     Runner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]
-
-
-def test_a_group_that_has_ended_is_no_error() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "pass"], start_new_session=True)
-    process.wait(30)
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
-    kill_group(process, signal.SIGTERM)

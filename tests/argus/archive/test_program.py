@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import zipfile
@@ -14,8 +13,7 @@ import pytest
 from program import write_program
 
 from argus.archive.archive import Archive
-from argus.archive.program import RECORD, Program, Runner, directory, entrypoint
-from argus.common.identity import PROGRAM_DIRECTORY
+from argus.archive.program import RECORD, Program, Runner
 
 TELLS = """
 import json, os, sys
@@ -93,12 +91,6 @@ def test_a_job_runs_the_version_with_which_it_was_submitted(programs: Path, arch
     assert facts(archive)["arguments"] == ["launch", verb, str(archive.path), *arguments]
 
 
-def test_a_steward_runs_the_current_version(programs: Path, archive: Archive) -> None:
-    archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
-    subprocess.run(Program(str(programs / "current")).command(str(archive.path), "stop"), check=False)
-    assert not (archive.path / "facts.json").exists()
-
-
 @pytest.mark.parametrize("name", ["argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", "", 7, None])
 def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive: Archive, name: object) -> None:
     """A job can write to its archive."""
@@ -112,13 +104,3 @@ def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive:
     command = [sys.executable, "-P", "-c", source, str(archive.path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(programs / "argus-111111111111.zip")
-
-
-def test_the_entrypoint(monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
-    monkeypatch.delenv(PROGRAM_DIRECTORY, raising=False)
-    assert entrypoint("/my root/jobs/a") == "python3 /opt/argus/current launch run '/my root/jobs/a'"
-    # Processes of nodes have their machine's own directory.
-    monkeypatch.setenv(PROGRAM_DIRECTORY, str(programs))
-    assert directory() == "${ARGUS_VERL_PROGRAM}"
-    shown = subprocess.run(["sh", "-c", f"echo {entrypoint('/a')}"], capture_output=True, text=True, check=True)
-    assert shlex.split(shown.stdout) == ["python3", str(programs / "current"), "launch", "run", "/a"]

@@ -74,20 +74,6 @@ def test_gives_up_after_the_timeout() -> None:
     assert (state.problem, head.asked) == ("", 6)
 
 
-def test_asks_once_without_a_timeout() -> None:
-    head = FakeHead([HEAD])
-    assert wait(head, timeout=0).membership.missing == ["worker-0"]
-    assert head.asked == 1
-
-
-def test_returns_the_last_error_of_the_head() -> None:
-    state = wait(FakeHead([HEAD, {**WORKER, "state": "DEAD"}], RayApiError("connection refused")), timeout=1)
-    assert state.problem == "connection refused"
-    assert [(row.seen, row.state) for row in state.membership.rows] == [
-        ("unknown, the head does not answer", "missing")
-    ] * 2
-
-
 def test_nobody_waits_for_a_node_that_is_known_not_to_come() -> None:
     asked = []
 

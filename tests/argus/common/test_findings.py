@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-import pytest
-
 from argus.common.findings import (
     CELL_WIDTH,
     ERROR,
     WARNING,
     Finding,
-    errors,
     findings_table,
 )
 
-FIRST = Finding("a", "small", "grow", WARNING)
 SECOND = Finding("b", "gone", "bring it back", key="b.c")
 THIRD = Finding("c", "wrong", "correct it")
 
@@ -29,21 +25,6 @@ def test_a_finding_travels_as_a_dictionary() -> None:
         "key": "b.c",
     }
     assert Finding(**SECOND.as_dict()) == SECOND
-
-
-def test_errors_come_first_in_the_table() -> None:
-    lines = findings_table([FIRST, SECOND, THIRD]).splitlines()
-    assert [line.split()[:2] for line in lines] == [
-        ["SEVERITY", "WHERE"],
-        ["error", "b"],
-        ["error", "c"],
-        ["warning", "a"],
-    ]
-    assert lines[1].split(maxsplit=3) == ["error", "b", "gone", "bring it back"]
-
-
-def test_the_key_is_not_in_the_table() -> None:
-    assert "b.c" not in findings_table([SECOND])
 
 
 def test_the_table_fits_a_terminal() -> None:
@@ -74,13 +55,3 @@ def test_findings_that_do_not_fit_a_table_are_paragraphs() -> None:
     ]
     assert findings_table([long], 100).startswith("SEVERITY")
     assert max(map(len, findings_table([long], 100).splitlines())) <= 100
-
-
-def test_a_finding_without_advice_has_no_empty_line() -> None:
-    assert findings_table([Finding("a" * 30, "gone", "")], 40) == f"error    {'a' * 30}\n         gone"
-
-
-@pytest.mark.parametrize("wrap", [list, tuple, iter])
-def test_warnings_are_not_errors(wrap: type) -> None:
-    assert errors(wrap([FIRST, SECOND, THIRD])) == [SECOND, THIRD]
-    assert errors(wrap([FIRST])) == []

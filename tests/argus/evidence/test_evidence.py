@@ -200,32 +200,6 @@ def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
 
 
-def test_the_actors_of_the_job_are_listed_before_those_of_others_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [{"job_id": "09", "state": "DEAD"}] * 5 + [{"job_id": "08", "state": "ALIVE"}] * 5
-    own = [{"job_id": "01", "state": "DEAD", "pid": 7}, {"job_id": "01", "state": "ALIVE", "pid": 8}]
-    monkeypatch.setattr(evidence, "LIMIT", 3)
-    head = Head()
-    monkeypatch.setattr(head, "get", lambda path: answered(path, [*many, *own]))
-    found = json.loads(evidence.actor_listing(head, {"01"}))  # type: ignore[arg-type]
-    assert [(actor["job_id"], actor.get("pid")) for actor in found] == [("01", 7), ("01", 8), *[("08", None)] * 3]
-
-
-# --- Who belongs to a job ---------------------------------------------------------------------------------------------
-
-
-def test_the_processes_of_a_job_are_those_of_all_its_attempts() -> None:
-    assert evidence.processes_on_head("", "grpo-1") == evidence.JobProcesses(
-        job_ids={"01", "02"}, driver_nodes={"n1"}, pids={"n2": {20, 21}, "gone": {22}}
-    )
-    assert evidence.processes_on_head("", "none") == evidence.JobProcesses()
-
-
-def test_the_address_comes_from_the_plan(archive: Archive) -> None:
-    assert evidence.address_of(archive) == "http://127.0.0.1:8265"
-    archive.write_json("config/plan.json", {"address": "http://127.0.0.1:9000"})
-    assert evidence.address_of(archive) == "http://127.0.0.1:9000"
-
-
 # --- Every node -------------------------------------------------------------------------------------------------------
 
 
@@ -260,11 +234,6 @@ def test_a_silent_node_does_not_prevent_evidence_of_the_others(archive: Archive)
         "node gone: it is not alive",
     ]
     assert "end-worker-2/request.json" in files(archive)
-
-
-def test_without_an_answer_of_the_head_no_node_is_known(archive: Archive) -> None:
-    entries = evidence.collect(archive, Moment("end"), Nodes("n0"))  # type: ignore[arg-type]
-    assert entries == [{"file": "", "error": "the head's API: no answer within 45 s"}]
 
 
 def test_without_ray_only_this_node_is_inspected(archive: Archive) -> None:

@@ -24,7 +24,6 @@ from argus.io.control_group import oom_kills
 
 SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
-NOTHING = Redactor([])
 START = Callable[..., subprocess.Popen[bytes]]
 
 
@@ -85,14 +84,6 @@ def test_the_processes_of_a_job_inherit_its_variable(job: str, start: START) -> 
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def test_a_zombie_does_not_count(job: str, start: START) -> None:
-    process = start(SLEEP, **{JOB: job})
-    process.kill()
-    # A zombie now: it has not been reaped.
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert node.processes(job) == []
-
-
 def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
     (proc / str(pid)).mkdir(parents=True)
     (proc / str(pid) / "environ").write_bytes(environ)
@@ -144,11 +135,6 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
 
 
-def test_without_py_spy_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda *_arguments, **_options: None)
-    assert node.stacks([Process(10, 1, "S", 0, 1, "python3")]) == "py-spy is not installed\n"
-
-
 @pytest.mark.skipif(not shutil.which("py-spy"), reason="py-spy is not installed here")
 def test_real_stacks(job: str, start: START) -> None:
     start("def wait_for_ever():\n    import time\n    print('ready', flush=True)\n    time.sleep(60)\nwait_for_ever()")
@@ -161,15 +147,6 @@ def test_real_stacks(job: str, start: START) -> None:
 # --- What is written --------------------------------------------------------------------------------------------------
 
 
-def test_the_output_of_a_command(tmp_path: Path) -> None:
-    command = tmp_path / "tool"
-    command.write_text("#!/bin/sh\nprintf 'asked for %s\\377\\n' \"$*\"; echo oops >&2; exit 3\n")
-    command.chmod(0o755)
-    assert node.run(str(command), "a", "b") == "asked for a b\ufffd\noops\n[exit code 3]\n"
-    assert node.run("argus-there-is-no-such-tool", "-v") == "argus-there-is-no-such-tool is not installed\n"
-    assert node.run("true") == ""
-
-
 def test_a_long_text_is_cut_in_the_middle() -> None:
     assert clip("abcdef", 6) == "abcdef"
     assert clip("abcdefg", 6) == "abc\n[… 1 characters left out …]\nefg"
@@ -177,33 +154,11 @@ def test_a_long_text_is_cut_in_the_middle() -> None:
     assert text == "a" * 50 + "\n[… 1900 characters left out …]\n" + "b" * 50
 
 
-def test_an_error_in_place_of_evidence(tmp_path: Path) -> None:
-    def gone() -> str:
-        raise ConnectionError("Ray is gone, said hf_secret")
-
-    entry = node.write(tmp_path, "debug/one.json", gone, Redactor(["hf_secret"]))
-    text = "ConnectionError: Ray is gone, said [secret]"
-    assert entry == {"file": "debug/one.json.error", "error": text, "bytes": len(text) + 1}
-    assert (tmp_path / "debug" / "one.json.error").read_text() == f"{text}\n"
-
-
 def test_evidence_holds_no_secrets_and_is_not_cut_for_that(tmp_path: Path) -> None:
     secret = "hf_" + "x" * 40
     entry = node.write(tmp_path, "a.txt", lambda: f"token {secret}\n", Redactor([secret]))
     assert entry == {"file": "a.txt", "bytes": 15}
     assert (tmp_path / "a.txt").read_text() == "token [secret]\n"
-
-
-@pytest.mark.parametrize("size", [1, 10, 1000])
-def test_evidence_that_is_cut_is_marked(tmp_path: Path, size: int) -> None:
-    entry = node.write(tmp_path, "a.txt", lambda: "x" * (node.FILE_BYTES + size), NOTHING)
-    assert entry["cut"] is True
-    assert entry["bytes"] == (tmp_path / "a.txt").stat().st_size
-
-
-def test_text_that_cannot_be_encoded_is_not_lost(tmp_path: Path) -> None:
-    node.write(tmp_path, "a.txt", lambda: "a \udcff b\n", Redactor(["hf_secret"]))
-    assert (tmp_path / "a.txt").read_text() == "a ? b\n"
 
 
 def logs_of_ray(directory: Path) -> None:
@@ -219,39 +174,6 @@ def logs_of_ray(directory: Path) -> None:
         ("runtime_env_setup-03000000.log", "set up\n"),
     ):
         (directory / name).write_text(text)
-
-
-def test_the_logs_of_a_job(tmp_path: Path) -> None:
-    logs_of_ray(tmp_path)
-    found = node.log_names(["01000000", "02000000"], 0.0, tmp_path)
-    # Empty files are left out.
-    assert [path.name for path in found] == [
-        "raylet.out",
-        "runtime_env_setup-02000000.log",
-        "worker-0a1b-01000000-77.out",
-        "worker-0a1b-02000000-78.err",
-    ]
-    assert node.log_names(["01000000"], 0.0, tmp_path / "none") == []
-
-
-def test_the_logs_since_a_start_where_the_job_is_not_known(tmp_path: Path) -> None:
-    logs_of_ray(tmp_path)
-    os.utime(tmp_path / "worker-0a1b-02000000-78.err", (1000, 1000))
-    names = [path.name for path in node.log_names([], 2000.0, tmp_path)]
-    assert names == ["raylet.out", "worker-0a1b-01000000-77.out", "worker-0a1b-03000000-79.err"]
-
-
-def test_no_more_logs_than_can_be_read(tmp_path: Path) -> None:
-    for number in range(node.LOG_FILES + 5):
-        (tmp_path / f"worker-0a1b-01000000-{number}.out").write_text("x")
-    assert len(node.log_names(["01000000"], 0.0, tmp_path)) == node.LOG_FILES
-
-
-def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
-    """The end of a secret could not be recognised."""
-    (tmp_path / "a.log").write_text("key: hf_secret\ntwo\nthree\n")
-    assert node.tail(tmp_path / "a.log", 13) == "two\nthree\n"
-    assert node.tail(tmp_path / "a.log").startswith("key: ")
 
 
 def test_files_of_evidence_are_for_the_group_only(tmp_path: Path) -> None:

@@ -69,11 +69,6 @@ def test_more_suspects_than_fine_nodes_are_measured_one_after_the_other() -> Non
     assert [len(groups) for groups in fabric.calls[2:]] == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("bandwidth", "slow"), [(4.9, True), (5.0, False)])
-def test_slow_is_half_of_most_pairs(bandwidth: float, slow: bool) -> None:
-    assert with_bad("d", bandwidth=bandwidth).verdict().bad == (("d",) if slow else ())
-
-
 def test_link_between_two_nodes_that_are_fine_with_others() -> None:
     fabric = Fabric(lambda group: None if {"c", "d"} <= set(group) else 10.0)
     verdict = fabric.verdict()
@@ -101,25 +96,9 @@ def test_two_nodes_blame_each_other() -> None:
     assert with_bad("a", bandwidth=1.0).verdict("ab", floor=1.0).group == ()
 
 
-def test_group_that_fails_although_its_pairs_do_not() -> None:
-    """As between two switches: what is on both fails as soon as there are more than two."""
-    fabric = Fabric(lambda group: None if len(group) > 2 and {"g", "h"} <= set(group) else 10.0)
-    verdict = fabric.verdict()
-    assert (verdict.bad, verdict.links, verdict.group) == ((), (), ("e", "f", "g", "h"))
-    spine = Fabric(lambda group: None if len(group) > 4 else 10.0)
-    assert spine.verdict().group == NODES
-
-
 def test_halves_of_an_odd_group_leave_out_a_single_node() -> None:
     fabric = Fabric(lambda group: None if len(group) > 2 else 10.0)
     assert fabric.verdict("abc").group == ("a", "b", "c")
-
-
-@pytest.mark.parametrize(("bandwidth", "slow"), [(0.9, True), (1.0, False)])
-def test_all_together_may_be_slower_than_pairs(bandwidth: float, slow: bool) -> None:
-    fabric = Fabric(lambda group: bandwidth if len(group) > 2 else 10.0)
-    verdict = fabric.verdict()
-    assert bool(verdict.group) is slow
 
 
 def test_where_everything_fails_nobody_is_named() -> None:

@@ -103,14 +103,6 @@ def test_a_second_call_changes_nothing(ray: Ray) -> None:
     assert (ray.get_actor, sys.modules["ray.actor"].ActorClass.options) == once
 
 
-def test_the_hook_does_both(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    monkeypatch.setattr(redact, "enter_worker", lambda: done.append("secrets"))
-    isolation.enter_worker()
-    assert done == ["secrets"]
-    assert options(namespace="transfer_queue") == {"namespace": f"transfer_queue-{OWN}"}
-
-
 def test_without_secrets_the_output_stays_as_it_is(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.stdout, sys.stderr, dict(__import__("os").environ)
     isolation.enter_worker()

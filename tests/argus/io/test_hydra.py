@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 import pytest
-import yaml
 from jobs import parse_override
 
 from argus.io.hydra import (
@@ -151,17 +150,6 @@ def test_overrides_from_a_mapping() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["1e-6", "5E-7", "-1.5e3", "1.e-3"])
-def test_a_learning_rate_of_a_mapping_is_a_number(text: str) -> None:
-    (override,) = override_list(yaml.safe_load(f"optim: {{lr: {text}}}"))
-    assert parse_override(override).value() == float(text)
-
-
-def test_overrides_from_a_list_are_not_changed() -> None:
-    given = ["trainer.save_freq=5", "+new.key=x", "++forced=1", "~gone", "~gone.too=1", "note='a, b'"]
-    assert override_list(given) == given
-
-
 @pytest.mark.parametrize(
     ("given", "override"),
     [
@@ -209,11 +197,6 @@ def test_overrides_of_the_user_replace_defaults() -> None:
     assert merge(defaults, []) == defaults
 
 
-def test_overrides_of_the_same_key_remain_in_their_order() -> None:
-    assert merge(["a=1"], ["a=2", "a=3"]) == ["a=2", "a=3"]
-    assert merge(["db@pkg=x", "a=1"], ["+db=y"]) == ["a=1", "+db=y"]
-
-
 @pytest.mark.parametrize(
     ("override", "text"),
     [
@@ -250,10 +233,3 @@ def test_an_entry_that_is_not_an_override(given: Any, message: str) -> None:
     with pytest.raises(ValueError) as raised:
         override_list(given)
     assert str(raised.value) == message
-
-
-def test_a_list_of_overrides_is_a_copy() -> None:
-    given = ["a=1"]
-    override_list(given).append("b=2")
-    assert given == ["a=1"]
-    assert override_list(("a=1",)) == ["a=1"]

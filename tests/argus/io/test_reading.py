@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from argus.io import reading
-from argus.io.reading import MIB, UnreadableError, list_directory, read_bytes, read_json, read_mapping, read_text
+from argus.io.reading import MIB, UnreadableError, list_directory, read_bytes, read_mapping
 
 
 def refused(root: Path, name: str = "a/file") -> str:
@@ -27,33 +27,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_regular_file_is_read(root: Path) -> None:
-    (root / "a" / "file").write_text('{"key": "välue"}')
-    assert read_mapping(root / "a/file") == {"key": "välue"}
-    assert read_json(root / "a/file") == {"key": "välue"}
-    assert read_text(root / "a/file") == '{"key": "välue"}'
-    assert read_bytes(root / "a/file", 17) == '{"key": "välue"}'.encode()
-
-
-def test_a_missing_file_is_missing(root: Path) -> None:
-    for name in ("a/file", "b/file", "file"):
-        with pytest.raises(FileNotFoundError):
-            read_bytes(root / name)
-
-
 def test_a_fifo_does_not_hang(root: Path) -> None:
     os.mkfifo(root / "a" / "file")
     assert refused(root) == "is not a regular file"
-
-
-def test_a_directory_is_no_file(root: Path) -> None:
-    (root / "a" / "file").mkdir()
-    assert refused(root) == "is not a regular file"
-
-
-def test_a_file_instead_of_a_directory(root: Path) -> None:
-    (root / "b").write_text("")
-    assert refused(root, "b/file") == "cannot be opened (Not a directory)"
 
 
 def test_a_sparse_file_is_not_read_into_memory(root: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from argus.archive.failures import Failure, FailureKind
-from argus.archive.plan import Plan
 from argus.archive.status import Attempt, Status
-from argus.io.schema import MalformedError, json_text, parse
+from argus.io.schema import MalformedError, parse
 
 
 @pytest.mark.parametrize(
@@ -57,21 +55,3 @@ def test_values_are_typed() -> None:
     assert status.failure == Failure(FailureKind.KILLED, "", ("a",))
     assert (status.started_at, status.exit_code, status.reason) == (7, -9, "")
     assert parse(Status, {}) == Status()
-
-
-def test_a_state_of_another_version_is_no_state() -> None:
-    assert parse(Status, {"state": "EXPLODED"}).state is None
-
-
-def test_a_plan() -> None:
-    plan = parse(Plan, {"overrides": ["a=1"], "entrypoint_resources": {"worker_node": 1}, "deadline": None})
-    assert (plan.overrides, plan.entrypoint_resources, plan.deadline) == (("a=1",), {"worker_node": 1}, None)
-    assert parse(Plan, json.loads(json_text(plan))) == plan
-    for stored, problem in (
-        ({"overrides": "a=1"}, "overrides: is not a list"),
-        ({"overrides": [1]}, "overrides: is not text"),
-        ({"driver_env": {"A": 1}}, "driver_env: is not text"),
-        ({"transfer_queue": 1}, "transfer_queue: is not true or false"),
-    ):
-        with pytest.raises(MalformedError, match=f"^{problem}$"):
-            parse(Plan, stored)

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import pytest
 from fake_ray import answered
 
-from argus.jobs import nodes
-from argus.jobs.nodes import remember_end, stop_new_work, wait_while_held
-from argus.ray.api import RayApiError
-from argus.ray.departures import draining, removed_under
+from argus.jobs.nodes import wait_while_held
 
 NODE = "a" * 56
 
@@ -60,13 +54,6 @@ def test_jobs_of_a_node() -> None:
     assert sorted(found) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
 
 
-def test_attempts_that_a_removal_ends_are_remembered(tmp_path: Path) -> None:
-    head = FakeHead([job("grpo-1~2", "01", NODE), job("away", "02")])
-    remember_end(head, NODE, "worker-1", str(tmp_path))
-    assert [removed_under(name, tmp_path) for name in ("grpo-1~2", "grpo-1", "away")] == ["worker-1", "", ""]
-    assert draining(tmp_path) == {NODE}
-
-
 def test_waiting_for_the_jobs_of_a_node() -> None:
     head, now = FakeHead([job("grpo-1", "01", NODE)]), [0.0]
 
@@ -90,26 +77,3 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
     # Without work the node has ended by itself; what Ray still lists for it does not count.
     head.state, head.listed = "DEAD", [job("grpo-1", "01", NODE)]
     assert waits(100) == ([], False, 0.0)
-
-
-def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Sequence[str]] = []
-
-    def answer(code: int, text: str) -> None:
-        monkeypatch.setattr(nodes, "run", lambda command: ran.append(command) or (code, text))
-
-    answer(0, "")
-    stop_new_work(NODE, str(tmp_path))
-    assert NODE in ran[0] and ran[0][0] == sys.executable
-    assert draining(tmp_path) == {NODE}
-    answer(1, "warning\nError: not accepted\n\n")
-    with pytest.raises(RayApiError, match=r"^Error: not accepted$"):
-        stop_new_work("b" * 56, str(tmp_path))
-    answer(3, "")
-    with pytest.raises(RayApiError, match="exit code 3"):
-        stop_new_work("b" * 56, str(tmp_path))
-    assert draining(tmp_path) == {NODE}
-
-
-def test_command_is_run_for_its_output() -> None:
-    assert nodes.run([sys.executable, "-c", "import sys; print('x'); sys.exit('y')"]) == (1, "x\ny\n")

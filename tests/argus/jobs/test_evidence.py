@@ -12,12 +12,6 @@ from argus.evidence import evidence
 from argus.jobs.nodes import collect
 from argus.jobs.services import OperationError
 
-ENTRIES = [
-    {"file": "debug/a.txt", "node": "w1"},
-    {"file": "debug/b.txt", "node": "w0", "error": "no answer"},
-    {"file": "", "error": "Ray does not answer"},
-]
-
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
@@ -34,28 +28,6 @@ def collects(monkeypatch: pytest.MonkeyPatch, function: Callable[[], Any]) -> No
         return function()
 
     monkeypatch.setattr(evidence, "collect", collect)
-
-
-def test_evidence_is_collected(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    collects(monkeypatch, lambda: ENTRIES)
-    collected = collect(archive)
-    problems = ("debug/b.txt no answer", "Ray does not answer")
-    assert collected == {
-        "archive": str(archive.path),
-        "files": 2,
-        "nodes": ["w0", "w1"],
-        "problems": list(problems),
-    }
-
-
-def test_an_archive_that_cannot_be_written(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise OSError(28, "no space left")
-
-    collects(monkeypatch, fail)
-    message = r"^The evidence of sft-1 could not be collected: OSError: \[Errno 28\] no space left$"
-    with pytest.raises(OperationError, match=message):
-        collect(archive)
 
 
 def test_a_node_that_hangs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

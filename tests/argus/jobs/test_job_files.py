@@ -14,7 +14,7 @@ from gate_job import parsed, shared_root
 from argus.archive.archive import Archive
 from argus.common.findings import WARNING
 from argus.jobs import job_files as module
-from argus.jobs.job_files import JobFiles, changes, job_files, shortened
+from argus.jobs.job_files import JobFiles, changes, job_files
 
 USER = "user/code"
 
@@ -75,13 +75,6 @@ def test_what_a_file_imports(root: Path, source: str, expected: list[str]) -> No
     assert files.texts[f"{USER}/r.py"] == source
 
 
-def test_a_function_of_a_module_brings_the_packages_above_it(root: Path) -> None:
-    write(root, p__I="import a\n", p__q__r="from ..b import x\n", p__b="", a="")
-    files = collected(root, "p.q.r:f")
-    assert names(files) == ["a.py", "p/__init__.py", "p/b.py", "p/q/r.py"]
-    assert files.record.entries == {"reward_fn_path": f"{USER}/p/q/r.py"}
-
-
 def test_what_settings_name_and_the_classes_in_it(root: Path) -> None:
     write(root, r="", my_tools="import helpers\n", helpers="", loop="", data__rows="")
     (root / USER / "tools.yaml").write_text("tools: [{class_name: my_tools.Calculator}, {x: no.such, y: r.f}]\n")
@@ -102,30 +95,6 @@ def test_what_settings_name_and_the_classes_in_it(root: Path) -> None:
     assert list(files.record.entries) == [*list(named)[:3], "reward_fn_path"]
 
 
-def test_modules_are_searched_on_the_path_of_the_job(root: Path) -> None:
-    write(root, r="import a\n", lib__a="", a="")
-    first = job_files(parsed(root), {}, f"/code:{root}/{USER}/lib:{root}/{USER}")
-    assert names(first) == ["lib/a.py", "r.py"]
-    # Nothing else is copied, and user/code is not always on the path.
-    (root / "datasets" / "a.py").write_text("")
-    other = job_files(parsed(root), {}, f"{root}/datasets:/usr:{root}/{USER}/../code")
-    assert names(other) == ["r.py"]
-
-
-def test_a_file_outside_user_code(root: Path) -> None:
-    (root / "common" / "r.py").write_text("import a\nfrom . import b\n")
-    (root / "common" / "b.py").write_text("")
-    write(root, a="")
-    files = collected(root, f"{root}/common/r.py")
-    assert sorted(files.texts) == ["common/r.py", f"{USER}/a.py"]
-
-
-def test_a_job_without_files(root: Path) -> None:
-    archive = Archive(root / "jobs" / "grpo-1")
-    collected(root, entry=None).write(archive)
-    assert not archive.path.exists()
-
-
 def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FILE_BYTES", 40)
     monkeypatch.setattr(module, "ALL_BYTES", 100)
@@ -143,23 +112,6 @@ def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest
     assert "has more than" in left_out[f"{USER}/large.py"]
     assert "is not UTF-8" in left_out[f"{USER}/latin.py"]
     assert f"{USER}/out.py" in left_out and "secret" not in str(files.texts)
-
-
-def test_a_file_that_has_gone(root: Path) -> None:
-    spec = parsed(root)
-    (root / USER / "r.py").unlink()
-    files = job_files(spec, {}, "/code")
-    assert files.texts == {} and list(files.record.left_out) == [f"{USER}/r.py"]
-
-
-def test_the_number_of_files_is_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FILES", 3)
-    write(root, r="import a, b\n", a="", b="")
-    assert len(collected(root).texts) == 3 and collected(root).record.left_out == {}
-    write(root, r="import a, b, c\n", c="")
-    files = collected(root)
-    assert len(files.texts) == 3
-    assert files.record.left_out == {"…": "the job has more than 3 files"}
 
 
 def test_the_copies_in_the_archive(root: Path) -> None:
@@ -193,10 +145,6 @@ def warnings(root: Path, archive: Archive, **arguments: Any) -> list[str]:
     return [one.what for one in found]
 
 
-def test_the_same_files(root: Path, archive: Archive) -> None:
-    assert warnings(root, archive) == []
-
-
 def test_other_files(root: Path, archive: Archive) -> None:
     write(root, a="changed")
     assert warnings(root, archive) == [
@@ -210,15 +158,6 @@ def test_other_files(root: Path, archive: Archive) -> None:
         "(changed: user/code/a.py, user/code/r.py; gone or no longer imported: user/code/b.py; new: user/code/c.py)"
     )
     assert expected in what
-
-
-def test_another_reward_function_is_not_compared(root: Path, archive: Archive) -> None:
-    write(root, other="")
-    assert warnings(root, archive, entry="other.py") == []
-
-
-def test_an_archive_without_copies(root: Path) -> None:
-    assert warnings(root, Archive(root / "jobs" / "old")) == []
 
 
 @pytest.mark.parametrize(
@@ -239,8 +178,3 @@ def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp
     (archive.path / "config" / "files.json").write_text(json.dumps(record))
     (what,) = warnings(root, archive)
     assert "gone or no longer imported" in what and str(pipe) in what and "x" * 101 not in what
-
-
-def test_only_some_of_many_files_are_named() -> None:
-    assert shortened(list("abcde")) == "a, b, c, d, e"
-    assert shortened(list("abcdefg")) == "a, b, c, d, e and 2 more"

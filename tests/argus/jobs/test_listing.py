@@ -74,12 +74,6 @@ def states(listed: JobList) -> list[tuple[str, str]]:
     return [(job.submission_id, job.state) for job in listed.jobs]
 
 
-def test_the_latest_jobs_from_their_archives(jobs: Path) -> None:
-    listed = latest_jobs(jobs, None, 2)
-    assert states(listed) == [("sft-3", "SUBMITTED"), ("grpo-2", "RUNNING")]
-    assert (listed.total, listed.problem, listed.directory) == (3, "", str(jobs))
-
-
 @pytest.mark.parametrize(
     ("tags", "names"),
     [
@@ -99,12 +93,6 @@ def test_jobs_with_tags(jobs: Path, listing: RayHead, tags: dict[str, Any], name
     assert [job.submission_id for job in listed.jobs] == names
     assert (listed.total, listed.tags) == (len(names), tags)
     assert JobList.from_json(listed.to_json()).tags == tags
-
-
-def test_tags_count_before_the_limit(jobs: Path) -> None:
-    Archive(jobs / "grpo-1").set_status("SUCCEEDED", tags={"team": "a"})
-    (jobs / "sft-3" / "status.json").write_text("{")
-    assert states(latest_jobs(jobs, None, 1, {"team": "a"})) == [("grpo-1", "SUCCEEDED")]
 
 
 def test_the_latest_jobs_with_a_head(jobs: Path, listing: RayHead) -> None:
@@ -127,10 +115,6 @@ def test_the_latest_jobs_when_the_head_does_not_answer(jobs: Path) -> None:
     # Without an answer, no job counts as lost.
     assert states(listed) == [("sft-3", "SUBMITTED"), ("grpo-2", "RUNNING"), ("grpo-1", "SUCCEEDED")]
     assert "Connection refused" in listed.problem
-
-
-def test_no_jobs_at_all(tmp_path: Path) -> None:
-    assert latest_jobs(tmp_path / "jobs", None, 20) == JobList((), 0, f"{tmp_path}/jobs")
 
 
 def test_the_answer_to_an_unknown_job_lists_the_latest_ones(jobs: Path) -> None:

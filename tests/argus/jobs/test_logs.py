@@ -6,16 +6,7 @@ from pathlib import Path
 import pytest
 
 from argus.archive.archive import Archive
-from argus.io.reading import UnreadableError
 from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, read_log, shown_lines
-
-
-def test_the_tail_of_no_log(archive: Archive) -> None:
-    assert log_tail(archive, 5) == ([], "1:0")
-    archive.driver_log.write_text("")
-    assert log_tail(archive, 5) == ([], "1:0")
-    archive.driver_log.write_text("a\n")
-    assert log_tail(archive, 0) == ([], "1:2")
 
 
 @pytest.mark.parametrize(
@@ -48,11 +39,6 @@ def test_the_tail_of_a_huge_log_does_not_read_all_of_it(archive: Archive) -> Non
     assert time.monotonic() - started < 20
 
 
-def test_a_log_that_is_not_text(archive: Archive) -> None:
-    archive.driver_log.write_bytes(b"\xff\xfe\n")
-    assert log_tail(archive, 1)[0] == ["\ufffd\ufffd"]
-
-
 def rename(archive: Archive, number: int) -> None:
     """As the launcher does with a full part."""
     archive.driver_log.rename(archive.driver_log.with_name(f"driver.log.{number}"))
@@ -64,14 +50,6 @@ def append(archive: Archive, text: str) -> None:
         log.write(text)
 
 
-def test_the_tail_of_a_log_that_was_just_renamed(archive: Archive) -> None:
-    append(archive, "a\nb\n")
-    rename(archive, 1)
-    assert log_tail(archive, 2) == (["a", "b"], "2:0")
-    append(archive, "c\n")
-    assert log_tail(archive, 2) == (["b", "c"], "2:2")
-
-
 def test_reading_from_a_position(archive: Archive) -> None:
     assert log_since(archive, "") == ([], "")
     append(archive, "a\nb\nhalf")
@@ -80,18 +58,6 @@ def test_reading_from_a_position(archive: Archive) -> None:
     assert log_since(archive, "1:4") == ([], "1:4")
     append(archive, " a line\n")
     assert log_since(archive, "1:4") == (["half a line"], "1:16")
-
-
-def test_the_last_line_counts_without_a_line_end_in_a_final_log(archive: Archive) -> None:
-    append(archive, "a\n 50%|##\r 60%|##")
-    assert log_since(archive, "1:0", final=True) == (["a", " 60%|##"], "1:17")
-    assert log_since(archive, "1:17", final=True) == ([], "1:17")
-
-
-def test_a_final_log_that_does_not_fit_ends_with_a_whole_line(archive: Archive) -> None:
-    append(archive, "aaa\nbbb")
-    assert log_since(archive, "", final=True, size=5) == (["aaa"], "1:4")
-    assert log_since(archive, "1:4", final=True, size=5) == (["bbb"], "1:7")
 
 
 def test_a_position_stays_valid_after_renaming(archive: Archive) -> None:
@@ -125,13 +91,6 @@ def test_a_long_log_is_read_in_pieces(archive: Archive) -> None:
     assert pieces == [["first", "second"], ["third"], ["x" * 16], ["x" * 16], ["x" * 8, "last"]]
 
 
-def test_a_malformed_position(archive: Archive) -> None:
-    append(archive, "a\n")
-    for position in ("here", "-1:-5", "1:" + "9" * 30, "1:2:3", "²:1", "1:"):
-        with pytest.raises(ValueError, match="is not a position in a log"):
-            log_since(archive, position)
-
-
 def test_a_log_that_is_renamed_while_it_is_read_is_read_again(archive: Archive) -> None:
     append(archive, "a\n")
     seen: list[list[int]] = []
@@ -144,33 +103,6 @@ def test_a_log_that_is_renamed_while_it_is_read_is_read_again(archive: Archive) 
 
     assert read_log(archive, read, LogPart([], "")) == (["a"], "2:0")
     assert seen == [[1], [1, 2]]
-
-
-def test_a_part_that_is_removed_while_the_log_is_read(archive: Archive) -> None:
-    answers = iter([FileNotFoundError(), FileNotFoundError(), None])
-
-    def read(_parts: dict[int, Path]) -> LogPart:
-        error = next(answers)
-        if error:
-            raise error
-        return LogPart(["a"], "1:2")
-
-    assert read_log(archive, read, LogPart([], "")) == (["a"], "1:2")
-
-
-def test_a_log_that_cannot_be_read(archive: Archive) -> None:
-    def read(_parts: dict[int, Path]) -> LogPart:
-        raise PermissionError(13, "Permission denied")
-
-    with pytest.raises(UnreadableError, match=r"/grpo-1/logs cannot be read \(\[Errno 13\] Permission denied\)$"):
-        read_log(archive, read, LogPart([], "1:7"))
-
-
-def test_a_log_whose_parts_are_always_removed(archive: Archive) -> None:
-    def read(_parts: dict[int, Path]) -> LogPart:
-        raise FileNotFoundError
-
-    assert read_log(archive, read, LogPart([], "1:7")) == ([], "1:7")
 
 
 FAILED = """\
@@ -205,13 +137,6 @@ def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Ar
         "the driver:",
         "  KeyError: 'first'",
     ]
-
-
-def test_errors_of_many_processes_are_counted(archive: Archive) -> None:
-    archive.driver_log.write_text("".join(f"(W pid={rank}) ValueError: {rank}\n" for rank in range(50)))
-    errors = first_errors(log_tail(archive, None).lines)
-    assert (errors[:2], errors[-1]) == (["W pid=0:", "  ValueError: 0"], "and 30 more processes")
-    assert first_errors(["all is well", "no Error: here"]) == []
 
 
 def test_the_frames_of_user_code_come_first() -> None:

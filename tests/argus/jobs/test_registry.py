@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from argus.io.reading import UnreadableError
-from argus.jobs import registry as module
 from argus.jobs.registry import Registered, Registry
 
 JOB = Registered("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": "\u2028"}}, "/private")
@@ -20,10 +19,6 @@ JOB = Registered("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": 
 def registry(tmp_path: Path) -> Registry:
     (tmp_path / "lib" / "jobs").mkdir(parents=True)
     return Registry(tmp_path / "lib" / "jobs")
-
-
-def names(registry: Registry) -> list[str]:
-    return sorted(path.name for path in registry.path.iterdir())
 
 
 def entry(**changes: Any) -> str:
@@ -49,14 +44,6 @@ def test_an_entry_replaces_a_link_instead_of_following_it(registry: Registry) ->
     registry.write(JOB)
     assert registry.read("grpo-1") == JOB
     assert victim.read_text() == "untouched"
-
-
-def test_a_head_without_a_registry_has_no_jobs(tmp_path: Path) -> None:
-    registry = Registry(tmp_path / "missing")
-    assert registry.read("grpo-1") is None
-    assert registry.ids() == []
-    with pytest.raises(FileNotFoundError):
-        registry.write(JOB)
 
 
 @pytest.mark.parametrize("name", ["../grpo-1", "/etc/passwd", "", ".", "..", "GRPO", "a\n", "a/b", "-x", "a" * 64])
@@ -96,23 +83,3 @@ def test_an_entry_that_is_no_file(registry: Registry) -> None:
         with pytest.raises(UnreadableError):
             registry.read(submission_id)
     assert time.monotonic() - started < 20
-
-
-def test_an_entry_over_the_limit(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ENTRY_BYTES", 64)
-    (registry.path / "grpo-1.json").write_text(entry())
-    with pytest.raises(UnreadableError, match="has more than"):
-        registry.read("grpo-1")
-
-
-def test_other_files_are_not_jobs(registry: Registry) -> None:
-    registry.write(JOB)
-    for name in (".grpo-2.0a1b2c3d", "README", "..json", "UPPER.json", ".json"):
-        (registry.path / name).write_text("")
-    assert registry.ids() == ["grpo-1"]
-
-
-def test_a_failed_write_leaves_nothing(registry: Registry) -> None:
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        registry.write(Registered("grpo-1", 1.0, {"tags": object()}, "/private"))
-    assert names(registry) == []

@@ -14,9 +14,8 @@ from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.services import Answer, Services
-from argus.jobs.stop import END_SECONDS, REASON, close_jobs, end_jobs, removal
+from argus.jobs.stop import REASON, close_jobs, end_jobs, removal
 from argus.queue import attempts
-from argus.ray.api import RayApiError
 
 
 class Cluster:
@@ -75,37 +74,6 @@ def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
     assert 5 <= cluster.clock.now < 6
 
 
-def test_a_steward_that_does_not_close_is_not_waited_for_longer(cluster: Cluster) -> None:
-    cluster.job("one")
-    assert cluster.end() == removal([])
-    assert END_SECONDS <= cluster.clock.now < END_SECONDS + 1
-
-
-def test_a_trainer_that_had_failed_gets_no_other_reason(cluster: Cluster) -> None:
-    one = cluster.job("one")
-    attempts.record_trouble(one, failures.failure("unknown", "exit code 3"))
-    cluster.end()
-    assert not attempts.verdict(one)
-
-
-def test_without_a_head_nothing_is_waited_for(cluster: Cluster) -> None:
-    cluster.job("one")
-
-    def silent(_address: str) -> FakeRay:
-        raise RayApiError("no answer")
-
-    assert cluster.end(silent) == removal([])
-    assert cluster.clock.now == 0
-
-
-def test_an_archive_that_is_not_as_it_should_be_hides_no_other(cluster: Cluster) -> None:
-    bad, one = cluster.job("bad"), cluster.job("one")
-    (bad.path / "config").rename(bad.path / "away")
-    (bad.path / "config").symlink_to("/nowhere")
-    cluster.closes(one, 1)
-    assert cluster.end() == removal(["one"])
-
-
 def test_check_mode_changes_nothing(cluster: Cluster) -> None:
     one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
     closed.close()
@@ -137,12 +105,6 @@ def test_a_failure_that_was_recorded_remains_one_and_is_not_retried(cluster: Clu
     assert (status.state, status.reason, bool(status.closed_at)) == ("FAILED", "signal 9", True)
 
 
-def test_a_job_that_had_ended_keeps_its_state(cluster: Cluster) -> None:
-    one = cluster.job("one", "SUCCEEDED")
-    assert cluster.close() == removal(["one"])
-    assert one.read_status().state == "SUCCEEDED"
-
-
 def test_a_job_with_a_damaged_status(cluster: Cluster) -> None:
     one = cluster.job("one")
     (one.path / "status.json").write_text("no JSON")
@@ -163,15 +125,6 @@ def test_what_cannot_be_closed_is_named_and_hides_no_other(cluster: Cluster) -> 
     assert finding.what.startswith("its archive cannot be closed: ")
     assert not redact.secrets_file(bad.path).exists()
     assert one.read_status().state == "STOPPED"
-
-
-def test_secrets_that_stay_are_named(cluster: Cluster) -> None:
-    one = cluster.job("one")
-    file = redact.secrets_file(one.path)
-    file.unlink()
-    file.mkdir()
-    (finding,) = cluster.close().findings
-    assert str(file) in finding.todo
 
 
 def test_the_secrets_of_a_job_without_an_archive_are_removed(cluster: Cluster) -> None:

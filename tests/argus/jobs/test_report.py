@@ -3,22 +3,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from argus.archive import failures
 from argus.archive.failures import WHAT_TO_DO, Failure
 from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Attempt
-from argus.common.text import printable_line, table
+from argus.common.text import table
 from argus.jobs.info import JobInfo, JobList, Progress
 from argus.jobs.report import (
-    LINE_LENGTH,
     Report,
-    age,
     head_problem,
     job_report,
     jobs_report,
-    sparkline,
     warning_lines,
 )
 from argus.launcher import outcome
@@ -52,30 +47,6 @@ def job(**changes: Any) -> JobInfo:
 def detail(*commands: str, **changes: Any) -> list[str]:
     report = job_report(job(**changes), NOW, commands)
     return [report.title, *report.text]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-1, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (7300, "2 h"), (86400, "1 d"), (864000, "10 d")],
-)
-def test_how_long_ago(seconds: float, text: str) -> None:
-    assert age(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("line", "colour", "text"),
-    [
-        ("\x1b[36m(pid=7)\x1b[0m a", True, "\x1b[36m(pid=7)\x1b[0m a\x1b[0m"),
-        ("\x1b[36m(pid=7)\x1b[0m a", False, "(pid=7) a"),
-        # The cursor moves up, the screen is cleared, the title is set.
-        ("\x1b[A 50%|##", True, " 50%|##"),
-        ("\x1b[2J\x1b[1;1Hb", True, "b"),
-        ("\x1b]0;mine\x07c", True, "\\x1b]0;mine\\x07c"),
-        ("größer\t1", False, "größer\t1"),
-    ],
-)
-def test_a_line_for_a_terminal(line: str, colour: bool, text: str) -> None:
-    assert printable_line(line, colour) == text
 
 
 # --- The table --------------------------------------------------------------------------------------------------------
@@ -119,22 +90,6 @@ def test_throughput_and_tags_of_the_list() -> None:
     assert "Seconds:    gen 2.02, update_actor 0.41, update_weights 0.0195, step 10.9" in detail(progress=parts)
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ((), ""),
-        ((1.0,), ""),
-        ((1.0, 2.0, 8.0), "▁▂█"),
-        ((3.0, 3.0), "▁▁"),
-        ((float("nan"), 1.0, 2.0, float("inf")), "▁█"),
-        (tuple(map(float, range(100))), "▁▁▂▃▄▅▆█"),
-        ((-1e308, 1e308), "▁▁"),
-    ],
-)
-def test_a_trend_in_one_line(values: tuple[float, ...], line: str) -> None:
-    assert sparkline(values, 8) == line
-
-
 def test_the_trend_and_the_phases_of_a_job() -> None:
     done = Progress(4, 12, "train/loss", first=6.0, last=4.0, trend=(6.0, 5.0, 4.0))
     report = listed(job(progress=done))
@@ -142,14 +97,6 @@ def test_the_trend_and_the_phases_of_a_job() -> None:
     lines = detail(progress=done, phases={"queue": 3.0, "first rollout": 61.5})
     assert "Trend:     █▄▁" in lines
     assert "Start:     queue 3 s, first rollout 62 s" in lines
-
-
-def test_jobs_with_tags_are_named_in_the_title() -> None:
-    found = JobList((job(),), 1, "/jobs", tags={"team": "x", "stage": 2})
-    report = jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
-    assert report.title == "Cluster mvp: 1 job with stage=2, team=x in /jobs"
-    none = jobs_report(replace(found, jobs=(), total=0), NOW, cluster="m", status_command="s", submit_command="submit")
-    assert none.text == ["No job has these tags. Without tags, all jobs are listed."]
 
 
 def test_the_list_fits_narrow_terminals() -> None:
@@ -166,12 +113,6 @@ def test_the_list_fits_narrow_terminals() -> None:
     assert report.header == whole
     # Where nothing helps, each job has all in some lines.
     assert listed(*rows, columns=40).header == whole
-
-
-def test_no_jobs_yet() -> None:
-    report = listed()
-    assert (report.title, report.rows) == ("Cluster mvp: 0 jobs in /srv/verl/jobs", ())
-    assert report.text == ["Submit:   submit FILE"]
 
 
 def test_a_head_that_does_not_answer_is_reported() -> None:
@@ -194,22 +135,6 @@ def test_the_place_in_the_queue() -> None:
     )
 
 
-def test_a_success_with_warnings_is_marked_in_the_list() -> None:
-    warnings = (JobWarning("a", "one"), JobWarning("b", "two"))
-    rows = listed(
-        job(state="SUCCEEDED", warnings=warnings),
-        job(state="FAILED", failure=FAILURE, warnings=warnings),
-        job(warnings=warnings[:1]),
-        job(),
-    ).rows
-    assert [row[3] for row in rows] == ["2 warnings", "gpu_oom", "1 warning", None]
-
-
-def test_jobs_without_an_archive_are_explained() -> None:
-    text = listed(job(), job(archive="", workload="")).text
-    assert text[0] == "Jobs without a workload were submitted to Ray directly."
-
-
 def test_archives_that_cannot_be_read_are_explained() -> None:
     bad = [job(state="UNREADABLE", unreadable=(f"sft-{n}/status.json\x1b is not JSON",)) for n in range(7)]
     text = listed(job(), *bad).text
@@ -217,15 +142,6 @@ def test_archives_that_cannot_be_read_are_explained() -> None:
     assert text[4].startswith("Unreadable: sft-4/")
     assert text[5:] == ["2 more archives are unreadable.", "One job:  status ID"]
     assert listed(job(), *bad[:5]).text[5:] == ["One job:  status ID"]
-
-
-def test_a_report_has_the_arguments_of_the_report_module() -> None:
-    assert listed(job()).to_json() == {
-        "title": "Cluster mvp: 1 job in /srv/verl/jobs",
-        "header": ["job", "workload", "state", "step", "left", "metric", "age", "where"],
-        "rows": [["sft-1", "sft", "RUNNING", "4/12", "3 min", "loss 4.250", "1 min", "mvp-ray-worker-1"]],
-        "text": ["One job:  status ID"],
-    }
 
 
 # --- One job ----------------------------------------------------------------------------------------------------------
@@ -246,12 +162,6 @@ def test_a_running_job_in_detail() -> None:
         "",
         "Follow:   logs",
     ]
-
-
-def test_a_queued_job() -> None:
-    lines = detail(state="QUEUED", reason="needs 2 workers, 1 is free", started_at=None, driver_host=None)
-    assert "Reason:    needs 2 workers, 1 is free" in lines
-    assert not any(line.startswith(("Started", "Driver")) for line in lines)
 
 
 def test_advice_is_that_of_this_collection() -> None:
@@ -279,23 +189,6 @@ def test_a_failed_job() -> None:
     assert "  the end" not in lines
 
 
-def test_the_end_of_the_log_of_a_job_without_an_explanation() -> None:
-    lines = detail(state="FAILED", failure=replace(FAILURE, lines=()), log=("short", "x" * 500))
-    begin = lines.index("The end of its log:")
-    assert lines[begin + 1] == "  short"
-    assert len(lines[begin + 2]) == LINE_LENGTH + 2
-    assert "The end of its log:" not in detail(state="SUCCEEDED", log=("short",))
-
-
-def test_a_silent_job() -> None:
-    lines = detail(silent_for=7300.0, time_left=None, problem="connection refused")
-    assert "Step:      4/12" in lines
-    assert "Silent:    no heartbeat for 2 h: its launcher was killed or its node is gone" in lines
-    assert "The head does not answer; all of this comes from the archive: connection refused" in lines
-    lines = detail(silent_for=2.0, problem="connection refused")
-    assert any("the job goes on" in line for line in lines)
-
-
 def test_attempts_and_the_origin_of_a_job() -> None:
     first = Attempt(1, "FAILED", "node_lost", "the node was lost", started_at=NOW - 90, ended_at=NOW - 25)
     lineage = {"resubmitted_from": "sft-0", "resumed_from": "sft-00", "checkpoint": "global_step_10"}
@@ -319,16 +212,6 @@ def test_a_shared_root_that_cannot_be_written_is_said_first() -> None:
     assert listed(job(), root_problem=full).text[0] == f"{full}; states may be behind."
 
 
-@pytest.mark.parametrize(
-    ("age", "state", "told"), [(20, "RUNNING", False), (21, "RUNNING", True), (99, "QUEUED", False)]
-)
-def test_an_archive_that_nobody_writes_to(age: float, state: str, told: bool) -> None:
-    expected = (
-        f"Neither the launcher nor the steward has written to the archive since; what follows is from {age} s ago."
-    )
-    assert (expected in detail(written_at=NOW - age, state=state)) == told
-
-
 def test_warnings_are_a_block_of_the_report() -> None:
     warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
     job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)
@@ -338,10 +221,3 @@ def test_warnings_are_a_block_of_the_report() -> None:
     report = job_report(job, 0.0, [])
     assert report.title == "Job grpo-1: SUCCEEDED, 2 warnings"
     assert "SUCCEEDED with 2 warnings:" in report.text
-
-
-def test_what_a_job_waits_for() -> None:
-    notice = "waits for its placement: 1 x 1 GPU and 10 CPU are not free together"
-    lines = job_report(job(notice=notice), NOW, []).text
-    assert any(" ".join(line.split()) == f"Waits: {notice.removeprefix('waits ')}" for line in lines)
-    assert not any(line.startswith("Waits") for line in job_report(job(), NOW, []).text)

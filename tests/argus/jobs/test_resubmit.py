@@ -9,7 +9,6 @@ import pytest
 
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request, original, resubmission
-from argus.jobs.services import OperationError
 
 JOBSPEC = {
     "workload": "grpo",
@@ -55,14 +54,3 @@ def test_the_checkpoints_of_the_new_job_are_its_own(registry: Registry, form: Ca
     registry.write(Registered("grpo-1", 1.0, repeating, str(registry.path.parent)))
     archive(registry, json.dumps(repeating))
     assert original(registry, "grpo-1") == JOBSPEC
-
-
-def test_a_job_that_is_not_registered(registry: Registry) -> None:
-    with pytest.raises(OperationError):
-        original(registry, "grpo-2")
-
-
-def test_a_registry_that_cannot_be_read(registry: Registry) -> None:
-    (registry.path / "grpo-1.json").write_text("{")
-    with pytest.raises(OperationError, match=f"{registry.path}/grpo-1.json"):
-        original(registry, "grpo-1")

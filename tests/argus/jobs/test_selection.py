@@ -39,11 +39,6 @@ def test_lines_of_a_rank_and_an_attempt(selection: Selection, chosen: Sequence[i
     assert selection.of(RETRIED, 2, 1) == [RETRIED[at] for at in chosen][-1:]
 
 
-def test_the_first_error_of_an_attempt() -> None:
-    shown = Selection(attempt=3, first_errors=True).of(RETRIED, 2, 0)
-    assert shown == ["run_node pid=5, ip=10.0.0.20:", "  ValueError: four"]
-
-
 # --- In an archive ----------------------------------------------------------------------------------------------------
 
 RUNNING = JobInfo("grpo-1", "RUNNING", driver_host="gpu-1")

@@ -6,16 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_ray import FakeClock
 
 from argus.archive.archive import Archive, Heartbeat
-from argus.archive.failures import Failure
-from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Status
 from argus.evidence import hardware
 from argus.io.schema import parse
@@ -25,9 +21,7 @@ from argus.jobs.progress import progress
 from argus.jobs.state import (
     CLOSING_SECONDS,
     describe,
-    job_info,
     merge_states,
-    updated_at,
     wait_for_end,
 )
 from argus.ray.api import JobRecord, RayHead
@@ -125,15 +119,6 @@ def test_a_job_whose_pace_does_not_fit_the_time_of_its_machines(
     assert describe(archive, None, tail=0).warnings == ()
 
 
-def test_the_log_from_a_position(archive: Archive) -> None:
-    archive.set_status("RUNNING")
-    archive.driver_log.write_text("a\nb\nhalf")
-    job = describe(archive, None, tail=5, position="1:2")
-    assert (job.log, job.log_position) == (("b",), "1:4")
-    archive.set_status("SUCCEEDED")
-    assert describe(archive, None, tail=5, position="1:4").log == ("half",)
-
-
 def test_a_head_that_does_not_answer_is_a_problem_but_not_an_error(archive: Archive) -> None:
     archive.set_status("RUNNING")
     # Nothing listens on port 1.
@@ -218,31 +203,12 @@ def test_waiting_ends_with_the_job(archive: Archive, clock: FakeClock) -> None:
     assert (job.state, job.ended, clock.now) == ("SUCCEEDED", True, 1002)
 
 
-def test_waiting_ends_when_the_archive_is_complete(archive: Archive, clock: FakeClock) -> None:
-    archive.set_status("SUCCEEDED", ended_at=1000.0)
-    clock.then = lambda now: archive.close() if now == 1005 else None
-    job = wait_for_end(archive, None, 0, timeout=30)
-    assert (job.ended, clock.now) == (True, 1005)
-
-
-def test_waiting_ends_after_the_timeout(archive: Archive, clock: FakeClock) -> None:
-    archive.set_status("RUNNING")
-    assert wait_for_end(archive, None, 0, timeout=1.25).state == "RUNNING"
-    assert clock.now == 1001.25
-
-
 def test_waiting_ends_when_the_log_grows(archive: Archive, clock: FakeClock) -> None:
     archive.set_status("RUNNING")
     archive.driver_log.write_text("a\n")
     clock.then = lambda now: archive.driver_log.write_text("a\nb\n") if now == 1002 else None
     job = wait_for_end(archive, None, 0, timeout=30, position="1:2")
     assert (job.state, job.log, job.log_position, clock.now) == ("RUNNING", ("b",), "1:4", 1002)
-
-
-def test_waiting_for_the_log_does_not_wait_for_the_evidence(archive: Archive, clock: FakeClock) -> None:
-    archive.set_status("FAILED", ended_at=1000.0)
-    job = wait_for_end(archive, None, 0, timeout=30, position="1:0")
-    assert (job.state, job.ended, clock.now) == ("FAILED", False, 1000)
 
 
 def test_a_job_without_its_final_evidence_ends_at_last(archive: Archive, clock: FakeClock) -> None:
@@ -253,29 +219,6 @@ def test_a_job_without_its_final_evidence_ends_at_last(archive: Archive, clock: 
 
 
 # --- Ray's record and the archive -------------------------------------------------------------------------------------
-
-
-def steward_lives(archive: Archive) -> None:
-    archive.write_json("steward.json", {"time": time.time()})
-
-
-@pytest.mark.parametrize("steward", [True, False])
-def test_an_attempt_that_has_ended_for_ray(archive: Archive, steward: bool) -> None:
-    """The steward decides whether another attempt follows, also one that has yet to return with its head."""
-    long_silent(archive, "RUNNING")
-    if steward:
-        steward_lives(archive)
-    job = job_info(archive, ray("FAILED", "node died"), answered=True)
-    assert (job.state, job.ended, job.failure, job.unattended) == ("RUNNING", False, None, not steward)
-    assert steward or "as FAILED" in job.notice
-
-
-def test_a_running_attempt_with_a_steward(archive: Archive) -> None:
-    archive.set_status("SUBMITTED")
-    steward_lives(archive)
-    record = JobRecord("RUNNING", submission_id="grpo-1", driver_node_id="n1", driver_node_ip="10.0.0.2")
-    job = job_info(archive, record, answered=True)
-    assert (job.state, job.driver_node_id, job.driver_node_ip) == ("RUNNING", "n1", "10.0.0.2")
 
 
 def test_a_job_survives_json(archive: Archive) -> None:
@@ -291,65 +234,6 @@ def test_a_job_survives_json(archive: Archive) -> None:
     assert stored["log"] == ["a", "b"]
     # As an action plugin gets it, with a key that the module has added.
     assert JobInfo.from_json({**stored, "jobspec": {}}) == job
-
-
-@pytest.mark.parametrize(
-    ("stored", "kind", "todo"),
-    [
-        ({"kind": "data", "reason": "no column", "lines": [], "todo": "Correct it."}, "data", "Correct it."),
-        # Of other versions of this collection.
-        ({"kind": "data"}, "data", ""),
-        ({"kind": "invented", "todo": "Pray."}, "unknown", "Pray."),
-        ({"reason": "odd", "lines": None, "todo": None}, "unknown", ""),
-    ],
-)
-def test_a_failure_as_it_was_stored(stored: dict[str, Any], kind: str, todo: str) -> None:
-    found = parse(Failure, stored)
-    assert (found.kind, found.reason, found.lines, found.todo) == (kind, stored.get("reason", ""), (), todo)
-
-
-def test_the_last_writer_counts(tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "jobs" / "one")
-    archive.reserve()
-    assert job_info(archive, None, False).written_at is None
-    archive.set_status("RUNNING")
-    updated = updated_at(archive.read_status())
-    for file in ("heartbeat.json", "steward.json"):
-        archive.write_heartbeat(file, time=updated - 5)
-        assert job_info(archive, None, False).written_at == updated
-        archive.write_heartbeat(file, time=updated + 5)
-        assert job_info(archive, None, False).written_at == updated + 5
-        archive.write_heartbeat(file, time=updated - 5)
-
-
-def test_warnings_and_phase_travel(archive: Archive) -> None:
-    warning = JobWarning("reward_raises", "it raised", 3, 4)
-    archive.set_status("RUNNING", warnings=[asdict(warning)])
-    beat(archive, 0, phase="loading weights")
-    job = describe(archive, None, tail=1)
-    assert (job.warnings, job.phase) == ((warning,), "loading weights")
-    assert JobInfo.from_json(json.loads(json.dumps(job.to_json()))) == job
-    # Jobs can write to archives.
-    beat(archive, 0, phase="all is well")
-    assert describe(archive, None, tail=1).phase == ""
-    archive.set_status("SUCCEEDED", ended_at=1.0)
-    beat(archive, 0, phase="loading weights")
-    assert describe(archive, None, tail=1).phase == ""
-
-
-@pytest.mark.parametrize(
-    ("attempt", "resumed_from_step", "step", "expected"),
-    [(1, None, 0, True), (1, None, 1, False), (1, 8, 0, True), (1, 8, 9, False), (2, None, 3, True)],
-)
-def test_the_phase_ends_with_a_step_that_is_newer_than_the_heartbeat(
-    archive: Archive, attempt: int, resumed_from_step: int | None, step: int, expected: bool
-) -> None:
-    archive.set_status("RUNNING", workload="sft", attempt=attempt, resumed_from_step=resumed_from_step)
-    beat(archive, 0, phase="reading the data")
-    if step:
-        line = json.dumps({"step": step, "data": {"train/loss": 1.0}})
-        (archive.path / "logs" / "metrics-1.jsonl").write_text(f"{line}\n")
-    assert bool(describe(archive, None, tail=1).phase) == expected
 
 
 def saved(archive: Archive, *steps: int) -> None:
@@ -377,34 +261,9 @@ def test_only_complete_checkpoints_are_listed(archive: Archive, state_of_job: st
     assert job.resumable == (10 if state_of_job in ("STOPPED", "FAILED") else None)
 
 
-def test_the_checkpoints_of_a_job_that_is_unreadable_are_not_known(archive: Archive) -> None:
-    saved(archive, 8, 10)
-    (archive.path / "status.json").write_text("{")
-    assert asked(archive).checkpoints == ()
-
-
-def test_checkpoints_are_not_opened_at_each_look_at_a_job_that_is_followed(archive: Archive, clock: FakeClock) -> None:
-    saved(archive, 8, 10)
-    archive.set_status("RUNNING", workload="grpo")
-    assert asked(archive, timeout=1).checkpoints == ()
-    archive.set_status("FAILED", ended_at=0.0)
-    assert asked(archive, timeout=1).checkpoints == (8, 10)
-
-
 @pytest.mark.parametrize(("total", "expected"), [(12, 10), (10, None), (None, 10)])
 def test_nothing_is_left_after_the_last_step(archive: Archive, total: int | None, expected: int | None) -> None:
     saved(archive, 10)
     archive.set_status("STOPPED", workload="grpo", ended_at=0.0)
     archive.write_heartbeat("heartbeat.json", time=time.time(), total_steps=total)
     assert asked(archive).resumable == expected
-
-
-def test_what_the_steward_says_of_a_job(archive: Archive) -> None:
-    archive.set_status("RUNNING")
-    archive.write_heartbeat("steward.json", time=time.time(), notice="waits for its placement: …")
-    assert describe(archive, None, tail=0).notice == "waits for its placement: …"
-    archive.write_heartbeat("steward.json", time=time.time() - 1000, notice="waits for its placement: …")
-    assert describe(archive, None, tail=0).notice == ""
-    archive.write_heartbeat("steward.json", time=time.time(), notice="waits for its placement: …")
-    archive.set_status("STOPPED")
-    assert describe(archive, None, tail=0).notice == ""

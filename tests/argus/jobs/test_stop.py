@@ -134,16 +134,6 @@ def test_a_job_of_no_steward_that_ray_does_not_know(
     assert ray.changes == []
 
 
-def test_a_job_of_the_steward_of_another_cluster_is_left_to_it(
-    foreign: Archive, clock: FakeClock, services: Services
-) -> None:
-    foreign.set_status("QUEUED")
-    with_steward(foreign)
-    clock.then = lambda now: foreign.set_status("STOPPED", reason="its own") if now > 3 else None
-    assert stopped(foreign, services).result["state"] == "STOPPED"
-    assert foreign.read_status().reason == "its own"
-
-
 def test_a_job_of_no_steward_whose_trainer_had_failed(foreign: Archive, ray: FakeRay, services: Services) -> None:
     archive = foreign
     attempts.record_trouble(archive, failures.failure("communication", "Connection reset"))
@@ -151,37 +141,6 @@ def test_a_job_of_no_steward_whose_trainer_had_failed(foreign: Archive, ray: Fak
     status = archive.read_status()
     assert (result.result["state"], status.reason) == ("FAILED", "Connection reset")
     assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", "communication")]
-
-
-def test_a_job_that_has_ended(archive: Archive, ray: FakeRay, services: Services) -> None:
-    archive.set_status("FAILED")
-    assert stopped(archive, services).result == {
-        "submission_id": "sft-1",
-        "archive": str(archive.path),
-        "state": "FAILED",
-        "checkpoint": None,
-    }
-    assert ray.calls == []
-    assert not archive.stop_requested()
-
-
-def test_a_job_that_ends_by_itself_at_the_same_moment(archive: Archive, ray: FakeRay, services: Services) -> None:
-    archive.set_status("RUNNING")
-    with_steward(archive)
-    ray.statuses["sft-1"] = "RUNNING"
-    ray.on_stop = lambda _identifier: archive.set_status("SUCCEEDED")
-    result = stopped(archive, services)
-    assert (result.changed, result.result["state"]) == (True, "SUCCEEDED")
-
-
-@pytest.mark.parametrize("state", ["QUEUED", "RUNNING"])
-def test_check_mode(archive: Archive, ray: FakeRay, services: Services, state: str) -> None:
-    archive.set_status(state)
-    result = stopped(archive, services, check_mode=True)
-    assert (result.changed, result.result["diff"]["before"], result.result["state"]) == (True, f"{state}\n", "STOPPED")
-    assert ray.calls == []
-    assert not archive.stop_requested()
-    assert archive.read_status().state == state
 
 
 def test_a_head_that_does_not_answer(archive: Archive, ray: FakeRay, services: Services) -> None:
@@ -228,14 +187,6 @@ def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: Fa
     assert [call for call in ray.calls if call[0] == "stop_job"] == [("stop_job", "sft-1~2")]
     assert "its status was lost" in archive.read_status().reason
     assert result.result["diff"]["before"] == "unknown\n"
-
-
-def test_who_stops_a_job_is_recorded(foreign: Archive, services: Services) -> None:
-    archive = foreign
-    archive.set_status("QUEUED")
-    stop(str(archive.path.parents[1]), "sft-1", services, who="alice@laptop")
-    assert archive.stop_requested_by() == "alice@laptop"
-    assert archive.read_status().reason == "stopped while it had no steward, by alice@laptop"
 
 
 def test_the_checkpoint_to_resume_from_is_named(archive: Archive, services: Services) -> None:

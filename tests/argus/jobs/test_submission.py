@@ -11,7 +11,6 @@ from argus.archive.archive import Archive
 from argus.archive.program import VERSION, Program
 from argus.hooks import redact
 from argus.io.schema import json_text
-from argus.jobs import submit
 from argus.jobs.registry import Registry
 from argus.jobs.submit import Submission, send
 from argus.jobspec.capacity import Cluster
@@ -66,13 +65,6 @@ def archive(root: Path) -> Archive:
     return Archive(root / "jobs" / "grpo-1")
 
 
-def test_secrets_are_removed_if_the_submission_fails(root: Path, archive: Archive) -> None:
-    asked = given(root, secrets=["HF_TOKEN"])
-    with pytest.raises(ConnectionError):
-        sent(archive, asked, FakeRay(on_submit=unreachable), secrets={"HF_TOKEN": "hf_secret"})
-    assert not redact.secrets_file(archive.path).exists()
-
-
 def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
     job = planned(asked)
@@ -91,40 +83,10 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     assert record == {"version": VERSION, "program": Program.of_this_process().name}
 
 
-def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> None:
-    asked = given(root)
-    with pytest.raises(ConnectionError):
-        sent(archive, asked, FakeRay(on_submit=unreachable))
-    status = archive.read_status()
-    assert (status.state, status.workload) == ("FAILED", "grpo")
-    assert "the head does not answer" in status.reason
-    events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
-    # The steward collects evidence and closes the archive.
-    assert events == ["SUBMITTED", "FAILED"]
-    assert status.closed_at == ""
-
-
 def test_a_submission_whose_answer_was_lost(root: Path, archive: Archive) -> None:
     ray = FakeRay({"grpo-1": "PENDING"}, on_submit=unreachable)
     assert sent(archive, given(root), ray) == "SUBMITTED"
     assert archive.read_status().state == "SUBMITTED"
-
-
-def test_an_archive_that_cannot_be_written_leaves_the_reason(
-    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(submit, "write_archive", full)
-    ray = FakeRay()
-    with pytest.raises(OSError, match="No space left"):
-        sent(archive, given(root), ray)
-    status = archive.read_status()
-    assert status.state == "FAILED" and "No space left" in status.reason
-    # The steward closes it.
-    assert archive.needs_steward()
-    assert ray.calls == []
 
 
 def test_what_cannot_be_registered_is_closed(root: Path, archive: Archive) -> None:
@@ -137,15 +99,6 @@ def test_what_cannot_be_registered_is_closed(root: Path, archive: Archive) -> No
     assert archive.read_status().state == "FAILED"
     assert archive.read_status().closed_at
     assert ray.calls == []
-
-
-def test_an_interrupted_submission_leaves_a_reason_too(root: Path, archive: Archive) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sent(archive, given(root), FakeRay(on_submit=interrupt))
-    assert archive.read_status().state == "FAILED"
 
 
 def test_a_submission_that_is_interrupted_is_found_by_the_head(

@@ -28,11 +28,6 @@ def severities(spec: JobSpec, left: float) -> list[tuple[str, str]]:
         return [(finding.key, finding.severity) for finding in time_limit_findings(spec, NOW)]
 
 
-def test_machines_that_stay_limit_nothing(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, deadline="1000d")
-    assert list(time_limit_findings(spec, NOW)) == []
-
-
 def test_a_deadline_that_does_not_fit_is_a_warning(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, deadline="1h")
     assert severities(spec, 3600) == []

@@ -9,7 +9,6 @@ import pytest
 from argus.ray.admission import (
     LOCK,
     POLL_SECONDS,
-    BusyError,
     one_at_a_time,
 )
 
@@ -29,17 +28,6 @@ def test_a_second_submission_waits_for_the_first(tmp_path: Path) -> None:
     # It is free again.
     with one_at_a_time(tmp_path, sleep=sleep):
         assert len(slept) == 3
-
-
-def test_a_submission_that_does_not_end(tmp_path: Path) -> None:
-    slept: list[float] = []
-    with one_at_a_time(tmp_path):
-        with (
-            pytest.raises(BusyError, match="another submission did not end within 1 s"),
-            one_at_a_time(tmp_path, 1, slept.append),
-        ):
-            pytest.fail("two at a time")
-        assert sum(slept) == pytest.approx(1)
 
 
 def test_the_lock_is_released_by_an_error(tmp_path: Path) -> None:

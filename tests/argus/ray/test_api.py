@@ -7,8 +7,6 @@ import socket
 import sys
 import threading
 import types
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -90,13 +88,6 @@ def head(server: FakeHead, token_path: str) -> RayHead:
     return RayHead(f"{server.address}/", token_path)
 
 
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: float) -> dict[str, Any]:
     total = {"memory": 1e9, "node:10.0.0.1": 1.0, **resources}
     return {"node_name": name, "state": state, "is_head_node": is_head, "resources_total": total}
@@ -107,22 +98,6 @@ WORKER = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
-
-
-def test_nodes(server: FakeHead, head: RayHead) -> None:
-    server.set_nodes(HEAD, WORKER)
-    assert head.nodes() == [HEAD, WORKER]
-    assert server.asked == ["/api/v0/nodes?detail=1&limit=10000"]
-
-
-def test_drivers_without_a_submission_are_dropped(server: FakeHead, head: RayHead) -> None:
-    job = {"type": "SUBMISSION", "submission_id": "grpo-1", "status": "RUNNING"}
-    server.answers["/api/jobs/"] = [
-        {"type": "DRIVER", "submission_id": None, "status": "RUNNING"},
-        job,
-        {"type": "DRIVER", "status": "SUCCEEDED"},
-    ]
-    assert head.jobs() == [job]
 
 
 def test_one_job(server: FakeHead, head: RayHead) -> None:
@@ -209,12 +184,6 @@ def test_a_head_that_is_too_slow_is_not_down(slow_head: SlowHead) -> None:
     assert (slow_head.asked, head.slow) == (2, 0)
 
 
-def test_a_closed_port_is_not_asked_again(closed_port: int) -> None:
-    with pytest.raises(RayApiError, match=r"does not answer: .*refused") as error:
-        RayHead(f"http://127.0.0.1:{closed_port}", patience=30).jobs()
-    assert not isinstance(error.value, api.HeadTimeoutError)
-
-
 def test_an_answer_that_is_not_json(server: FakeHead, head: RayHead) -> None:
     server.answers["/api/jobs/"] = b"<html>some other service</html>"
     with pytest.raises(RayApiError, match="/api/jobs/ does not answer: Expecting value"):
@@ -228,20 +197,6 @@ def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any) -
     server.answers["/api/v0/nodes"] = answer
     with pytest.raises(RayApiError):
         head.nodes()
-
-
-@pytest.mark.parametrize(
-    "answer",
-    ["text", 7, None, [None], [7], [[]], [{"submission_id": "grpo-1"}], [{"submission_id": "grpo-1", "status": None}]],
-    ids=str,
-)
-def test_an_answer_without_jobs(server: FakeHead, head: RayHead, answer: Any) -> None:
-    server.answers["/api/jobs/"] = json.dumps(answer).encode()
-    with pytest.raises(RayApiError, match="/api/jobs/ answered without status: "):
-        head.jobs()
-    server.answers["/api/jobs/grpo-1"] = json.dumps(answer).encode()
-    with pytest.raises(RayApiError, match="/api/jobs/grpo-1 answered without status: "):
-        head.job("grpo-1")
 
 
 @pytest.mark.parametrize("node", [None, "x", {"node_name": 1}, {**HEAD, "resources_total": []}], ids=str)
@@ -336,23 +291,6 @@ def test_a_proxy_of_the_environment_is_not_used(server: FakeHead, head: RayHead,
     assert proxy.seen == []
 
 
-def test_an_environment_without_proxies(server: FakeHead, proxy: Witness) -> None:
-    """Ray's own client, and every other one, reads the proxies of the environment; here that of the library."""
-
-    def ask() -> urllib.request.Request:
-        return urllib.request.Request(f"{server.address}/", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
-
-    urllib.request.build_opener().open(ask(), timeout=5).close()
-    assert f"Bearer {TOKEN}" in proxy.seen.pop()
-    api.without_proxies(os.environ)
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.build_opener().open(ask(), timeout=5)
-    assert proxy.seen == []
-    environ = {"HTTP_PROXY": "x", "Https_Proxy": "x", "no_proxy": "x", "FTP_PROXY": "x", "PATH": "/bin"}
-    api.without_proxies(environ)
-    assert environ == {"PATH": "/bin"}
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -385,15 +323,6 @@ def test_a_foreign_host_never_receives_the_token(
 def test_an_address_that_is_none(address: str, token_path: str) -> None:
     with pytest.raises(RayApiError, match="is not the address of a head, such as"):
         RayHead(address, token_path).jobs()
-
-
-def test_addresses_that_may_receive_the_token() -> None:
-    for address in ("http://127.0.0.1:8265/", "http://localhost:8265", "http://[::1]:8265", "https://127.0.0.1"):
-        api.check_address(address)
-    api.check_address("http://10.0.0.1", allowed=["10.0.0.1"])
-    api.check_address("http://Head:1", allowed=["head"])
-    with pytest.raises(RayApiError):
-        api.check_address("http://10.0.0.2", allowed=["10.0.0.1"])
 
 
 def test_a_token_of_a_head_without_tls_is_not_sent_over_tls(server: FakeHead, token_path: str) -> None:
@@ -433,23 +362,6 @@ def test_free_resources_of_workers() -> None:
     ]
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_worker_that_was_replaced_is_the_one_that_started_last(order: int) -> None:
-    both = [
-        started("worker-0", "old", 1000, CPU=4.0, worker_node=1.0),
-        started("worker-0", "new", 2000, CPU=4.0, worker_node=1.0),
-    ]
-    (found,) = free_workers(both[::order], {"old": {"CPU": [4.0, 4.0]}})
-    assert (found.node_id, found.free_cpus) == ("new", 4.0)
-
-
-def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
-    server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
-    report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
-    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": report}}}
-    assert [(worker.name, worker.free_cpus) for worker in head.capacity(since=99.0)] == [("worker-0", 40.0)]
-
-
 @pytest.mark.parametrize("noticed", [3, api.USAGE_ATTEMPTS + 1])
 def test_a_worker_that_came_back_counts_when_ray_has_noticed_the_death_of_the_other(
     noticed: int, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
@@ -481,16 +393,6 @@ def test_a_head_that_has_not_counted_since(
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
     with pytest.raises(RayApiError, match="does not report what is in use"):
         head.capacity(since=101.0)
-
-
-def test_the_host_of_the_inventory_is_allowed_to_this_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(api.ALLOWED_HOST, "")
-    head = "http://head.example:1"
-    assert "head.example" not in RayHead(head).allowed
-    api.allow_host(head)
-    assert "head.example" in RayHead("http://127.0.0.1:1").allowed
-    api.allow_host("file:///etc/passwd")
-    assert RayHead(head).allowed == ()
 
 
 @pytest.mark.parametrize("address", ["http://evil.example:8265", "http://user@127.0.0.1:8265", "ray://127.0.0.1"])

@@ -23,10 +23,3 @@ def test_nodes_that_were_lost_under_two_jobs_within_a_day(tmp_path: Path) -> Non
     assert bad_nodes(tmp_path, moment) == {}
     remember_loss(tmp_path, "gpu-4", "d", moment)
     assert not old.exists()
-
-
-def test_without_a_registry_no_node_is_bad(tmp_path: Path) -> None:
-    remember_loss(tmp_path / "none", "gpu-1", "a", time.time())
-    remember_loss(tmp_path, "/tmp/gpu-1", "a", time.time())
-    forget_losses(tmp_path / "none", "gpu-1")
-    assert bad_nodes(tmp_path / "none", time.time()) == {}

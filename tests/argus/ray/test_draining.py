@@ -20,11 +20,6 @@ def test_nodes_are_remembered_until_ray_does_not_know_them(tmp_path: Path) -> No
     assert (tmp_path / "grpo-1.json").exists()
 
 
-def test_without_a_registry_no_node_is_draining(tmp_path: Path) -> None:
-    assert draining(tmp_path / "none") == frozenset()
-    assert removed_under("grpo-1", tmp_path / "none") == ""
-
-
 def test_attempts_that_end_with_a_removed_node(tmp_path: Path) -> None:
     remember_draining("a" * 56, tmp_path, Removal("worker-0", ("sft-1", "sft-2")))
     remember_draining("a" * 56, tmp_path, Removal("worker-0", ("grpo-1~2",)))

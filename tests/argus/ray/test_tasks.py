@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from argus.archive.program import CURRENT, DEFAULT_DIRECTORY
-from argus.ray import tasks
 from argus.ray.tasks import Connection, last_line
 
 
@@ -152,56 +151,12 @@ def test_only_nodes_that_are_alive(ray: Ray) -> None:
     assert [entry["NodeID"] for entry in Connection().nodes()] == ["n0"]
 
 
-def test_missing_results_are_reported(ray: Ray) -> None:
-    connection = Connection()
-    started = {name: connection.on("n0", *call) for name, call in {"one": (max, 1, 2), "two": (fail,)}.items()}
-    started["three"] = connection.on("n1", hang)
-    assert connection.results(started, 0.5) == (
-        {"one": 2},
-        {"two": "KeyError: 'a'", "three": "no answer within 0.5 s"},
-    )
-
-
-def test_an_image_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert Connection().problem.startswith("Ray cannot be reached: ")
-
-
 def test_a_head_that_is_gone(ray: Ray) -> None:
     def fail() -> None:
         raise ConnectionError("Could not find any running Ray instance.")
 
     ray.begin = fail
     assert Connection().problem == "Ray cannot be reached: Could not find any running Ray instance."
-
-
-def test_a_head_that_does_not_answer(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
-    over = threading.Event()
-    ray.begin = lambda: over.wait(30) and None
-    monkeypatch.setattr(tasks, "CONNECT_SECONDS", 0.1)
-    try:
-        assert Connection().problem == "Ray did not answer within 0.1 s"
-    finally:
-        over.set()
-
-
-class OfRay(Exception):  # noqa: N818 - Ray's own is named after its cause
-    """What Ray raises for an error of a function on another node."""
-
-    cause = KeyError("a")
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ValueError("one\ntwo\n\n"), "ValueError: one"),
-        (OfRay("ray::NodeRunner.run() (pid=7)\n  File x\nKeyError: 'a'"), "KeyError: 'a'"),
-        (ValueError(""), "ValueError: "),
-        (KeyError("a"), "KeyError: 'a'"),
-    ],
-)
-def test_an_error_without_its_traceback(error: Exception, text: str) -> None:
-    assert last_line(error) == text
 
 
 @pytest.mark.parametrize("name", ["ActorUnschedulableError", "TaskUnschedulableError"])

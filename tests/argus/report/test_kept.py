@@ -30,15 +30,6 @@ def test_a_page_is_made_again_when_the_archive_has_something_new(jobs: Callable[
     assert not write_page(archive)
 
 
-def test_what_a_job_has_put_there_is_replaced(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
-    archive = jobs(GRPO)
-    (tmp_path / "other").write_text("other")
-    (archive.path / "report.html").symlink_to(tmp_path / "other")
-    assert write_page(archive)
-    assert (tmp_path / "other").read_text() == "other"
-    assert (archive.path / "report.html").read_text().startswith("<!doctype html>")
-
-
 def test_a_hostile_job_keeps_no_other_one_from_its_page(
     jobs: Callable[[str], Archive], hostile: Archive, tmp_path: Path
 ) -> None:

@@ -75,45 +75,6 @@ def test_what_a_job_reached_and_needed(jobs: Jobs) -> None:
     assert page.summary(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
 
 
-def test_a_job_that_has_failed(jobs: Jobs) -> None:
-    text = html.unescape(made(jobs(FAILED)))
-    assert (
-        "<h3>reward: ValueError: the reward cannot read this answer (/private/user/code/raises.py, line 2)</h3>" in text
-    )
-    assert "raise ValueError" in text and "Correct the reward function" in text and "team=nlp" in text
-
-
-def test_a_job_with_two_attempts(jobs: Jobs) -> None:
-    text = made(jobs(RETRIED))
-    assert "<td>killed</td><td>0:45</td>" in text and 'class="failed"' in text and "RETRYING" in text
-    # SFT has no times of steps: they are spread over its duration.
-    assert [clock["values"] for clock in data_of(text)["clocks"]] == [[0, 122.65]]
-
-
-def test_how_long_the_attempts_took_to_start(jobs: Jobs) -> None:
-    archive = jobs(RETRIED)
-    status = archive.status_json()
-    status["attempts"][0]["phases"] = {"queue": 1.5, "driver": 4.0}
-    archive.write_json("status.json", status | {"phases": {"driver": 5.0, "first step": 9.0}})
-    assert page.starts(read_job(archive)) == page.Table(
-        "Seconds before the first step", ("Attempt", "queue", "driver"), [(1, 1.5, 4.0)]
-    )
-    archive.write_json("status.json", archive.status_json() | {"attempts": status["attempts"][:1]})
-    table = page.starts(read_job(archive))
-    assert table.header == ("Attempt", "queue", "driver", "first step")
-    assert table.rows == [(1, 1.5, 4.0, None), (2, None, 5.0, 9.0)]
-
-
-def test_several_jobs(jobs: Jobs) -> None:
-    text = made(jobs(GRPO), jobs(FAILED))
-    assert "<title>2 jobs</title>" in text
-    assert "<td>reward_fn_path</td><td>digit_share.py</td><td>raises.py</td>" in text
-    # The same in both, but for the id in it.
-    assert "<td>data.train_batch_size</td><td>8</td><td>8</td>" not in text
-    assert text.count("<td>trainer.default_local_dir<") == 2
-    assert {line["label"] for lines in data_of(text)["charts"] for line in lines} == {GRPO}
-
-
 def test_nothing_but_our_own_code_runs(jobs: Jobs) -> None:
     text = made(jobs(GRPO))
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -191,12 +152,6 @@ def test_all_curves_together_are_bounded(jobs: Jobs, count: int, monkeypatch: py
     points = sum(len(line["values"]) for lines in data["charts"] for line in lines)
     assert 5_000 < points <= page.TOTAL_POINTS
     assert max(len(line["values"]) for lines in data["charts"] for line in lines) <= page.MOST_POINTS
-
-
-def test_the_page_without_a_script_has_tables_and_texts(jobs: Jobs) -> None:
-    text = re.sub(r"<script.*?</script>", "", made(jobs(RETRIED)), flags=re.S)
-    for part in ("Events", "Overrides of the JobSpec", "End of the log", "Attempts", "<noscript>"):
-        assert part in text
 
 
 def test_the_files_are_in_the_program() -> None:

@@ -16,10 +16,6 @@ def curve(values: list[float]) -> Curve:
     return made
 
 
-def test_a_short_curve_stays_as_it_is() -> None:
-    assert curve([3.0, 1.0, 2.0]).points(3) == ([1, 2, 3], [3.0, 1.0, 2.0])
-
-
 @pytest.mark.parametrize("most", [30, 500, MOST_POINTS])
 def test_extremes_ends_and_gaps_stay(most: int) -> None:
     values = [math.sin(step * step) for step in range(3 * SPARE)]
@@ -53,10 +49,3 @@ def test_means_of_parts_add_up() -> None:
     assert steps == same and len(steps) <= 400
     assert all(abs(left + right - 1) < 1e-9 for left, right in zip(first, second, strict=True))
     assert all(0.4 < value < 0.6 for value in first)
-
-
-def test_steps_as_large_as_numbers_of_json() -> None:
-    made = Curve()
-    for step in range((1 << 53) - 100, (1 << 53) + 1):
-        made.add(step, float(step % 7))
-    assert len(made.points(20)[0]) <= 20

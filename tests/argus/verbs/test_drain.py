@@ -77,12 +77,6 @@ def test_what_a_removal_ends_is_remembered(run: Drain, tmp_path: Path) -> None:
     assert removed_under("grpo-1~2", tmp_path) == "worker-1"
 
 
-def test_a_worker_that_is_gone_is_left(run: Drain) -> None:
-    run.head.state = "DEAD"
-    assert run()[1] == {"changed": False, "findings": [], "result": {"jobs": [], "alive": False, "waited": 0.0}}
-    assert run.commands == []
-
-
 def test_nothing_is_changed_in_check_mode(run: Drain, tmp_path: Path) -> None:
     code, reply = run(check=True, ends_jobs=True, wait_timeout=3600)
     assert (code, reply["changed"], reply["result"]["jobs"]) == (0, True, ["grpo-1"])

@@ -52,24 +52,6 @@ def test_this_node_is_examined_if_ray_does_not_answer(
     assert [file.stat().st_mode & 0o777 for file in (stacks, archive.path / "debug/index.jsonl")] == [0o640, 0o640]
 
 
-def test_nothing_is_collected_in_check_mode(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    code, reply = answer(monkeypatch, capfd, submission_id="sft-1", shared_root=str(tmp_path), check=True)
-    assert (code, reply["changed"]) == (0, True)
-    assert reply["result"] == {"archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
-    assert not list(archive.path.glob("debug/*"))
-
-
-@pytest.mark.parametrize("name", ["../jobs/sft-1", "..", "/etc", "sft-2"])
-def test_an_id_that_leads_elsewhere_is_unknown(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
-) -> None:
-    code, reply = answer(monkeypatch, capfd, submission_id=name, shared_root=str(tmp_path))
-    problem = f"There is no job {name!r} in {tmp_path}/jobs. The latest jobs are: sft-1."
-    assert (code, [finding["what"] for finding in reply["findings"]]) == (1, [problem])
-
-
 def test_a_process_beside_all_nodes_has_no_evidence(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -16,8 +15,8 @@ from real_processes import alive, until
 
 import argus
 from argus.archive.program import Program
-from argus.cluster.supervisor import LAST, next_pause, rotate
-from argus.common.node_process import MARK, ORPHANED, RUNNING, STOPPED, NodeProcess, look, processes
+from argus.cluster.supervisor import LAST, rotate
+from argus.common.node_process import MARK, ORPHANED, RUNNING, STOPPED, NodeProcess, look
 from argus.jobs.services import OperationError
 from argus.verbs.node import NodeRequest, change, stop
 
@@ -107,13 +106,6 @@ def test_a_node_runs_until_it_is_removed(scene: Scene) -> None:
     assert not any(map(alive, everything))
     assert not scene.directory.parent.exists() and not scene.tmp.exists()
     assert scene.ask(state="absent") == (NodeProcess(), False)
-
-
-def test_other_settings_replace_a_node(scene: Scene) -> None:
-    before = scene.start()
-    ended = {before.pid, scene.ray, *scene.pids()}
-    assert scene.start(specification="two").pid != before.pid
-    assert not any(map(alive, ended))
 
 
 def test_ray_gets_what_a_step_of_slurm_has(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,38 +240,6 @@ def test_the_state_file_is_not_believed(scene: Scene, text: str) -> None:
     (scene.directory / "node.json").write_text('{"specification": "", "settings": "", "derived": ""}')
     (scene.directory / "state.json").write_text(text)
     assert look(scene.directory) == NodeProcess(STOPPED)
-
-
-def test_the_lock_of_this_process_names_it(tmp_path: Path) -> None:
-    code = f"from argus.common.node_process import *; print(look(Path('{tmp_path}')).pid)"
-    with (tmp_path / "lock").open("w") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == os.getpid()
-
-
-@pytest.mark.parametrize(
-    ("pause", "lived", "expected"),
-    [(0, 1, 0.1), (0.1, 1, 0.2), (0.2, 9.9, 0.4), (40, 1, 60), (60, 1, 60), (60, 10, 0.1), (0.4, 100, 0.1)],
-)
-def test_the_pause_doubles_until_ray_has_run_for_a_while(pause: float, lived: float, expected: float) -> None:
-    assert next_pause(pause, lived) == pytest.approx(expected)
-
-
-def test_processes_of_a_node_have_the_whole_mark_or_its_supervisor(tmp_path: Path) -> None:
-    for pid, environment in {
-        5: f"A=1\0{MARK}=/n/w\0",
-        6: f"{MARK}=/n/w2\0",
-        7: f"X{MARK}=/n/w\0",
-        8: f"A={MARK}=/n/w\0",
-        9: "",
-    }.items():
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "environ").write_text(environment)
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b 1 2) S {3 if pid == 9 else 1} 7 7 0")
-    (tmp_path / "10").mkdir()
-    assert processes(Path("/n/w"), proc=tmp_path) == {5}
-    assert processes(Path("/n/w"), 3, tmp_path) == {5, 9}
 
 
 def test_a_log_that_is_too_large_has_a_second_file(tmp_path: Path) -> None:

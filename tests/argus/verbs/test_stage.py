@@ -169,11 +169,6 @@ def test_a_library_that_is_missing_is_named(root: Path, program: Program, monkey
     assert list((root / "common/models").iterdir()) == []
 
 
-def test_a_misspelt_option_has_a_hint(program: Program) -> None:
-    (finding,) = program({"kind": "dataset", "name": "x", "columns": {"promt": "a"}})["findings"]
-    assert '"prompt"' in finding["todo"]
-
-
 def test_a_missing_shared_root_and_a_process_of_no_node_are_refused(
     root: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

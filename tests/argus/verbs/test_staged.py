@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,16 +105,3 @@ def test_without_a_rule_nothing_is_removed(run: Any, staged: Path, tmp_path: Pat
     assert left(staged) == set(DAYS)
     assert cli.main(["gc", "--shared-root", str(tmp_path), "--keep", "2"]) == 0
     assert left(staged) == set(DAYS) - {"older"}
-
-
-def test_of_snapshots_of_one_second_the_later_stays(run: Any, staged: Path) -> None:
-    """One may be based on another."""
-    shutil.rmtree(staged / "newest")
-    when = (datetime.now(UTC) - timedelta(1)).isoformat(timespec="seconds")
-    for name in ("a", "b"):
-        facts = {"kind": "snapshot", "name": name, "source": "x", "staged_at": when}
-        put(staged / name, {"manifest.json": Manifest(facts).text()})
-    os.utime(staged / "a", ns=(0, 1))
-    os.utime(staged / "b", ns=(0, 2))
-    assert "b" not in run("gc", keep=1)["result"]["removed"]
-    assert "a" not in left(staged)
