@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import os
 import socket
 import uuid
@@ -17,12 +15,10 @@ from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, named
 from ..common.text import one_line
 from .common import CheckRequest, Configuration, Facts, error_text, leaves, listed
 
-# The network, as variables of a job have it: interfaces and adapters of a node, and proxies.
+# The network, as variables of a job have it: interfaces and adapters of a node.
 
 ADAPTERS = Path("/sys/class/infiniband")
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
-# Servers of a job speak HTTP without TLS.
-PROXIES = ("http_proxy", "all_proxy")
 GLOO = "GLOO_SOCKET_IFNAME"
 REMEDY = "remove it: preflight names what each node has, for ray_node_env; or set it to what all nodes have"
 
@@ -52,36 +48,6 @@ def selects(value: str, present: Iterable[str]) -> bool:
     parts = tuple(part.partition(":")[0] for part in text.removeprefix("=").split(",") if part)
     named = [name in parts if text.startswith("=") else name.startswith(parts) for name in present]
     return not all(named) if value.startswith("^") else any(named)
-
-
-def direct_hosts(environment: Mapping[str, str]) -> str | None:
-    """The value of no_proxy in an environment; None if there is no proxy."""
-    # The lower case wins (urllib.request: getproxies_environment), and comes last.
-    values = {name.lower(): value for name, value in sorted(environment.items()) if value}
-    return None if values.keys().isdisjoint(PROXIES) else values.get("no_proxy", "")
-
-
-def proxy_findings(variables: Iterable[str], direct: str | None, addresses: Iterable[str]) -> Iterator[Finding]:
-    """A proxy that would get what is for the nodes. Neither Ray nor verl's client, aiohttp, reads it; others do.
-
-    variables: the names of those of the JobSpec. direct: what direct_hosts says on a worker. addresses: of all nodes.
-    """
-    names = [name for name in variables if name.lower() in (*PROXIES, "no_proxy")]
-    if direct is None or not names:
-        return
-    excluded = [part.strip() for part in direct.split(",") if part.strip()]
-    hosts = ["localhost", "127.0.0.1", *sorted(addresses)]
-    missing = [host for host in hosts if not any(covers(part, host) for part in excluded)]
-    if missing:
-        what = "is set, and no_proxy lacks nodes: what requests and httpx, for example, send to these goes to the proxy"
-        todo = f"set env_vars.no_proxy to {','.join([*excluded, *missing])}"
-        yield about(f"env_vars.{names[0]}", what, todo, WARNING)
-
-
-def covers(part: str, host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host) in ipaddress.ip_network(part, strict=False)
-    return part in ("*", host)
 
 
 # Paths of a job: every node must see the files that the head sees and write where jobs write, and overrides must name

@@ -17,14 +17,13 @@ from ..archive.archive import Archive
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import VAL_ONLY
 from ..checks.common import Configuration, Facts, listed, read_verl_version
-from ..checks.paths import named_files, proxy_findings
+from ..checks.paths import named_files
 from ..common.findings import WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, archive_path, named
 from ..common.text import nearest
 from ..io import reading
 from ..io.reading import UnreadableError
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
-from ..jobspec.environment import asked_variables
 from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
@@ -32,7 +31,7 @@ from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
 from ..jobspec.verl_releases import PPO, SFT, profile_of, refusal
 from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
-from ..ray.api import ALIVE, RayHead, free_workers
+from ..ray.api import RayHead, free_workers
 from .nodes import Inspection, ask_nodes
 
 TENSORBOARD = "tensorboard"
@@ -95,8 +94,6 @@ def examine(
     can_run = not errors(found)
     answers = ask(spec, job, profile.version, workers_of(nodes))
     found += new_findings(answers.findings, found)
-    addresses = {node["node_ip"] for node in nodes if node["state"] == ALIVE}
-    found += proxy_findings(asked_variables(spec), answers.direct_hosts, addresses)
     files: dict[str, str] = {}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.common import CheckRequest, Configuration, Facts, leaves
-from ..checks.paths import check_node, direct_hosts
+from ..checks.paths import check_node
 from ..checks.prompts import tokenizer_process
 from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
@@ -91,7 +91,6 @@ class Inspection:
 
     python_path: PYTHONPATH as the image of the nodes sets it.
     on_node: what every worker is checked for.
-    direct_hosts: those that the job reaches without its proxy; None without a proxy.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -99,7 +98,6 @@ class Inspection:
     facts: Facts = field(default_factory=Facts)
     python_path: str = ""
     on_node: tuple[Finding, ...] = ()
-    direct_hosts: str | None = None
 
 
 def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensorboard: str = "") -> Inspection:
@@ -121,8 +119,7 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensor
         config = None if composition.config is None else Configuration(composition.config)
         request = replace(request, config=config, environment=environment, tokenizer_process=tokenizer)
         found, facts = check_worker(request)
-    direct = direct_hosts({**os.environ, **request.environment})
-    return Inspection(tuple(found), composition, facts, image, on_node, direct)
+    return Inspection(tuple(found), composition, facts, image, on_node)
 
 
 def ask_nodes(

@@ -13,7 +13,6 @@ from gate_job import CODE, parsed, snapshot
 
 from argus.archive.archive import Archive
 from argus.checks.common import Facts
-from argus.checks.paths import direct_hosts
 from argus.common.findings import Finding
 from argus.gate.composition import Composition
 from argus.gate.gate import GateResult, examine, new_findings
@@ -345,23 +344,3 @@ def test_retries_need_complete_checkpoints(
     found = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), **changes).findings
     assert [finding.key for finding in found] == [f"{section}.checkpoint.save_contents" for section in lost]
     assert all(f"add {parts}," in finding.todo for finding, parts in zip(found, lost.values(), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("on_worker", "env_vars", "missing"),
-    [
-        ({}, {"http_proxy": "http://proxy:3128"}, "localhost,127.0.0.1,10.0.0.4,10.0.0.8"),
-        ({"no_proxy": "10.0.0.0/24"}, {"ALL_PROXY": "x", "NO_PROXY": "*"}, "10.0.0.0/24,localhost,127.0.0.1"),
-        ({}, {"http_proxy": "x", "no_proxy": "localhost, 127.0.0.1,10.0.0.4,10.0.0.8"}, ""),
-        ({}, {"http_proxy": "x", "NO_PROXY": "*"}, ""),
-        # Nodes speak HTTP without TLS, and a proxy of the nodes is a matter of preflight.
-        ({}, {"https_proxy": "x"}, ""),
-        ({"http_proxy": "x"}, {"A": "x"}, ""),
-    ],
-)
-def test_a_proxy_that_gets_what_is_for_the_nodes(
-    root: Path, on_worker: dict[str, str], env_vars: dict[str, str], missing: str
-) -> None:
-    nodes = FakeNodes(Inspection(direct_hosts=direct_hosts({**on_worker, **env_vars})))
-    found = gate(root, nodes=nodes, env_vars=env_vars).findings
-    assert [finding.todo for finding in found] == ([f"set env_vars.no_proxy to {missing}"] if missing else [])
