@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS, TIERS
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, grouped
 from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
@@ -71,9 +70,8 @@ class ActionModule(Action):
         header, rows = hardware_rows(result) if dest else (None, None)
         text = list(result.measured)
         if dest and not result.findings:
-            checks = sum(TIERS.index(check.tier) <= TIERS.index(result.tier) for check in CHECKS.values())
             where = "one machine" if hosts == 1 else f"{hosts} machines"
-            text.append(f"{checks} checks of {where} have found nothing.")
+            text.append(f"The {result.tier} checks of {where} have found nothing.")
         if dest and not self._task.check_mode:
             text.append(f"Report: {save(dest, arguments['cluster'], result)}")
         return {**show("Preflight", header, rows, shown(result.findings), text), "preflight": asdict(result)}

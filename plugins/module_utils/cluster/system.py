@@ -102,7 +102,6 @@ class System:
     locked_memory: str = ""
     tmp_total_bytes: int = 0
     tmp_free_bytes: int = 0
-    governor: str = ""
     stuck: tuple[Process, ...] = ()
     ray: tuple[Process, ...] = ()
     token: str = ""
@@ -135,7 +134,6 @@ def read_system(root: Path) -> System:
         locked_memory=limits.get("Max locked memory", ""),
         tmp_total_bytes=total,
         tmp_free_bytes=free,
-        governor=_governor(root),
         stuck=tuple(stuck),
         ray=tuple(placed(root, each) for each in ray),
         token=token if os.path.lexists(root / token.lstrip("/")) else "",
@@ -155,13 +153,6 @@ def _space(path: Path) -> tuple[int, int]:
 def _limits(root: Path, pid: int | str) -> dict[str, str]:
     """The hard limits of a process by name, such as "Max open files"; "unlimited", or a number."""
     return dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read(root / f"proc/{pid}/limits"), re.M))
-
-
-def _governor(root: Path) -> str:
-    scaling = root / "sys/devices/system/cpu/cpu0/cpufreq"
-    # Drivers of the CPU's own power management call it so too when they only do not waste power.
-    own = read(scaling / "scaling_driver") in ("intel_pstate", "amd-pstate-epp")
-    return "" if own else read(scaling / "scaling_governor")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ TABLES = {
 machine.reachable  error  Ansible reaches the machine
 machine.clock  warning  the clock agrees with that of the head's machine
     synchronize the clocks: chronyc tracking, timedatectl
+amd.devices  error  AMD's GPUs have /dev/kfd
+    load the driver (modprobe amdgpu), and check dmesg for its error
 gpu.answers  error  nvidia-smi answers in time, without an error
     look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 gpu.driver  error  all machines have one driver version
@@ -31,7 +33,7 @@ gpu.driver  error  all machines have one driver version
 gpu.same  warning  all machines have the same GPUs
     use machines with the same GPUs for one job
 gpu.ecc  error  no uncorrected memory errors since the driver was loaded
-    reset the GPU (nvidia-smi --gpu-reset -i INDEX) or reboot; if it comes back, ask the vendor for another GPU
+    reset the GPU or reboot; if it comes back (nvidia-smi -q, amd-smi metric --ecc), ask the vendor for another GPU
 gpu.remap  error  no memory rows wait for their replacement, or could not be replaced
     reset the GPU or reboot; after a failure of the replacement, ask the vendor for another GPU
 gpu.recovery  error  the driver does not ask for a reset
@@ -44,20 +46,6 @@ gpu.processes  error  no program besides the cluster's own nodes uses a GPU
     end it, or ask its owner to: jobs need all of the memory
 gpu.memory  warning  no memory is in use without a process
     look for processes of other containers (fuser -v /dev/nvidia*), or reset the GPU
-amd.driver  error  all machines have one amdgpu driver
-    install one ROCm version on all machines
-amd.same  warning  all machines have the same GPUs
-    use machines with the same GPUs for one job
-amd.model  error  all GPUs are of the model of preflight_gpu_model
-    use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory
-amd.memory_size  error  each GPU has the memory of preflight_gpu_memory_gib
-    use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory
-amd.ecc  error  no uncorrected memory errors
-    reboot; if it comes back (amd-smi metric --ecc), ask the vendor for another GPU
-amd.processes  error  no program besides the cluster's own nodes uses a GPU
-    end it, or ask its owner to: jobs need all of the memory
-amd.devices  error  /dev/kfd exists
-    load the driver (modprobe amdgpu), and check dmesg for its error
 host.kernel  warning  all machines run one kernel
     update and reboot the machines that differ
 host.image  warning  an image is the same on all machines, and with it Python, Ray, torch, NCCL and verl
@@ -71,8 +59,6 @@ host.nofile  warning  programs may open enough files
     raise the limit (LimitNOFILE of the engine's service, or nofile in /etc/security/limits.conf)
 host.memlock  warning  memory can be locked, which InfiniBand needs, where Ray runs without containers
     set "* - memlock unlimited" in /etc/security/limits.conf, and log in again
-host.governor  warning  CPUs run at full speed
-    cpupower frequency-set --governor performance
 host.ray  warning  no Ray runs outside of containers, where nodes are containers
     end it, if it is a leftover (ray stop as its user): it takes memory and may use the same ports
 host.stray_token  warning  no ~/.ray/auth_token of Ansible's user

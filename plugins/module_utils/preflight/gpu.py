@@ -33,8 +33,16 @@ def gpu_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
     yield from _access(machine, expected)
     # GPUs that are not used may be as they like, such as those of the head's machine.
     if expected.gpus != 0:
-        yield from _nvidia(machine, expected)
-        yield from _amd(machine, expected)
+        yield from _kinds(gpus_of(machine), expected)
+        for gpu in gpus_of(machine):
+            for problem in (*_health(gpu), *(_use(gpu, machine) if machine.gpus else ())):
+                yield problem._replace(what=f"GPU {gpu.index} ({gpu.bus}): {problem.what}")
+        yield from _log(machine) if machine.gpus else _amd(machine)
+
+
+def gpus_of(machine: Machine) -> Sequence[Gpu]:
+    """The GPUs that jobs use. Beside those of NVIDIA, one of AMD is that of the processor."""
+    return machine.gpus or machine.amd_gpus
 
 
 def _count(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
@@ -65,16 +73,16 @@ def _count(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         )
 
 
-def _kinds(gpus: Iterable[Gpu], expected: Expectation, vendor: str) -> Iterator[Problem]:
+def _kinds(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
     # A whole word: "A10" is not an A100.
     words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
     for (name, mib), count in sorted(Counter((gpu.name, gpu.memory_mib) for gpu in gpus).items()):
         if expected.gpu_model and not words.search(name):
-            yield Problem(f"{vendor}.model", f"{count} x {name}, expected {expected.gpu_model}", REMEDY, ERROR)
+            yield Problem("gpu.model", f"{count} x {name}, expected {expected.gpu_model}", REMEDY, ERROR)
         if mib < expected.gpu_memory_gib * 1024 * (1 - MEMORY_TOLERANCE):
             memory = f"{mib / 1024:.1f} GiB" if mib else "an unknown amount"
             what = f"{count} x {name} with {memory} of memory, expected {expected.gpu_memory_gib:g} GiB"
-            yield Problem(f"{vendor}.memory_size", what)
+            yield Problem("gpu.memory_size", what)
 
 
 def _access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
@@ -90,11 +98,7 @@ def _access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         )
 
 
-def _nvidia(machine: Machine, expected: Expectation) -> Iterator[Problem]:
-    yield from _kinds(machine.gpus, expected, "gpu")
-    for gpu in machine.gpus:
-        for problem in (*_health(gpu), *_use(gpu, machine)):
-            yield problem._replace(what=f"GPU {gpu.index} ({gpu.bus}): {problem.what}")
+def _log(machine: Machine) -> Iterator[Problem]:
     yield from map(_xid, (xid for xid in machine.xids if xid.number not in XIDS_OF_JOBS))
     if machine.kernel_log_error:
         yield Problem(
@@ -105,24 +109,16 @@ def _nvidia(machine: Machine, expected: Expectation) -> Iterator[Problem]:
         )
 
 
-def _amd(machine: Machine, expected: Expectation) -> Iterator[Problem]:
+def _amd(machine: Machine) -> Iterator[Problem]:
     gpus = machine.amd_gpus
-    if not gpus:
-        return
-    if KFD not in [file.path for file in machine.rocm_devices]:
+    if gpus and KFD not in [file.path for file in machine.rocm_devices]:
         yield Problem("amd.devices", f"{len(gpus)} AMD GPUs, but no {KFD}")
-    for gpu in gpus:
-        for problem in _health(gpu):
-            yield problem._replace(
-                key=problem.key.replace("gpu.", "amd."), what=f"GPU {gpu.index} ({gpu.bus}): {problem.what}"
-            )
-    yield from _kinds(gpus, expected, "amd")
     # Sysfs does not say which GPU a process uses.
-    foreign = _foreign(machine, gpus[0].processes)
+    foreign = _foreign(machine, gpus[0].processes) if gpus else []
     memory = sum(gpu.memory_used_mib or 0 for gpu in gpus)
     if foreign:
         yield Problem(
-            "amd.processes",
+            "gpu.processes",
             f"programs outside of the cluster use the GPUs: {', '.join(map(str, foreign[:MAX_NAMES]))}; "
             f"{memory} MiB in use",
             severity=ERROR if memory >= FOREIGN_MIB else WARNING,
@@ -180,10 +176,10 @@ def _xid(xid: Xid) -> Problem:
 
 
 def compared(machine: Machine, expected: Expectation) -> Iterator[Compared]:
-    for vendor, gpus in (("gpu", machine.gpus), ("amd", machine.amd_gpus)) if expected.gpus != 0 else ():
-        if gpus:
-            yield Compared(f"{vendor}.driver", "the driver", gpus[0].driver_version)
-            yield Compared(f"{vendor}.same", "the GPUs", models(gpus))
+    gpus = gpus_of(machine)
+    if gpus and expected.gpus != 0:
+        yield Compared("gpu.driver", "the driver", gpus[0].driver_version)
+        yield Compared("gpu.same", "the GPUs", models(gpus))
 
 
 def models(gpus: Sequence[Gpu]) -> str:

@@ -39,8 +39,6 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
     has_hca = any(port.state == "up" for port in machine.hcas)
     if not contained and has_hca and host.locked_memory not in ("", "unlimited"):
         yield Problem("host.memlock", f"at most {host.locked_memory} bytes of memory can be locked, expected unlimited")
-    if host.governor == "powersave":
-        yield Problem("host.governor", 'the CPUs have the governor "powersave"')
     bare = [each for each in host.ray if not each.container]
     # Without containers, these are the nodes themselves.
     if contained and bare:

@@ -193,7 +193,7 @@ def _compared(contexts: Mapping[str, Context]) -> Iterator[Finding]:
 
 
 def _columns(machine: Machine) -> dict[str, str]:
-    gpus = machine.gpus or machine.amd_gpus
+    gpus = gpu.gpus_of(machine)
     columns = {"GPUs": gpu.models(gpus), "driver": gpus[0].driver_version} if gpus else {}
     return {**columns, "kernel": machine.system.kernel}
 

@@ -46,7 +46,6 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     process(tmp_path, 33, "python3")
     # It ends, and has no cgroup any more.
     process(tmp_path, 34, "raylet", "Z")
-    write(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(Path, "home", lambda: Path("/home/ml"))
     write(tmp_path / "home/ml/.ray/auth_token", "")
@@ -57,7 +56,6 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "8388608",
         found.tmp_total_bytes,
         found.tmp_free_bytes,
-        "powersave",
         (),
         (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", "")),
         "/home/ml/.ray/auth_token",
@@ -84,13 +82,6 @@ def test_a_process_is_stuck_if_it_stays_in_the_kernel(tmp_path: Path, monkeypatc
     process(tmp_path, 6, "dd", "D")
     monkeypatch.setattr(system.time, "sleep", lambda _seconds: process(tmp_path, 6, "dd", "R"))
     assert read_system(tmp_path).stuck == (Process(5, "nvidia-smi", "D"),)
-
-
-@pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
-def test_powersave_of_the_cpu_itself_is_fast(tmp_path: Path, driver: str) -> None:
-    write(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
-    write(tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", f"{driver}\n")
-    assert read_system(tmp_path).governor == ""
 
 
 def installed(directory: Path, packages: Mapping[str, str]) -> None:
