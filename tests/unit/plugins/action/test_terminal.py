@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import ray_job_info
@@ -24,8 +22,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import 
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import unknown_job
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
-from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
-from ansible_collections.argus.verl.plugins.plugin_utils import job_report
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     announcement,
     given_up,
@@ -178,25 +174,6 @@ def test_lines_of_a_log_have_colours_at_most(colour: bool, monkeypatch: pytest.M
         assert "\x1b[8m" not in shown
         if "\x1b" in shown:
             assert shown == "<\x1b[31m>\x1b[0m\nnext"
-
-
-def test_a_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-    monkeypatch.setattr(ray_job_info.display, "display", shown.append)
-    monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
-    monkeypatch.setattr(ray_job_info, "ANSIBLE_COLOR", False)
-    action = ray_job_info.ActionModule.__new__(ray_job_info.ActionModule)
-    action._task = type("Task", (), {"args": {"submission_id": "sft-1", "show": "follow"}, "check_mode": False})()
-    text = "".join(SEQUENCES.values())
-    running = json.loads(json.dumps(job(text).to_json())) | {"state": "RUNNING", "ended": False}
-    ended = {**running, "state": "FAILED", "log": [], "ended": True}
-    states = [running, {**running, "state": f"RETRYING{text}"}, {**ended, "log": [text]}, ended]
-    monkeypatch.setattr(job_report.time, "sleep", lambda _seconds: None)
-    monkeypatch.setattr(action, "job_info", lambda _request: {"job": states.pop(0), "time": 9.0})
-    result: dict[str, Any] = action.run(None, {})
-    assert not result.get("failed")
-    assert len(shown) >= 5
-    assert not BAD.search("\n".join(shown))
 
 
 def test_nothing_can_look_like_another_line() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
+from ansible_collections.argus.verl.plugins.plugin_utils import job_report
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import answers, job_commands, job_status
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 
 
 def listed(*jobs: JobInfo) -> dict[str, Any]:
@@ -74,3 +78,46 @@ def test_a_job_that_the_head_does_not_know_is_not_offered_to_be_submitted_again(
     text = job_status({"job": job, "time": 1000.0, "registered": registered}, "mvp")["text"]
     assert any(line.startswith("Resubmit:") for line in text) == offered
     assert any(line.startswith("Log:") for line in text)
+
+
+# --- A job that is followed -------------------------------------------------------------------------------------------
+
+GONE = ProgramError("gone", node_is_gone=True)
+RUNS, ENDED = JobInfo("sft-1", "RUNNING"), JobInfo("sft-1", "SUCCEEDED")
+NO_STEWARD = JobInfo("sft-1", "RUNNING", unattended=True, notice="waits for a steward")
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "message"),
+    [
+        # The head restarts, and contact in between starts the time limit anew.
+        ([GONE, AnsibleConnectionFailure("refused"), ENDED], 3, ""),
+        ([RUNS, *[GONE] * 15, RUNS, *[GONE] * 15, ENDED], 33, ""),
+        ([RUNS, *[NO_STEWARD] * 50, JobInfo("sft-1", "RETRYING"), *[NO_STEWARD] * 50, ENDED], 103, ""),
+        # 120 seconds, with a pause of 7, or of 2.
+        ([RUNS, GONE], 18, "which may still be running: gone. Check it later"),
+        ([NO_STEWARD], 62, "which may still be running: waits for a steward. Check"),
+        ([JobInfo("sft-1", "RUNNING", problem="refused")], 62, "which may still be running: refused. Check"),
+        # Waiting helps nothing.
+        ([RUNS, ProgramError("wrong")], 2, "wrong"),
+    ],
+)
+def test_how_long_a_job_is_followed(
+    monkeypatch: pytest.MonkeyPatch, given: list[JobInfo | Exception], asked: int, message: str
+) -> None:
+    seconds = [0.0]
+    sleep = lambda pause: seconds.append(seconds[-1] + pause)  # noqa: E731
+    monkeypatch.setattr(job_report, "time", SimpleNamespace(monotonic=lambda: seconds[-1], sleep=sleep))
+    calls: list[JobInfo | Exception] = []
+
+    def ask() -> dict[str, Any]:
+        calls.append(given[min(len(calls), len(given) - 1)])
+        if isinstance(calls[-1], Exception):
+            raise calls[-1]
+        return {"job": calls[-1].to_json()}
+
+    try:
+        assert next(job for job, _answer in answers(ask, "sft-1") if job.state == "SUCCEEDED") and not message
+    except ProgramError as error:
+        assert message and message in str(error)
+    assert len(calls) == asked
