@@ -10,6 +10,7 @@ from argus.jobspec import capacity
 from argus.jobspec.capacity import (
     Cluster,
     JobSize,
+    driver_findings,
     size_of,
     storage_findings,
 )
@@ -54,12 +55,6 @@ def test_no_job_fits_a_mixed_or_an_empty_cluster() -> None:
     assert size_findings(jobspec(), empty) == [
         Finding("cluster", "no worker is alive", "run cluster_up.yml", key="cluster")
     ]
-
-
-@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
-@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
-def test_a_job_on_all_workers_fits(workload: str, cluster: Cluster) -> None:
-    assert size_findings(jobspec(workload=workload), cluster) == []
 
 
 def test_a_job_that_is_too_large() -> None:
@@ -117,3 +112,47 @@ def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, todo: st
     """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""
     found = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
     assert [(finding.key, finding.todo) for finding in found] == ([(UNITS, todo)] if todo else [])
+
+
+# --- Resources of the driver ------------------------------------------------------------------------------------------
+
+WITH_RESOURCES = [
+    node("head", CPU=99, license=9),
+    node("worker-0", worker_node=100, CPU=8, big=1, memory=5.0),
+    node("worker-1", worker_node=100, CPU=16),
+    node("worker-2", "DEAD", worker_node=100, CPU=64, license=7),
+]
+
+
+def unmet(resources: dict[str, float], cpus: float = 1, nodes: Any = WITH_RESOURCES) -> list[tuple[str, str]]:
+    given = {"entrypoint_resources": resources, "entrypoint_num_cpus": cpus}
+    spec = jobspec(ray={"resources": given})
+    return [(finding.key, finding.what) for finding in driver_findings(spec, nodes)]
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus"),
+    [({"worker_node": 1}, 1), ({"worker_node": 100}, 16), ({"worker_node": 1, "big": 1}, 8), ({"worker_node": 1}, 0)],
+)
+def test_what_a_worker_has(resources: dict[str, float], cpus: float) -> None:
+    assert unmet(resources, cpus) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "most"),
+    [
+        ({"worker_node": 100.5}, 1, "100 worker_node, 16 CPU"),
+        ({"worker_node": 1}, 16.5, "100 worker_node, 16 CPU"),
+        # Of the head, and of a dead worker.
+        ({"license": 1}, 0, "0 license"),
+        # Each of another worker.
+        ({"big": 1}, 9, "1 big, 16 CPU"),
+    ],
+)
+def test_what_no_worker_has(resources: dict[str, float], cpus: float, most: str) -> None:
+    ((key, what),) = unmet(resources, cpus)
+    assert key == "ray.resources" and what.endswith(most)
+
+
+def test_a_cluster_without_workers_has_a_finding_of_its_own() -> None:
+    assert unmet({"license": 1}, nodes=WITH_RESOURCES[:1]) == []

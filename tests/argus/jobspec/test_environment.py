@@ -71,11 +71,6 @@ def test_a_secret_off_the_list_is_refused_whether_it_exists_or_not() -> None:
     assert len({(finding.what, finding.todo) for finding in refused}) == 1
 
 
-def test_secrets_with_values() -> None:
-    assert secret_value_findings(["A", "B"], {"A": "1234", "B": "größe", "OTHER": 1}) == []
-    assert secret_value_findings([], {}) == []
-
-
 # --- env_vars ---------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jobs import MINIMAL
 
-from argus.jobspec.limits import MAX_VALUES, limit_findings
+from argus.jobspec.limits import limit_findings
 from argus.jobspec.parse import parse_jobspec
 
 
@@ -32,22 +32,17 @@ def cycle() -> Any:
 
 
 LARGE = [
-    ({"trainer_overrides": nested(40)}, "trainer_overrides.0", "is nested more than 32 levels deep"),
     ({"trainer_overrides": nested(200_000)}, "trainer_overrides.0", "is nested more than 32 levels deep"),
     ({"tags": cycle()}, "tags.a.a", "is nested more than 32 levels deep"),
     ({"tags": laughs(12)}, "jobspec", "has more than 10,000 values"),
-    ({"tags": ["x"] * MAX_VALUES}, "jobspec", "has more than 10,000 values"),
     ({"tags": {"a": "x" * (1 << 20)}}, "jobspec", "has more than 1,048,576 characters"),
     ({"tags": ["x" * 1000] * 2000}, "jobspec", "has more than 1,048,576 characters"),
     ({"tags": {"a": "b\x1b[2J"}}, "tags.a", "contains the control character U+001B"),
     ({"tags": {"a\x9b": "b"}}, "tags.a?", "contains the control character U+009B"),
-    ({"env_vars": {"A": "b\x00"}}, "env_vars.A", "contains the control character U+0000"),
     ({"tags": {"a": "\ud800"}}, "tags.a", "contains the control character U+D800"),
     ({"tags": {"a": b"x"}}, "tags.a", "is a bytes"),
-    ({"tags": {"a": {1}}}, "tags.a", "is a set"),
     ({"tags": {"a": float("nan")}}, "tags.a", "is nan"),
     ({"trainer_overrides": {"optim.lr": float("inf")}}, "trainer_overrides.optim.lr", "is inf"),
-    ({"ray": {"resources": {"entrypoint_num_cpus": -float("inf")}}}, "ray.resources.entrypoint_num_cpus", "is -inf"),
 ]
 
 

@@ -23,11 +23,6 @@ def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
     }
 
 
-def test_a_value_replaces_the_default_of_another_kind() -> None:
-    assert with_defaults({"env_vars": ["A"]}, DEFAULTS)["env_vars"] == ["A"]
-    assert with_defaults({"shared_root": {"a": 1}}, DEFAULTS)["shared_root"] == {"a": 1}
-
-
 @pytest.mark.parametrize(
     ("defaults", "own", "merged"),
     [

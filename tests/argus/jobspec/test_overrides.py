@@ -5,8 +5,6 @@ from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, parse_override, planned, 
 
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.overrides import (
-    CPU_CRITIC,
-    CPU_RL,
     sample_overrides,
 )
 from argus.jobspec.plan import plan_job
@@ -176,11 +174,6 @@ def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
 def test_a_step_with_many_tokens_is_not_decoded_for_samples(asked: list[str], is_sampled: bool) -> None:
     keys = [each.partition("=")[0] for each in sample_overrides(asked, "/private/jobs/job-1")]
     assert keys == ["trainer.validation_data_dir", *["trainer.rollout_data_dir"][: int(is_sampled)]]
-
-
-def test_the_cpu_backend_of_grpo_has_no_critic() -> None:
-    assert set(CPU_RL) <= set(planned().plan.overrides)
-    assert not set(CPU_CRITIC) & set(planned().plan.overrides)
 
 
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"

@@ -1,38 +1,12 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-import yaml
 from jobs import MINIMAL, findings_of, jobspec
 
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import KEYS
-
-SIX_LINES = """
-workload: grpo
-code_path: verl-0.9.1
-model: Qwen2.5-7B-Instruct
-dataset: gsm8k
-reward_fn_path: rewards.py:score
-trainer_overrides: {data.train_batch_size: 256}
-"""
-
-
-def test_six_lines_are_enough() -> None:
-    findings, spec = parse_jobspec(yaml.safe_load(SIX_LINES))
-    assert findings == []
-    assert spec
-    assert spec.reward_fn_path == "rewards.py:score"
-    assert spec.trainer_overrides == ("data.train_batch_size=256",)
-
-
-def test_the_given_jobspec_is_not_changed() -> None:
-    given = {**MINIMAL, "shared_root": "/private/", "resources": {"nnodes": None}, "unknown": 1}
-    before = json.dumps(given)
-    parse_jobspec(given)
-    assert json.dumps(given) == before
 
 
 @pytest.mark.parametrize("given", [None, [], "grpo.yaml", 3])

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, planned, settings
 
-from argus.archive.checkpoints import Checkpoint
 from argus.archive.plan import Plan
 from argus.archive.program import Program
 from argus.io.schema import json_text, parse
@@ -65,27 +63,15 @@ def test_the_code_of_users_is_on_the_path_of_a_job_that_imports_its_reward_by_na
     assert "/private/user/code" not in file.runtime_env["env_vars"]["PYTHONPATH"].split(":")
 
 
-@pytest.mark.parametrize("path", ["$PYTHONPATH", "${PYTHONPATH}"])
-def test_a_path_may_be_written_as_for_a_shell(path: str) -> None:
-    """The snapshot and what the nodes have are there once."""
-    snapshot = "/private/common/code/verl/verl-0.9.1"
-    asked = {"PYTHONPATH": f"{snapshot}:/private/x:{path}"}
-    job = planned(env_vars=asked).with_python_path("/opt/a")
-    expected = f"{snapshot}:/private/x:{HOOK}:/opt/a"
-    assert job.runtime_env["env_vars"]["PYTHONPATH"] == expected
-
-
 @pytest.mark.parametrize(
-    ("image", "added"), [("", ""), ("/opt/a", ":/opt/a"), ("/opt/a::/opt/b:", ":/opt/a:/opt/b"), (":", "")]
+    ("asked", "image", "added"),
+    [("$PYTHONPATH", "", ""), ("${PYTHONPATH}", "/opt/a::/opt/b:", ":/opt/a:/opt/b"), ("/private/x", ":", "")],
 )
-def test_the_path_of_the_image_comes_last(image: str, added: str) -> None:
-    """An empty entry would be the current directory."""
-    before = planned(env_vars={"PYTHONPATH": "/private/x"})
-    job = before.with_python_path(image)
-    path = f"/private/common/code/verl/verl-0.9.1:/private/x:{HOOK}"
-    assert job.runtime_env["env_vars"] == {**before.runtime_env["env_vars"], "PYTHONPATH": f"{path}{added}"}
-    assert before.runtime_env["env_vars"]["PYTHONPATH"] == path
-    assert job.plan == before.plan
+def test_the_path_of_the_image_comes_last(asked: str, image: str, added: str) -> None:
+    """A path may be written as for a shell; an empty entry would be the current directory."""
+    snapshot = "/private/common/code/verl/verl-0.9.1"
+    job = planned(env_vars={"PYTHONPATH": f"{snapshot}:/private/x:{asked}"}).with_python_path(image)
+    assert job.runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/x:{HOOK}{added}"
 
 
 def test_the_runtime_environment_of_an_inventory() -> None:
@@ -95,14 +81,6 @@ def test_the_runtime_environment_of_an_inventory() -> None:
     assert (runtime_env["config"], runtime_env["nsight"]) == ({"setup_timeout_seconds": 60}, "default")
     variables = runtime_env["env_vars"]
     assert (variables["A"], variables["B"], variables["RAY_ADDRESS"]) == ("1", "3", "auto")
-
-
-def test_sft_without_data_for_validation() -> None:
-    spec = jobspec(workload="sft")
-    without = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, validates=False)
-    assert settings(without)["data.val_files"] == "null"
-    assert settings(without)["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
-    assert settings(planned(workload="sft"))["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
 
 
 def test_the_command_of_the_trainer() -> None:
@@ -169,17 +147,6 @@ def test_rays_debugger(debugger: str, switch: dict[str, str]) -> None:
     env = planned(debugger=debugger).runtime_env["env_vars"]
     assert {name: value for name, value in env.items() if name.startswith("RAY_DEBUG")} == switch
     assert not [name for name in planned().runtime_env["env_vars"] if name.startswith("RAY_DEBUG")]
-
-
-def test_a_job_that_resumes_from_another_one() -> None:
-    spec = jobspec(resume_from="grpo-1")
-    checkpoint = Checkpoint(30, Path("/private/jobs/grpo-1/checkpoints/global_step_30"), 8, "")
-    job = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, checkpoint)
-    found = settings(job)
-    assert found["trainer.resume_mode"] == "resume_path"
-    assert found["trainer.resume_from_path"] == "/private/jobs/grpo-1/checkpoints/global_step_30"
-    assert (job.plan.resumed_from, job.plan.resumed_from_step) == ("grpo-1", 30)
-    assert not [key for key in settings(planned()) if key.startswith("trainer.resume")]
 
 
 def test_the_plan() -> None:
@@ -255,16 +222,10 @@ def test_variables_that_verl_forwards_are_not_in_the_runtime_env(name: str) -> N
     assert job.plan.driver_env == {name: "1"}
 
 
-def test_the_driver_runs_on_a_worker() -> None:
-    job = planned()
-    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"worker_node": 1}, 1)
-    asked = {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5}
-    job = planned(ray={"resources": asked})
-    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"train": 2}, 0.5)
-
-
 def test_the_submit_command() -> None:
-    line = planned(ray={"address": "http://127.0.0.1:9000"}).submit_command()
+    """Ray gives the entrypoint to a shell."""
+    job = planned(ray={"address": "http://127.0.0.1:9000"}, shared_root="/my root")
+    line = job.submit_command()
     assert line.endswith("\n")
     assert line.count("\n") == 1
     words = shlex.split(line)
@@ -275,24 +236,11 @@ def test_the_submit_command() -> None:
         "--submission-id": "job-1",
         "--entrypoint-num-cpus": "1",
         "--entrypoint-resources": '{"worker_node": 1}',
-        "--runtime-env": "/private/jobs/job-1/config/runtime_env.json",
+        "--runtime-env": "/my root/jobs/job-1/config/runtime_env.json",
     }
     # The first attempt.
-    assert words[end + 1 :] == ["python3", "/opt/argus/current", "launch", "run", "/private/jobs/job-1", "1"]
-
-
-def test_a_shared_root_with_a_space_in_its_name() -> None:
-    """Ray gives the entrypoint to a shell."""
-    job = planned(shared_root="/my root")
-    assert job.runtime_env["env_vars"]["HF_HOME"] == "/my root/hf"
-    assert shlex.split(job.plan.entrypoint) == [
-        "python3",
-        "/opt/argus/current",
-        "launch",
-        "run",
-        "/my root/jobs/job-1",
-    ]
-    assert shlex.split(job.submit_command())[-6:] == [*shlex.split(job.plan.entrypoint), "1"]
+    assert words[end + 1 :] == ["python3", "/opt/argus/current", "launch", "run", "/my root/jobs/job-1", "1"]
+    assert words[end + 1 : -1] == shlex.split(job.plan.entrypoint)
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)

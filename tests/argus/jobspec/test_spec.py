@@ -1,15 +1,15 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from jobs import MINIMAL, jobspec
 
-from argus.jobspec.spec import (
-    Inputs,
-    RewardFunction,
-)
+from argus.jobspec.spec import Inputs, RewardFunction, new_submission_id, seconds
 
 # Every key that has no default in MINIMAL, with a value of its own.
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "submission_id": "mine",
     "workload": "ppo",
     "launcher": "ray",
@@ -44,83 +44,31 @@ EVERYTHING = {
 }
 
 
-def test_defaults() -> None:
-    assert vars(jobspec()) == dict(
-        **MINIMAL,
-        submission_id=None,
-        launcher="ray",
-        shared_root="/private",
-        reward_fn_path=None,
-        address="http://127.0.0.1:8265",
-        entrypoint_resources={"worker_node": 1},
-        entrypoint_num_cpus=1,
-        runtime_env={},
-        nnodes=None,
-        gpus_per_node=None,
-        trainer_overrides=(),
-        env_vars={},
-        secrets=(),
-        retries=0,
-        deadline=None,
-        wait_for_resources=None,
-        priority=0,
-        queue_patience=3600,
-        start_timeout=3600,
-        stall_timeout=1800,
-        on_stall="report",
-        resume_from=None,
-        depends_on=None,
-        debugger=None,
-        tags={},
-        check_reward=0,
-        accept=(),
-    )
+DURATIONS = {"deadline": 172_800, "stall_timeout": 90}
+DURATIONS.update(dict.fromkeys(("wait_for_resources", "queue_patience", "start_timeout"), 7200))
 
 
 def test_every_key_arrives_in_its_own_field() -> None:
-    assert vars(jobspec(**EVERYTHING)) == dict(  # noqa: C408
-        workload="ppo",
-        launcher="ray",
-        shared_root="/mnt",
-        code_path="c",
-        model="m",
-        dataset="d",
-        submission_id="mine",
-        reward_fn_path="r.py:f",
-        address="https://head:1",
-        entrypoint_resources={"train": 2},
-        entrypoint_num_cpus=0.5,
-        runtime_env={"nsight": "default"},
-        nnodes=3,
-        gpus_per_node=5,
-        trainer_overrides=("a.b=1",),
-        env_vars={"A": 1},
-        secrets=("S",),
-        retries=7,
-        deadline=172_800,
-        wait_for_resources=7200,
-        priority=-5,
-        queue_patience=7200,
-        start_timeout=7200,
-        stall_timeout=90,
-        on_stall="stop",
-        resume_from="old",
-        depends_on="older",
-        debugger="legacy",
-        tags={"t": 1},
-        check_reward=4,
-        accept=("space",),
-    )
+    ray, rest = EVERYTHING["ray"], {key: value for key, value in EVERYTHING.items() if key not in ("ray", "resources")}
+    address, runtime_env = {"address": ray["address"]}, {"runtime_env": ray["runtime_env"]}
+    texts = {"secrets": ("S",), "accept": ("space",), "trainer_overrides": ("a.b=1",)}
+    given = {**rest, **address, **runtime_env, **ray["resources"], **EVERYTHING["resources"], **DURATIONS, **texts}
+    assert vars(jobspec(**EVERYTHING)) == given
 
 
-@pytest.mark.parametrize(("given", "root"), [("/private/", "/private"), ("/a/b//", "/a/b"), ("/", "/")])
-def test_a_shared_root_has_no_trailing_slash(given: str, root: str) -> None:
-    assert jobspec(shared_root=given).shared_root == root
-
-
-def test_durations_may_be_numbers() -> None:
-    spec = jobspec(deadline=3600, wait_for_resources=0.5, stall_timeout=0)
-    assert [spec.deadline, spec.wait_for_resources, spec.stall_timeout] == [3600.0, 0.5, None]
+def test_defaults() -> None:
+    defaults = {key: value for key, value in vars(jobspec()).items() if value and key not in MINIMAL}
+    assert defaults == {
+        "launcher": "ray",
+        "shared_root": "/private",
+        "address": "http://127.0.0.1:8265",
+        "entrypoint_resources": {"worker_node": 1},
+        "entrypoint_num_cpus": 1,
+        "queue_patience": 3600,
+        "start_timeout": 3600,
+        "stall_timeout": 1800,
+        "on_stall": "report",
+    }
 
 
 def test_names_are_resolved_below_the_shared_root() -> None:
@@ -141,7 +89,40 @@ def test_a_reward_function_of_a_module() -> None:
     assert RewardFunction("/mnt/r.py", "f").path == "/mnt/r.py"
 
 
-def test_absolute_paths_are_not_changed() -> None:
-    paths = {"code_path": "/private/c", "model": "/private/m", "dataset": "/private/d"}
-    inputs = jobspec(**paths, reward_fn_path="/private/r.py:score").inputs
-    assert inputs == Inputs(**paths, reward=RewardFunction("/private/r.py", "score"))
+@pytest.mark.parametrize(
+    ("duration", "value"),
+    [
+        (None, None),
+        ("0", None),
+        ("90", 90.0),
+        ("0.5", 0.5),
+        ("1h30m", 5400.0),
+        ("2d", 172_800.0),
+        ("1d2h3m4s", 93_784.0),
+    ],
+)
+def test_durations(duration: str | None, value: float | None) -> None:
+    assert seconds(duration) == value
+
+
+@pytest.mark.parametrize("duration", ["", " ", "h", "1 h", "-1", "1e3", "nan", "1h1h", "1m1h", "1,5h", "1H", "90\n"])
+def test_malformed_durations(duration: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        seconds(duration)
+
+
+@pytest.mark.parametrize("identifier", ["a", "0", "grpo-7b.try_2", "a" * 63])
+def test_valid_submission_ids(identifier: str) -> None:
+    assert jobspec(submission_id=identifier).submission_id == identifier
+
+
+def test_a_number_is_a_valid_submission_id() -> None:
+    assert jobspec(submission_id=17).submission_id == "17"
+
+
+def test_new_submission_ids_are_valid_and_unique() -> None:
+    names = {new_submission_id("grpo") for _ in range(20)}
+    assert len(names) == 20
+    for name in names:
+        assert re.fullmatch(r"grpo-\d{8}-\d{6}-[0-9a-f]{4}", name)
+        assert jobspec(submission_id=name).submission_id == name

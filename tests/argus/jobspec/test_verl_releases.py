@@ -11,7 +11,6 @@ from argus.jobspec.verl_releases import (
     profile_of,
     refusal,
     release_of,
-    trainer_module,
 )
 
 
@@ -19,13 +18,6 @@ def profile(version: str) -> Profile:
     found = profile_of(version)
     assert found
     return found
-
-
-@pytest.mark.parametrize("version", ["0.8", "0.8.0.dev0", "0.9.1", "0.9.7", "0.9.1+ours"])
-def test_known_versions(version: str) -> None:
-    found = profile(version)
-    assert found.version == version
-    assert ".".join(map(str, found.release)).startswith(version[:3])
 
 
 @pytest.mark.parametrize("version", ["0.4.1", "0.5.0", "0.7.1.post1", "0.10.0", "1.0", "unknown", "", "v0.9.1"])
@@ -47,7 +39,6 @@ def test_a_refusal_names_the_reason() -> None:
         ("0.9", (0, 9, 0)),
         ("0.9.0.dev0", (0, 9, 0)),
         ("0.9.1+mine", (0, 9, 1)),
-        ("1.12.13", (1, 12, 13)),
         ("9", None),
         ("v0.9.1", None),
         ("", None),
@@ -59,32 +50,23 @@ def test_the_release_of_a_version(version: str, release: tuple[int, int, int] | 
 
 UNREAD_KEYS = [
     ("0.9.1", "grpo", "custom_reward_function.path", "set reward.custom_reward_function.path instead"),
-    ("0.9.0", "ppo", "custom_reward_function", "set reward.custom_reward_function instead"),
     ("0.8.0", "ppo", "custom_reward_function.path", None),
     ("0.9.1", "grpo", "reward_model.reward_manager", "set reward.reward_manager.name instead"),
-    ("0.8.0", "grpo", "reward_model.reward_manager", None),
     ("0.9.1", "grpo", "reward_model.model.path", "set reward.reward_model.model_path instead"),
-    ("0.9.1", "grpo", "reward_model.rollout.name", "set reward.reward_model.rollout.name instead"),
     ("0.9.1", "grpo", "reward_model.strategy", "remove it: a reward model is configured with reward.reward_model"),
-    ("0.8.0", "grpo", "reward_model.strategy", "remove it: a reward model is configured with reward.reward_model"),
     ("0.9.1", "ppo", "critic.model.fsdp_config.param_offload", "set critic.fsdp.param_offload instead"),
     ("0.9.1", "ppo", "critic.fsdp_config", None),
     ("0.8.0", "ppo", "critic.ulysses_sequence_parallel_size", "set critic.fsdp.ulysses_sequence_parallel_size instead"),
     ("0.9.1", "grpo", "transfer_queue.enable", "remove it: verl always uses TransferQueue"),
     ("0.9.1", "grpo", "transfer_queue.backend.storage_backend", None),
     ("0.9.1", "sft", "trainer.max_actor_ckpt_to_keep", "set trainer.max_ckpt_to_keep instead"),
-    ("0.9.1", "sft", "model.partial_pretrain", "set model.path instead"),
-    ("0.9.1", "grpo", "data.prompt_key", None),
     ("0.9.1", "sft", "data.multiturn.tools_key", "set data.tools_key instead"),
     ("0.9.1", "sft", "data.multiturn.enable", "remove it: all datasets are conversations, see data.messages_key"),
     ("0.8.0", "sft", "data.balance_dp_token", "set trainer.balance_batch instead"),
-    ("0.9.1", "sft", "optim.lr", None),
     ("0.9.1", "grpo", "actor_rollout_ref.rollout.skip.enable", "set skip.rollout_tq.enable instead"),
     ("0.8.0", "grpo", "actor_rollout_ref.rollout.skip.enable", None),
     ("0.9.1", "grpo", "trainer.remove_previous_ckpt", "set trainer.max_actor_ckpt_to_keep=1 instead"),
-    ("0.9.1", "grpo", "reward_model.rollout.n", "set reward.reward_model.rollout.n instead"),
     ("0.9.1", "grpo", "reward_models.a", None),
-    ("0.8.0", "grpo", "data.seed", None),
 ]
 
 
@@ -103,20 +85,3 @@ def test_a_hint_names_only_keys_that_the_release_reads(workload: str, release: t
         todo = one.unread_hint(workload, name)
         if todo and todo.startswith("set "):
             assert one.unread_hint(workload, todo.split()[1].partition("=")[0]) is None
-
-
-def test_the_trainers() -> None:
-    assert trainer_module("ppo") == trainer_module("grpo") == "verl.trainer.main_ppo"
-    assert trainer_module("sft") == "verl.trainer.sft_trainer_ray"
-    assert trainer_module("sft", "torchrun") == "verl.trainer.sft_trainer"
-
-
-def test_what_differs_between_the_releases() -> None:
-    old, new = profile("0.8.0"), profile("0.9.0")
-    assert (old.transfer_queue, old.cpu_backend("ppo"), old.sft_device) == (False, False, "cuda")
-    assert (new.transfer_queue, new.cpu_backend("ppo"), new.sft_device) == (True, True, "cpu")
-    assert old.cpu_backend("sft")
-    assert old.driver_environment("sft") == {"CUDA_VISIBLE_DEVICES": "0"}
-    assert old.driver_environment("ppo") == new.driver_environment("sft") == {}
-    assert old.driver_environment("sft", "torchrun") == {"RAY_DEDUP_LOGS": "0"}
-    assert set(new.loggers) - set(old.loggers) == {"rl_insight"}
