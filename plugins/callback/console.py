@@ -11,8 +11,8 @@ version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Shows what changed and what failed, and what the collection prints, such as tables and the progress of jobs.
-  - Shows an error once, as its message. Errors of other collections come with their results, as Ansible shows them.
-  - Ends with one line, and a table when several hosts failed.
+  - Shows an error once, as its message, with what a program has printed.
+  - Ends with one line, which names the hosts that failed.
   - With C(-v) and more, the output is that of P(ansible.builtin.default#callback).
   - A terminal gets text and colours only. Other control characters are escaped.
 options:
@@ -50,7 +50,6 @@ requirements:
 import gc
 from collections.abc import Callable
 from functools import wraps
-from textwrap import dedent
 from typing import Any
 
 from ansible import constants, context
@@ -64,18 +63,18 @@ from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import filled, printable, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils import reporting
-from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import Failures, summary
 
-COLLECTION = "argus.verl."
 FAILED = "failed"
 UNREACHABLE = "unreachable"
+# How many failed hosts the last line names.
+NAMED_HOSTS = 8
 # What Ansible says of an error that is not a module's own, such as that of a template or a crash.
 UNEXPECTED = "Task failed: "
-# Parts of a result that are its message or repeat it, and times, which differ between hosts with the same error.
-HIDDEN = {
-    *("msg", "censored", "changed", "failed", "unreachable", "stdout_lines", "stderr_lines", "start", "end", "delta"),
-    *("argument_errors", "argument_spec_data", "validate_args_context"),
-}
+# What Ansible counts, in the order in which it is shown, and its name there.
+COUNTS = {
+    "ok": "ok", "changed": "changed", "unreachable": "unreachable", "failures": "failed", "rescued": "rescued",
+    "ignored": "ignored",
+}  # fmt: skip
 # The number of new objects after which Python looks for garbage, 700 by default. What Ansible has loaded stays to its
 # end, so a search finds nothing: without most of them, checking a job takes 12 % less time.
 COLLECT_AT = 50_000
@@ -99,15 +98,6 @@ def kind_of(result: CallbackTaskResult) -> str:
     return "rescued" if is_rescued(result.task) else FAILED
 
 
-def origin(result: CallbackTaskResult) -> str:
-    """The line about the innermost place of an error that Ansible names, or ""."""
-    event, place = getattr(result.exception, "event", None), ""
-    while event:
-        place = (event.formatted_source_context or place).partition("\n")[0]
-        event = event.chain.event if event.chain else None
-    return place
-
-
 def without_controls(display: Callable[..., None]) -> Callable[..., None]:
     """Ansible's function through which all passes that is shown, with what a terminal would act on escaped."""
 
@@ -128,7 +118,6 @@ class CallbackModule(Default):  # type: ignore[misc]
         super().__init__()
         if "display" not in vars(self._display):
             self._display.display = without_controls(self._display.display)
-        self._failures: Failures = {}
         # What was shown of a task that may be shown again, with the host that it was shown for.
         self._shown: dict[tuple[str, str], str] = {}
 
@@ -147,13 +136,10 @@ class CallbackModule(Default):  # type: ignore[misc]
     # --- Errors ---
 
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
-        kind = kind_of(result)
-        if kind == FAILED:
-            self._failures.setdefault((FAILED, result.task.get_name()), []).append(result.host.get_name())
         if self._is_verbose():
             super().v2_runner_on_failed(result, ignore_errors)
         elif not (result.task.loop and "results" in result.result):
-            self._show_error(kind, result, self.host_label(result))
+            self._show_error(kind_of(result), result, self.host_label(result))
 
     def v2_runner_item_on_failed(self, result: CallbackTaskResult) -> None:
         if self._is_verbose():
@@ -162,8 +148,6 @@ class CallbackModule(Default):  # type: ignore[misc]
         self._show_error(kind_of(result), result, f"{self.host_label(result)}, {self._get_item_label(result.result)}")
 
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
-        if not result.task.ignore_unreachable:
-            self._failures.setdefault((UNREACHABLE, result.task.get_name()), []).append(result.host.get_name())
         if self._is_verbose():
             super().v2_runner_on_unreachable(result)
         else:
@@ -186,18 +170,11 @@ class CallbackModule(Default):  # type: ignore[misc]
         )
 
     def _error_text(self, result: CallbackTaskResult) -> str:
-        """The message of a failed task, and for what is not the collection's own, its place and result."""
+        """The message of a failed task, and what its program has printed."""
         answer = result.result
         message = str(answer.get("msg") or answer.get("censored") or "it failed without a message")
-        lines = message.removeprefix(UNEXPECTED).splitlines()
-        is_unexpected = message.startswith(UNEXPECTED) or "module_stderr" in answer
-        if is_unexpected and not answer.get("unreachable"):
-            lines += [origin(result)]
-        action = str(getattr(result.task, "resolved_action", None) or result.task.action)
-        if is_unexpected or not action.startswith(COLLECTION):
-            whole = self._dump_results(answer, serialize=False)
-            if more := {name: value for name, value in whole.items() if name not in HIDDEN and value not in ("", None)}:
-                lines += dedent(self._dump_results(more)).splitlines()
+        said = next(filter(None, (answer.get(name) for name in ("module_stderr", "stderr", "stdout"))), "")
+        lines = [*message.removeprefix(UNEXPECTED).splitlines(), *str(said).splitlines()]
         return "\n  ".join(printable(line, lines=False) for line in lines if line.strip())
 
     # --- Progress ---
@@ -243,5 +220,19 @@ class CallbackModule(Default):  # type: ignore[misc]
         if self._is_answer():
             return
         hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
-        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], reporting.columns())
-        self._display.display(f"\n{text}", color=getattr(constants, colour))
+        failed = [host for host, counts in hosts.items() if counts["failures"] or counts["unreachable"]]
+        total = {name: sum(counts[key] for counts in hosts.values()) for key, name in COUNTS.items()}
+        # Programs look for this one, to see whether a run changed something.
+        counted = " ".join(f"{name}={count}" for name, count in total.items() if count or name == "changed")
+        text = f"{len(hosts)} host{'s'[: len(hosts) != 1]}"
+        colour = constants.COLOR_CHANGED if total["changed"] else constants.COLOR_OK
+        if failed:
+            named = printable(", ".join(failed[:NAMED_HOSTS]), lines=False)
+            more = f" and {len(failed) - NAMED_HOSTS} more" if len(failed) > NAMED_HOSTS else ""
+            text, colour = (
+                f"Failed: {named}{more} of {text}" if len(hosts) > 1 else f"Failed: {named}",
+                constants.COLOR_ERROR,
+            )
+        else:
+            text = f"{'Checked' if context.CLIARGS['check'] else 'Done'}: {text}"
+        self._display.display(f"\n{text}  {counted}", color=colour)

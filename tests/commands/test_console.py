@@ -102,21 +102,16 @@ def test_errors_of_other_modules(tmp_path: Path) -> None:
             "PLAY [Try]",
             "TASK [Program]",
             "ignored: [a]: non-zero return code",
-            *("  cmd:", "  - sh", "  - -c", "  - seq 2; echo broken >&2; exit 3"),
-            *("  rc: 3", "  stderr: broken", "  stdout: |-", "      1", "      2"),
+            "  broken",
             "TASK [Variable]",
             "ignored: [a]: Finalization of task args for 'ansible.builtin.debug' failed: Error while resolving value "
             "for 'msg': 'missing' is undefined",
-            f"  Origin: {tmp_path}/play.yml:10:36",
             "TASK [Crash]",
             "ignored: [a]: Module failed: boom",
-            f"  Origin: {tmp_path}/play.yml:12:7",
             "TASK [Judged]",
             "ignored: [a]: it failed without a message",
-            *("  cmd:", "  - 'true'", "  failed_when_result: true", "  rc: 0"),
             "TASK [Items]",
             "ignored: [a, 4]: non-zero return code",
-            *("  ansible_loop_var: item", "  cmd:", "  - sh", "  - -c", "  - exit 4", "  item: 4", "  rc: 4"),
             "TASK [Handled]",
             "rescued: [a]: not here",
             "TASK [Rescue]",
@@ -204,9 +199,7 @@ def test_several_hosts_with_one_reason(tmp_path: Path) -> None:
         "failed: [a]: no room",
         "failed: [b]: the same as a",
         "failed: [c]: no disk",
-        "RESULT  TASK  HOSTS",
-        "failed  Stop  a, b, c",
-        "Failed: 3 of 3 hosts  changed=0 failed=3",
+        "Failed: a, b, c of 3 hosts  changed=0 failed=3",
     ]
 
 
