@@ -35,7 +35,7 @@ def inventory_findings(
     findings = inventory.validate(hostvars, groups, {*public_variables(), *OF_INVENTORY})
     findings += port_inventory.port_inventory_findings(hostvars, groups)
     findings += inventory.run_findings(run, works_on, groups)
-    findings += inventory.source_findings(sources, constants.INVENTORY_IGNORE_PATTERNS)
+    findings += inventory.source_findings(sources)
     if constants.INJECT_FACTS_AS_VARS:
         what = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
         todo = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"

@@ -16,36 +16,18 @@ from .nodes import CONTAINER, PROCESS
 
 # The files of an inventory, as Ansible finds and reads them.
 
-# What lies beside the hosts, and is none.
-BESIDE = ("data", "jobspecs", "rewards")
 
-
-def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Finding]:
-    """Find missing inventories, and JobSpecs that Ansible takes for hosts.
-
-    ignored: the names that Ansible's configuration leaves out.
-    """
-    found = []
-    for source in sources:
-        # With a comma, it is a list of hosts.
-        if "," not in source and not Path(source).exists():
-            found.append(Finding(source, "does not exist", "correct the path of the inventory, or remove it"))
-        beside = [name for name in BESIDE if name not in set(ignored) and Path(source, name).is_dir()]
-        if beside:
-            file = next((str(path) for path in sorted(Path(source).glob("hosts*"))), "its file with the hosts")
-            what = f"Ansible takes the files in {' and '.join(beside)} for hosts"
-            todo = f"pass a file instead of the directory: -i {file}"
-            found.append(Finding(source, what, todo, WARNING))
-    return found
+def source_findings(sources: Iterable[str]) -> list[Finding]:
+    """Missing inventories, beside which Ansible goes on with the others. With a comma, one is a list of hosts."""
+    missing = [source for source in sources if "," not in source and not Path(source).exists()]
+    return [Finding(source, "does not exist", "correct the path after -i") for source in missing]
 
 
 def without_hosts(sources: Sequence[str]) -> list[Finding]:
     """What is wrong with inventories in which Ansible found no hosts."""
-    missing = [source for source in sources if "," not in source and not Path(source).exists()]
-    if not missing:
-        todo = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
-        return [Finding(", ".join(sources) or "inventory", "has no hosts", f"{todo}hosts: {{gpu-0: , gpu-1: }}")]
-    return [Finding(source, "does not exist", "correct the path after -i") for source in missing]
+    todo = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
+    empty = Finding(", ".join(sources) or "inventory", "has no hosts", f"{todo}hosts: {{gpu-0: , gpu-1: }}")
+    return source_findings(sources) or [empty]
 
 
 # The inventory: who is placed where, and its checks before any host is touched.
@@ -64,9 +46,6 @@ PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_r
 # Connections that pass on all that a host answers, and the one that does not.
 LOCAL = "local"
 PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
-# Ansible still connects to it.
-OLD_HOST = "ansible_ssh_host"
-WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -122,10 +101,10 @@ def group_findings(groups: Groups) -> Iterator[Finding]:
     if len(heads) > 1:
         what = f"has {len(heads)} hosts ({', '.join(heads)})"
         yield Finding(f"group {HEADS}", what, "a cluster has one head: keep exactly one")
-    if not heads:
-        yield empty_group(HEADS, "add the head: a cluster has exactly one", groups)
-    if not workers:
-        yield empty_group(WORKERS, "add at least one worker: the head never trains", groups)
+    for name, hosts in ((HEADS, heads), (WORKERS, workers)):
+        if not hosts:
+            todo = f"add the head, and at least one worker; in YAML: {name}: {{hosts: {{gpu-0: }}}}"
+            yield Finding(f"group {name}", "has no hosts", todo)
     if outside := [node for node in cluster_nodes(groups) if node not in groups.get(NODES, [])]:
         todo = f"make head and workers children of {NODES}: as in inventories/prod, or in INI below [{NODES}:children]"
         yield Finding(", ".join(outside), f"is not in the group {NODES}", todo)
@@ -136,22 +115,8 @@ def both_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
     for node in sorted(set(groups.get(HEADS, [])) & set(groups.get(WORKERS, []))):
         todo = "the head never trains: remove it from workers"
         if runtime_of(hostvars[node]) != PROCESS:
-            todo = f"the head never trains: make it two nodes, {node}-head in head and {node} in workers"
-            todo += same_host(node, hostvars[node], ", both with ")
+            todo = f"make it two nodes, {node}-head in head and {node} in workers, with the same ansible_host"
         yield Finding(node, "is in both head and workers", todo)
-
-
-def same_host(node: str, variables: Variables, before: str) -> str:
-    """The variable by which a node with another name is on the same host, for a remedy; or "" where none is needed."""
-    host = variables.get("ansible_host") or variables.get(OLD_HOST) or node
-    return "" if variables.get("ansible_connection") == LOCAL else f"{before}ansible_host {host}"
-
-
-def empty_group(name: str, todo: str, groups: Groups) -> Finding:
-    """The finding about a group without hosts, with the name of another one that it may be."""
-    others = [group for group, hosts in groups.items() if hosts and group not in (NODES, HEADS, WORKERS)]
-    todo = f"{todo}; {nearest(name, others) or f'in YAML, each host ends with a colon: {name}: {{hosts: {{gpu-0: }}}}'}"
-    return Finding(f"group {name}", "has no hosts", todo)
 
 
 def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> Iterator[Finding]:
@@ -167,27 +132,12 @@ def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups
 
 
 def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
-    if " " in node:
-        todo = f"end each host with a colon: hosts: {{{' '.join(f'{name}: ,' for name in node.split())[:-2]} }}"
-        yield Finding(node, "is several hosts in one name", todo)
-    elif not NAME.fullmatch(node):
-        name = re.sub("[^a-z0-9]+", "-", node.lower()).strip("-")[:63]
-        todo = (
-            f"name it {name}{same_host(node, settings, ', with ')}: lower-case letters, digits and dashes, at most 63"
-        )
+    if not NAME.fullmatch(node):
+        todo = "use lower-case letters, digits and dashes, at most 63; an address belongs in ansible_host"
         yield Finding(node, "is not a valid node name", todo)
-    if OLD_HOST in settings:
-        yield Finding(node, f"has {OLD_HOST}, the old name of ansible_host", "rename it to ansible_host")
-    for name in ("ray_node_gpus", "ray_node_cpus"):
-        value = settings.get(name)
-        # -e passes text.
-        if value is not None and (isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value))):
-            yield Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default")
     address, is_process = address_of(settings), runtime_of(settings) == PROCESS
     # Of a node without a container, it is found on its host.
-    # What the findings above ask for is an address.
-    has_address = is_reachable(address) or (not address and is_reachable(str(settings.get(OLD_HOST) or node)))
-    if on_host_network(settings) and not has_address and (address or not is_process):
+    if on_host_network(settings) and not is_reachable(address) and (address or not is_process):
         todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
         yield Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible.inventory.manager import InventoryManager
-from ansible.parsing.dataloader import DataLoader
-from ansible.vars.manager import VariableManager
 from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, process_nodes
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
 
@@ -83,14 +79,6 @@ def test_run_is_checked_with_the_inventory() -> None:
     assert [finding.where for finding in found] == ["group head", "/nowhere/hosts.yml"]
 
 
-def test_names_that_ansible_ignores_are_no_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "jobspecs").mkdir()
-    monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", [])
-    assert [one.severity for one in inventory_findings(variables(), GROUPS, sources=[str(tmp_path)])] == ["warning"]
-    monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", ["jobspecs"])
-    assert inventory_findings(variables(), GROUPS, sources=[str(tmp_path)]) == []
-
-
 def test_variables_of_the_inventory_of_slurm_are_known() -> None:
     own = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
     assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
@@ -101,66 +89,3 @@ def test_variables_of_the_inventory_of_slurm_are_known() -> None:
 def test_nodes_without_a_python_of_their_own() -> None:
     hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
     assert process_nodes(hostvars, GROUPS) == ["worker-0"]
-
-
-LAB = "ray: {{children: {{head: {{hosts: {head}}}, workers: {{hosts: {workers}}}}}, vars: {{{vars}}}}}"
-FILES = [
-    # A file as people have it, what is found in it, and the file that follows from the remedies.
-    (
-        LAB.format(head="ctl", workers="gpu-0 gpu-1", vars="ansible_connection: local"),
-        {("gpu-0 gpu-1", "is several hosts in one name")},
-        LAB.format(head="{ctl: }", workers="{gpu-0: , gpu-1: }", vars="ansible_connection: local"),
-    ),
-    (
-        "[head]\nctl ansible_ssh_host=10.0.0.1\n[workers]\ngpu-0 ansible_ssh_host=10.0.0.2\n[all:vars]\n"
-        "cluster_network=host\n",
-        {
-            ("ctl, gpu-0", "is not in the group ray"),
-            ("ctl", "has ansible_ssh_host, the old name of ansible_host"),
-            ("gpu-0", "has ansible_ssh_host, the old name of ansible_host"),
-        },
-        "[head]\nctl ansible_host=10.0.0.1\n[workers]\ngpu-0 ansible_host=10.0.0.2\n[all:vars]\n"
-        "cluster_network=host\n[ray:children]\nhead\nworkers\n",
-    ),
-    (
-        LAB.format(head="{10.0.0.1: }", workers="{10.0.0.2: }", vars="cluster_network: host"),
-        {("10.0.0.1", "is not a valid node name"), ("10.0.0.2", "is not a valid node name")},
-        LAB.format(
-            head="{10-0-0-1: {ansible_host: 10.0.0.1}}",
-            workers="{10-0-0-2: {ansible_host: 10.0.0.2}}",
-            vars="cluster_network: host",
-        ),
-    ),
-    (
-        LAB.format(head="{gpu-0: {ansible_host: 10.0.0.1}}", workers="{gpu-0: }", vars="cluster_network: host"),
-        {("gpu-0", "is in both head and workers")},
-        LAB.format(
-            head="{gpu-0-head: {ansible_host: 10.0.0.1}}",
-            workers="{gpu-0: {ansible_host: 10.0.0.1}}",
-            vars="cluster_network: host",
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "expected", "corrected"), FILES)
-def test_an_inventory_as_people_have_it(tmp_path: Path, text: str, expected: set[Any], corrected: str) -> None:
-    """The remedies name what the corrected file has, and lead to it."""
-    suffix = "ini" if text.startswith("[") else "yml"
-    (tmp_path / f"first.{suffix}").write_text(text)
-    (tmp_path / f"second.{suffix}").write_text(corrected)
-    found, none = (inventory_findings(*read(tmp_path / f"{name}.{suffix}")) for name in ("first", "second"))
-    assert {(finding.where, finding.what) for finding in found} == expected and none == []
-    named = " ".join(finding.todo for finding in found)
-    new = set(re.findall(r"[\w.-]+", corrected)) - set(re.findall(r"[\w.-]+", text))
-    assert all(word in named for word in new)
-
-
-def read(path: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    loader = DataLoader()
-    inventory = InventoryManager(loader=loader, sources=[str(path)])
-    groups = {name: [host.name for host in group.get_hosts()] for name, group in inventory.groups.items()}
-    manager = VariableManager(loader=loader, inventory=inventory)
-    names = ("ansible_host", "ansible_ssh_host", "ansible_connection", "cluster_network")
-    known = {host.name: manager.get_vars(host=host) for host in inventory.get_hosts()}
-    return {host: {name: own[name] for name in names if name in own} for host, own in known.items()}, groups
