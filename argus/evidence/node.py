@@ -132,10 +132,6 @@ def gpus() -> str:
     return "neither nvidia-smi nor rocm-smi is installed\n"
 
 
-def shared_memory() -> str:
-    return run("df", "-k", str(SHM)) + run("ls", "-lb", "--full-time", str(SHM))
-
-
 def memory() -> str:
     """The memory of the machine, and that of the container."""
     parts = [Path("/proc/meminfo").read_text()]
@@ -203,7 +199,7 @@ def collect(
         ),
         "gpu.txt": gpus,
         "memory.txt": memory,
-        "shm.txt": shared_memory,
+        "shm.txt": lambda: run("df", "-k", str(SHM)) + run("ls", "-lb", "--full-time", str(SHM)),
         "disk.txt": lambda: run("df", "-h"),
         "network.txt": network,
         "communication.txt": lambda: "\n".join(

@@ -153,7 +153,11 @@ def composed(
         composition = composed_in(main.get("config_name") or "", overrides)
         refused = {refusal.key for refusal in composition.errors}
         overrides = [(key, override) for key, override in overrides if key not in refused]
-        added = [key for key, override in overrides if re.match(r"\+{1,2}[\w.-]+=", override) and not is_passed_on(key)]
+        added = [
+            key
+            for key, override in overrides
+            if re.match(r"\+{1,2}[\w.-]+=", override) and not any(map(PASSED_ON.fullmatch, key.split(".")[:-1]))
+        ]
         if composition.config is None or not added:
             return composition
         given = plain_config(
@@ -236,10 +240,6 @@ def plain_config(name: str, overrides: Sequence[str]) -> Any:
         return OmegaConf.to_container(hydra_compose(name, list(overrides)), resolve=False)
     except Exception:
         return {}
-
-
-def is_passed_on(key: str) -> bool:
-    return any(map(PASSED_ON.fullmatch, key.split(".")[:-1]))
 
 
 @dataclass(frozen=True)

@@ -228,10 +228,6 @@ def metric_text(done: Progress) -> str | None:
     return f"{name} {number(done.last)}"
 
 
-def phases_text(phases: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in phases.items())
-
-
 def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
     done, tags = job.progress, tags_text(job.tags)
     return {
@@ -300,7 +296,7 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if job.phase:
         lines.append(("Phase", job.phase))
     if job.phases:
-        lines.append(("Start", phases_text(job.phases)))
+        lines.append(("Start", ", ".join(f"{name} {seconds:.0f} s" for name, seconds in job.phases.items())))
     if job.progress.step or job.progress.total_steps:
         left = "" if job.time_left is None else f", {duration(job.time_left)} left"
         lines.append(("Step", f"{steps(job.progress)}{left}"))

@@ -16,7 +16,7 @@ from ..common.shared_root import JOBS
 from ..hooks import redact
 from ..io.reading import UnreadableError
 from ..queue import attempts
-from ..ray.api import JobRecord, RayApiError, RayHead
+from ..ray.api import JobRecord, RayApiError
 from .listing import UnknownJobError, find_job, unknown_job
 from .services import Answer, OperationError, Services
 from .state import resumable
@@ -79,7 +79,9 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> bool:
     damaged = state_of(archive)[1]
     # Not the address of its plan, which a job can change.
     head, runs = services.head(services.address), False
-    for record in attempts_of(archive, head):
+    for record in map(JobRecord.from_api, head.jobs()):
+        if submission_id_of(record.submission_id) != archive.submission_id:
+            continue
         runs = runs or record.status == JobState.RUNNING
         if record.status == JobState.RUNNING:
             services.client(services.address).stop_job(record.submission_id)
@@ -88,11 +90,6 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> bool:
     if damaged:
         archive.set_status(JobState.STOPPED, reason=f"stopped; its status was lost: {damaged}")
     return not damaged and not runs and not services.registry.read(archive.submission_id)
-
-
-def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:
-    records = map(JobRecord.from_api, head.jobs())
-    return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
 
 
 def wait_for_end(archive: Archive, services: Services, is_lost: bool) -> JobState:

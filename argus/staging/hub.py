@@ -176,7 +176,9 @@ def fetch(repository: Repository, progress: Progress) -> dict[str, str]:
         hashes |= download(repository, wrong, progress) if wrong else {}
         wrong = [file for file in repository.files if file.name not in hashes]
     if wrong:
-        raise hash_mismatch(repository, listed(file.name for file in wrong))
+        what = f"sent content that does not match its size or hash: {listed(file.name for file in wrong)}."
+        todo = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
+        raise StagingError(repository.where, what, todo)
     for file in repository.files:
         # Downloads that were killed. The library completes none of another process.
         for unfinished in repository.blob(file).parent.glob(f"{file.etag}*.incomplete"):
@@ -325,8 +327,3 @@ def explain(error: BaseException, repository: Repository) -> StagingError:
     cause = raised or chain[-1]
     text = without_token(f"{type(cause).__name__}: {one_line(cause, SHOWN_CHARACTERS)}", repository.token)
     return StagingError(repository.where, f"cannot be downloaded: {text}.", todo)
-
-
-def hash_mismatch(repository: Repository, what: str) -> StagingError:
-    todo = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
-    return StagingError(repository.where, f"sent content that does not match its size or hash: {what}.", todo)

@@ -182,14 +182,11 @@ class Steward:
             if self.cleaned_up == cleaned_up:
                 self.wait_for_change()
         except Exception:
-            self.log_error()
+            # Its own log, which exists only if something went wrong.
+            with contextlib.suppress(OSError):
+                self.archive.append(STEWARD_LOG, f"{now()} {traceback.format_exc()}")
             self.clock.sleep(STEP_SECONDS)
         return False
-
-    def log_error(self) -> None:
-        """Append the current exception to the steward's own log, which exists only if something went wrong."""
-        with contextlib.suppress(OSError):
-            self.archive.append(STEWARD_LOG, f"{now()} {traceback.format_exc()}")
 
     def wait_for_change(self) -> None:
         """Wait until the job's state is another than in the last step, or until the next step is due."""
