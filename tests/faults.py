@@ -113,15 +113,6 @@ def has_driver(job: Job) -> object:
     return job.archive.read_status().driver
 
 
-def has_trainer(job: Job) -> object:
-    return has_driver(job) and any(job.submission_id in line for line in trainers(job))
-
-
-def trainers(job: Job) -> list[str]:
-    lines = on_node(driver_of(job), "ps", "-eo", "args").splitlines()
-    return [line for line in lines if f"-m {job.archive.plan().module} " in line]
-
-
 def has_two_checkpoints(job: Job) -> object:
     return len(list(checkpoints.finished(job.archive.path / "checkpoints", job.archive.plan().workload))) > 1
 
@@ -142,16 +133,6 @@ def make_head_anew(_job: Job, outage: float) -> None:
     playbook("cluster_up")
 
 
-def kill_gcs(_job: Job, _outage: float) -> None:
-    kill(HEAD, "gcs_server")
-
-
-def pause_head(_job: Job, outage: float) -> None:
-    docker("pause", HEAD)
-    time.sleep(outage)
-    docker("unpause", HEAD)
-
-
 def kill_steward(_job: Job, _outage: float) -> None:
     kill(HEAD, "-f", "current steward")
 
@@ -168,21 +149,6 @@ def kill_other_node(job: Job, outage: float) -> None:
     docker("kill", node)
     time.sleep(outage)
     docker("start", node)
-
-
-def kill_raylet(job: Job, _outage: float) -> None:
-    kill(driver_of(job), "-x", "raylet")
-
-
-def stop_raylet(job: Job, outage: float) -> None:
-    node = driver_of(job)
-    on_node(node, "pkill", "-STOP", "-x", "raylet")
-    time.sleep(outage)
-    on_node(node, "pkill", "-CONT", "-x", "raylet")
-
-
-def kill_launcher(job: Job, _outage: float) -> None:
-    kill(driver_of(job), "-f", f"launch run .*{job.submission_id}")
 
 
 def kill_trainer(job: Job, _outage: float) -> None:
@@ -204,20 +170,6 @@ def kill_server(_job: Job, _outage: float) -> None:
     kill_where("^ray::[^ ]*(vLLMHttpServer|HFServer)")
 
 
-def kill_process_of_engine(_job: Job, _outage: float) -> None:
-    kill_where("^VLLM::Worker")
-
-
-def use_up_memory(job: Job, _outage: float) -> None:
-    """The kernel ends processes, those of Ray's workers first: Ray has read the limit when it started."""
-    node = driver_of(job)
-    files = "/sys/fs/cgroup/memory/memory.usage_in_bytes /sys/fs/cgroup/memory.current"
-    limit = str(int(on_node(node, "sh", "-c", f"cat {files} 2>/dev/null || true")) + (128 << 20))
-    docker("update", "--memory", limit, "--memory-swap", limit, node)
-    subprocess.run(["docker", "exec", node, "python3", "-c", "bytearray(1 << 30)"], check=False)
-    docker("update", "--memory", "64g", "--memory-swap", "64g", node)
-
-
 def cut_checkpoint(job: Job, outage: float) -> None:
     """A file of the last checkpoint loses its end, before the job has to resume from one."""
     last = checkpoints.last_complete(job.archive.path / "checkpoints", job.archive.plan().workload)
@@ -227,19 +179,15 @@ def cut_checkpoint(job: Job, outage: float) -> None:
     kill_trainer(job, outage)
 
 
-def cut_network(job: Job, outage: float, other: str = HEAD) -> None:
-    """Between the driver's node and another one: packets are dropped, both ways."""
+def cut_network(job: Job, outage: float) -> None:
+    """Between the driver's node and the head: packets are dropped, both ways."""
     node = driver_of(job)
-    inside, address = ("nsenter", "--target", pid_of(node), "--net", "iptables"), address_of(other)
+    inside, address = ("nsenter", "--target", pid_of(node), "--net", "iptables"), address_of(HEAD)
     for rule in (("INPUT", "--source"), ("OUTPUT", "--destination")):
         subprocess.run([*inside, "--append", *rule, address, "--jump", "DROP"], check=True)
     time.sleep(outage)
     # The node may have been started again, with a network of its own.
     subprocess.run([*inside, "--flush"], check=False)
-
-
-def cut_network_of_workers(job: Job, outage: float) -> None:
-    cut_network(job, outage, next(node for node in NODES[1:] if node != driver_of(job)))
 
 
 def fill_shared_root(_job: Job, outage: float) -> None:
@@ -251,73 +199,25 @@ def fill_shared_root(_job: Job, outage: float) -> None:
     filler.unlink()
 
 
-def hang_shared_root(_job: Job, outage: float) -> None:
-    subprocess.run(["pkill", "-STOP", "-x", FUSE], check=True)
-    time.sleep(outage)
-    subprocess.run(["pkill", "-CONT", "-x", FUSE], check=True)
-
-
 NODE_LOST, KILLED, ENGINE = ("node_lost",), ("killed",), ("engine_lost",)
+CUT = "the network to the head is cut for 120 s"
+CHECKPOINT = "the last checkpoint is cut, and the trainer killed"
 FAULTS = (
     Fault("the head is killed, and started again", kill_head, GOES_ON, (2, 180)),
-    Fault("the head is killed while the job starts", kill_head, GOES_ON, (2, 60), begins=has_trainer, within=10),
     Fault("the head is removed, and made anew by cluster_up", make_head_anew, GOES_ON, (2, 60)),
-    Fault("gcs_server is killed", kill_gcs, GOES_ON),
-    Fault("the head is paused for 60 s", pause_head, GOES_ON, (60, 60)),
     Fault("the steward is killed", kill_steward, GOES_ON),
     Fault("the driver's worker is killed", kill_node_of_driver, RETRIED, (5, 60), 1, NODE_LOST, has_driver),
     Fault("another worker of the job is killed", kill_other_node, RETRIED, (5, 60), 2, NODE_LOST, has_step),
-    Fault(
-        "the raylet of the driver's worker is killed", kill_raylet, RETRIED, (0, 0), 1, NODE_LOST + KILLED, has_driver
-    ),
-    Fault("the raylet is stopped for 60 s", stop_raylet, GOES_ON, (60, 60), begins=has_driver),
-    Fault("the launcher is killed", kill_launcher, RETRIED, kinds=KILLED, begins=has_driver),
-    Fault("the trainer is killed", kill_trainer, RETRIED, kinds=KILLED, begins=has_trainer),
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
     Fault("an inference server is killed", kill_server, RETRIED, kinds=ENGINE, begins=has_step, rows="EngineRows"),
-    Fault(
-        "a process of an inference engine is killed",
-        kill_process_of_engine,
-        RETRIED,
-        kinds=ENGINE,
-        begins=has_step,
-        rows="EngineRows",
-    ),
-    Fault(
-        "the last checkpoint is cut, and the trainer killed",
-        cut_checkpoint,
-        RETRIED,
-        kinds=KILLED,
-        begins=has_two_checkpoints,
-        within=5,
-    ),
-    Fault("the memory of the driver's worker is used up", use_up_memory, RETRIED, kinds=KILLED, begins=has_step),
+    Fault(CHECKPOINT, cut_checkpoint, RETRIED, kinds=KILLED, begins=has_two_checkpoints, within=5),
     Fault("the shared root is full for 60 s", fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_step),
-    Fault("the shared root hangs for 60 s", hang_shared_root, GOES_ON, (60, 60), begins=has_step),
-    Fault("the network to the head is cut for 5 s", cut_network, GOES_ON, (5, 5), begins=has_driver),
-    Fault("the network to the head is cut for 40 s", cut_network, GOES_ON, (40, 40), begins=has_driver),
-    Fault(
-        "the network to the head is cut for 120 s", cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver
-    ),
-    Fault("the network between workers is cut for 5 s", cut_network_of_workers, GOES_ON, (5, 5), 2, begins=has_step),
-    Fault(
-        "the network between workers is cut for 120 s",
-        cut_network_of_workers,
-        RETRIED,
-        (120, 120),
-        2,
-        NODE_LOST + KILLED,
-        has_step,
-    ),
+    Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
 )
 # What needs no file system of the tests' own.
-EVERYWHERE = tuple(fault for fault in FAULTS if fault.make not in (fill_shared_root, hang_shared_root))
+EVERYWHERE = tuple(fault for fault in FAULTS if fault.make is not fill_shared_root)
 # What a job of weeks meets more than once.
-OFTEN = tuple(
-    fault
-    for fault in FAULTS
-    if fault.make in (kill_head, kill_gcs, kill_steward, kill_node_of_driver) and fault.begins is not has_trainer
-)
+OFTEN = tuple(fault for fault in FAULTS if fault.make in (kill_head, kill_steward, kill_node_of_driver))
 
 
 # --- Jobs under them --------------------------------------------------------------------------------------------------

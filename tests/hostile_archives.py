@@ -200,38 +200,23 @@ CONTENTS: dict[str, bytes] = {
 VALUES: dict[str, Any] = {
     "state-unknown": {"state": "EXPLODED"},
     "state-list": {"state": ["RUNNING"]},
-    "state-mapping": {"state": {}},
     "attempts-text": {"attempts": "many"},
-    "attempts-number": {"attempts": 7},
     "attempts-of-text": {"attempts": ["a", None]},
     "attempts-many": {"attempts": [{"attempt": 1, "state": "FAILED"}] * 100_000},
     "attempt-large": {"attempt": 10**9},
-    "attempt-negative": {"attempt": -1},
     "attempt-text": {"attempt": "2"},
-    "attempt-float": {"attempt": 1.5},
-    "attempt-true": {"attempt": True},
     "tags-nested": {"tags": {"a": {"b": ["c"]}}},
-    "tags-list": {"tags": ["a"]},
-    "lineage-nested": {"lineage": {"resumed_from": {"a": 1}}},
     "driver-list": {"driver": ["worker-0"]},
-    "driver-nested": {"driver": {"host": {"name": "x"}}},
     "driver-options": {"driver": {"host": "ansible-playbook" + " ----" * 120}},
-    "started-text": {"started_at": "yesterday"},
     "started-late": {"started_at": 3e19, "time": 3e19},
     "ended-early": {"state": "FAILED", "ended_at": -3e19},
     "updated-text": {"state": "SUBMITTED", "updated_at": "yesterday"},
-    "updated-number": {"updated_at": 5},
     "updated-late": {"state": "SUBMITTED", "updated_at": "+1000000000000-01-01T00:00:00Z"},
-    "updated-early": {"state": "SUBMITTED", "updated_at": "0001-01-01T00:00:00+14:00"},
-    "closed-list": {"closed_at": [1]},
-    "failure-list": {"state": "FAILED", "failure": [1]},
     "failure-lines": {"state": "FAILED", "failure": {"kind": [], "lines": 7, "reason": {}}},
     "other-id": {"submission_id": "../../../etc"},
-    "id-list": {"submission_id": ["x"]},
     "surrogate": {"state": "FAILED", "reason": "\ud800", "tags": {"\udfff": "\udfff"}},
     "null-byte": {"workload": "a\0b", "reason": "\0"},
     "long-text": {"state": "FAILED", "reason": "x" * 500_000},
-    "workload-list": {"workload": ["grpo"]},
     "steps-text": {"steps": "7", "step": "7", "total_steps": "x"},
     "steps-large": {"step": 10**300, "total_steps": 10**300, "first_step": 1, "first_step_at": 0},
     "overrides-text": {"overrides": "a=1", "secrets": "HF_TOKEN", "retries": "many", "transfer_queue": "yes"},
@@ -246,8 +231,8 @@ STATUSES = CONTENTS | {name: json.dumps(status() | value).encode() for name, val
 OF_OTHERS = {
     "heartbeat.json": ("started-late", "steps-text", "steps-large", "host-list"),
     "steward.json": ("started-late", "host-list", "long-text"),
-    "config/plan.json": ("overrides-text", "workload-list", "surrogate", "null-byte"),
-    "config/job_spec.json": ("overrides-text", "workload-list", "surrogate", "null-byte"),
+    "config/plan.json": ("overrides-text", "surrogate", "null-byte"),
+    "config/job_spec.json": ("overrides-text", "surrogate", "null-byte"),
 }
 
 
@@ -272,9 +257,6 @@ METRICS: dict[str, bytes] = {
     "many-steps": LINE * 200_000,
     "deep": (DEEP + "\n").encode(),
     "nul-bytes": b"\0" * MIB,
-    "huge-step": b'{"step": ' + b"9" * 300 + b', "data": {}}\n',
-    "infinite-step": b'{"step": 1e999, "data": {}}\n',
-    "huge-value": b'{"step": 1, "data": {"critic/rewards/mean": ' + b"9" * 400 + b"}}\n",
     "infinite-value": b'{"step": 1, "data": {"critic/rewards/mean": 1e999}}\n',
     "other-types": b'[]\n7\n"x"\nnull\n{"step": null, "data": []}\n{"step": 1, "data": {"critic/rewards/mean": []}}\n',
 }
@@ -310,12 +292,6 @@ def many_parts_of_a_log(archive: Path) -> None:
 
 
 @spoiler
-def many_metrics_files(archive: Path) -> None:
-    for number in range(1, 1500):
-        (archive / "logs" / f"metrics-{number}.jsonl").write_text("{}\n")
-
-
-@spoiler
 def many_checkpoints(archive: Path) -> None:
     for number in range(1500):
         (archive / "checkpoints" / f"global_step_{number}").mkdir(exist_ok=True)
@@ -329,13 +305,6 @@ def shards_of_many_ranks(archive: Path) -> None:
         (archive / "checkpoints" / "global_step_2" / "actor" / name).touch()
     name = f"model_world_size_{'9' * 30}_rank_0.pt"
     (archive / "checkpoints" / "global_step_2" / "actor" / name).touch()
-
-
-@spoiler
-def shards_that_are_traps(archive: Path) -> None:
-    actor = archive / "checkpoints" / "global_step_2" / "actor"
-    os.mkfifo(actor / "model_world_size_2_rank_0.pt")
-    (actor / "model_world_size_2_rank_1.pt").symlink_to(SECRET)
 
 
 @spoiler
@@ -360,13 +329,6 @@ def strange_names(archive: Path) -> None:
 def everything_removed(archive: Path) -> None:
     shutil.rmtree(archive)
     archive.mkdir()
-
-
-@spoiler
-def only_a_status(archive: Path) -> None:
-    shutil.rmtree(archive)
-    archive.mkdir()
-    write(archive / "status.json", status())
 
 
 @spoiler

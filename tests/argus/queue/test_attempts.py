@@ -11,10 +11,9 @@ import pytest
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.archive.failures import Failure, FailureKind
+from argus.archive.failures import FailureKind
 from argus.archive.plan import Plan
 from argus.archive.status import Attempt, Status
-from argus.io.schema import parse
 from argus.queue import attempts
 from argus.queue.room import Demand
 
@@ -64,14 +63,6 @@ def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
     assert attempts.steps_done(archive, 2) == 3
 
 
-def test_without_metrics_the_steps_are_those_in_the_attempts_log(archive: Archive) -> None:
-    log = "step:1 - loss:5\nstep:2 - loss:4\nARGUS_VERL_ATTEMPT=2\n(x) step:2 - loss:4\nstep:3 - a:1\nstep:3 - b:2\n"
-    archive.driver_log.write_text(f"step:0 - val-core/x:1\n{log}")
-    assert attempts.steps_done(archive, 2) == 2
-    # The first attempt has no line of its own.
-    assert attempts.steps_done(archive, 1) == 3
-
-
 @pytest.mark.parametrize(
     ("retries", "attempt", "kind", "steps", "answer"),
     [
@@ -112,43 +103,11 @@ def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
     assert attempts.verdict(archive) is None
 
 
-def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archive: Archive) -> None:
-    archive.set_status("RUNNING", attempt=1)
-    failure = failures.failure("communication", "Connection reset by peer")
-    before = time.time()
-    assert attempts.record_trouble(archive, failure, exit_code=1, attempt_steps=3) == "ENDING"
-    status = archive.status_json()
-    assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
-    assert before <= status["ended_at"] <= time.time()
-    assert parse(Failure, status["failure"]) == failure
-    assert "attempts" not in status
-
-
 # --- How an attempt ended ---------------------------------------------------------------------------------------------
 
 
 def running(archive: Archive, **details: Any) -> None:
     archive.set_status("RUNNING", **{"attempt": 1, "attempt_started_at": 5.0, "resumed_from_step": None, **details})
-
-
-def test_an_attempt_that_succeeded(archive: Archive) -> None:
-    running(archive)
-    before = time.time()
-    assert attempts.record_end(archive, "SUCCEEDED", None, exit_code=0, steps=4, reason="the data ended") == "SUCCEEDED"
-    status = archive.status_json()
-    assert (status["state"], status["reason"], status["failure"]) == ("SUCCEEDED", "the data ended", None)
-    assert (status["exit_code"], status["steps"]) == (0, 4)
-    (ended,) = status["attempts"]
-    assert before <= ended.pop("ended_at") == status["ended_at"]
-    assert ended == {
-        "attempt": 1,
-        "started_at": 5.0,
-        "state": "SUCCEEDED",
-        "kind": "",
-        "reason": "the data ended",
-        "resumed_from": None,
-        "phases": {},
-    }
 
 
 def test_what_a_job_puts_there_are_no_phases() -> None:
@@ -206,17 +165,6 @@ def test_an_attempt_whose_node_was_removed(archive: Archive, retries: int) -> No
     assert (status.state, status.ended_at) == (before.state, before.ended_at)
 
 
-def test_other_ends_are_not_those_of_a_removed_node(archive: Archive) -> None:
-    running(archive)
-    attempts.record_end(archive, "FAILED", failures.failure("config", "no key x"))
-    attempts.explain_removal(archive, "worker-1")
-    assert archive.read_status().reason == "no key x"
-    running(archive)
-    attempts.record_end(archive, "SUCCEEDED", None)
-    attempts.explain_removal(archive, "worker-1")
-    assert archive.read_status().reason == ""
-
-
 @pytest.mark.parametrize(
     ("asked", "by"),
     [
@@ -246,63 +194,6 @@ def test_a_submission_ends_the_reason_and_the_phases_of_waiting(archive: Archive
     status = archive.read_status()
     assert (status.state, status.attempt, status.reason, status.phases) == ("SUBMITTED", 2, "", {})
     assert abs(status.attempt_submitted_at - time.time()) < 60
-
-
-@pytest.mark.parametrize(
-    ("kind", "steps", "stop", "state"),
-    [
-        ("config", 5, False, "FAILED"),
-        ("communication", 1, False, "RETRYING"),
-        ("communication", 0, False, "FAILED"),
-        ("node_lost", 2, True, "FAILED"),
-    ],
-)
-def test_whether_another_attempt_follows(archive: Archive, kind: str, steps: int, stop: bool, state: str) -> None:
-    running(archive)
-    if stop:
-        archive.ask_to_stop("alice@laptop")
-    assert attempts.record_end(archive, "FAILED", failures.failure(kind, "why"), attempt_steps=steps) == state
-    status = archive.read_status()
-    # Other failures do not name who asked for a stop.
-    assert status.failure and (status.failure.kind, status.reason) == (kind, "why")
-    assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", kind)]
-
-
-def test_a_job_that_never_had_an_attempt_ends_without_one(archive: Archive) -> None:
-    archive.set_status("QUEUED", attempt=1, queued_at=1.0)
-    # Nothing was tried, and so nothing is tried again.
-    assert attempts.record_end(archive, "FAILED", LOST) == "FAILED"
-    status = archive.status_json()
-    assert (status["state"], status["attempts"]) == ("FAILED", [])
-
-
-def test_a_job_that_waited_for_its_next_attempt_keeps_those_it_had(archive: Archive) -> None:
-    running(archive)
-    attempts.record_end(archive, "FAILED", LOST)
-    waited = failures.failure("no_resources", "waited 60 s: there is 1")
-    assert attempts.record_end(archive, "FAILED", waited) == "FAILED"
-    status = archive.status_json()
-    assert status["failure"]["kind"] == "no_resources"
-    assert [ended["kind"] for ended in status["attempts"]] == ["node_lost"]
-
-
-def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
-    running(archive)
-    attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
-    archive.set_status("ENDING", ended_at=77.0)
-    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
-    status = archive.status_json()
-    assert status["ended_at"] == 77.0
-    assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
-    # The details that the launcher recorded stay.
-    assert status["exit_code"] == 1
-
-
-def test_a_submission_that_failed_before_it_had_a_plan(tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "sft-1")
-    archive.reserve()
-    assert attempts.record_end(archive, "FAILED", failures.failure("unknown", "the disk is full")) == "FAILED"
-    assert archive.status_json()["reason"] == "the disk is full"
 
 
 # --- Submitting -------------------------------------------------------------------------------------------------------
@@ -353,13 +244,6 @@ def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> 
     ]
     status = archive.status_json()
     assert (status["attempt"], status["resumed_from_step"]) == (2, 10)
-
-
-def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
-    archive.write_json("config/plan.json", {**PLAN, "overrides": ["data.seed=1", "trainer.resume_mode=auto"]})
-    attempts.prepare(archive, 2)
-    assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
-    assert archive.status_json()["resumed_from_step"] is None
 
 
 @pytest.mark.parametrize(("attempt", "identifier"), [(1, "sft-1"), (2, "sft-1~2")])

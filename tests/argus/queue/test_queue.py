@@ -186,10 +186,3 @@ def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None
 def test_a_damaged_file_is_an_empty_queue(tmp_path: Path, damage: str) -> None:
     (tmp_path / queue.FILE).write_text(damage)
     assert stored(tmp_path) == []
-
-
-def test_a_job_whose_steward_hangs_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steward = Queue(tmp_path)
-    steward.put(job("a", 8))
-    monkeypatch.setattr(queue, "SILENT_SECONDS", -1.0)
-    assert steward.jobs() == []

@@ -15,7 +15,6 @@ from argus.steward.attempt_checks import (
     PENDING_SECONDS,
     WAITING_SECONDS,
     AttemptChecks,
-    queue_problem,
 )
 
 BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
@@ -30,29 +29,6 @@ def controller(job_id: str = "01", state: str = "ALIVE", name: str = "TransferQu
 
 def group(state: str, *bundles: dict[str, float], job_id: str = "01") -> dict[str, Any]:
     return {"creator_job_id": job_id, "state": state, "bundles": [{"unit_resources": each} for each in bundles]}
-
-
-@pytest.mark.parametrize(
-    ("controllers", "progress", "gone_for", "gone_at_step", "problem"),
-    [
-        (1, TRAINS, 0, 0, ""),
-        (2, BEFORE, 0, 0, SEVERAL),
-        (2, TRAINS, 0, 0, SEVERAL),
-        # Before the first data, and at the end.
-        (0, BEFORE, 0, 0, ""),
-        (0, DONE, GONE_SECONDS, 10, ""),
-        (0, Heartbeat(step=3, total_steps=0), GONE_SECONDS, 3, ""),
-        (0, TRAINS, GONE_SECONDS - 1, 3, ""),
-        (0, TRAINS, GONE_SECONDS, 3, GONE),
-        (0, TRAINS, GONE_SECONDS, 2, OTHERS),
-        (0, DONE, GONE_SECONDS, 9, OTHERS),
-        (0, TRAINS, GONE_SECONDS - 1, 2, ""),
-    ],
-)
-def test_the_queue_of_an_attempt(
-    controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int, problem: str
-) -> None:
-    assert queue_problem(controllers, progress, gone_for, gone_at_step) == problem
 
 
 # --- From step to step ------------------------------------------------------------------------------------------------
@@ -105,13 +81,6 @@ def test_a_controller_that_is_gone_for_a_while() -> None:
     assert found.queue_problem == GONE
     found.look("01", Heartbeat(step=4, total_steps=10), 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
     assert found.queue_problem == OTHERS
-
-
-def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
-    found, head = checks(Demand())
-    head.controllers *= 2
-    found.look("01", TRAINS, 1000.0)
-    assert found.queue_problem == ""
 
 
 def test_an_attempt_that_waits_for_its_placement() -> None:
@@ -170,17 +139,3 @@ def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None
     found.look("01", TRAINS, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
     assert found.engine == (died if is_dead else "")
-
-
-def test_an_attempt_whose_driver_has_not_started_is_not_asked_for() -> None:
-    found, head = checks()
-    head.controllers *= 2
-    found.look("", BEFORE, 1000.0)
-    assert (found.queue_problem, found.next_at) == ("", 0.0)
-
-
-def test_a_head_that_does_not_answer_changes_nothing() -> None:
-    found, head = checks()
-    head.get = lambda _path: {"data": None}  # type: ignore[method-assign]
-    found.look("01", TRAINS, 1000.0)
-    assert (found.queue_problem, found.notice) == ("", "")

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from program import write_program
 from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
-from argus.queue import room
 from argus.ray.admission import REGISTRY_VARIABLE, one_at_a_time, steward_runs
-from argus.ray.api import RayApiError, RayHead
 from argus.steward import cluster
-from argus.steward.cluster import ClusterSteward, Shared, look_after, wait_until_submitted
+from argus.steward.cluster import ClusterSteward, look_after
 
 # Where nothing listens: Ray does not answer.
 ADDRESS = "http://127.0.0.1:1"
@@ -152,40 +149,6 @@ def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed
     assert not redact.secrets_file(archive.path).exists()
 
 
-def test_a_submission_that_goes_on_is_waited_for(here: Cluster) -> None:
-    archive = here.job("one", None)
-
-    @contextlib.contextmanager
-    def admission() -> Iterator[None]:
-        """Until the submission, which has it, ends."""
-        archive.set_status("QUEUED")
-        yield
-
-    wait_until_submitted(archive, admission)
-    assert archive.read_status().state == "QUEUED"
-
-
-def test_jobs_share_one_answer_of_the_head() -> None:
-    asked: list[float] = []
-
-    def look(_head: Any, now: float) -> Any:
-        asked.append(now)
-        time.sleep(0.1)
-        if len(asked) == 2:
-            raise RayApiError("it does not answer")
-        return room.Room(), [{"status": "RUNNING"}]
-
-    shared, head = Shared(look, 2.0), RayHead(ADDRESS)
-    with ThreadPoolExecutor(8) as pool:
-        assert len({id(seen) for seen in pool.map(lambda now: shared(head, now), range(8))}) == 1
-    shared.until = 0
-    for _job in range(2):
-        with pytest.raises(RayApiError):
-            shared(head, 9)
-    shared.until = 0
-    assert shared(head, 10) == (room.Room(), [{"status": "RUNNING"}]) and asked[1:] == [9, 10]
-
-
 @contextlib.contextmanager
 def process(here: Cluster, path: Path) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, REGISTRY_VARIABLE: str(here.registry.path)}
@@ -222,19 +185,6 @@ def test_it_can_be_killed_and_a_new_version_takes_over(here: Cluster, tmp_path: 
         until(three.has_steward)
     events = [line["event"] for line in lines_of(one, "events.jsonl")]
     assert events.count("KEPT") >= 3 and one.read_status().state == "QUEUED"
-
-
-def test_the_archives_of_all_jobs_that_were_seen(here: Cluster) -> None:
-    here.job("sft-1")
-    here.job("sft-2")
-    (here.registry.path / "sft-3.json").write_text("{")
-    steward = ClusterSteward(here.registry, lambda: True, lambda *_arguments: None)
-    steward.start_missing()
-    assert sorted(archive.path for archive in steward.archives()) == [
-        here.root / "jobs" / "sft-1",
-        here.root / "jobs" / "sft-2",
-    ]
-    assert [archive.submission_id for archive in steward.archives()] == [*steward.paths]
 
 
 def test_the_id_of_an_archive_that_was_removed_is_looked_after_again(here: Cluster) -> None:

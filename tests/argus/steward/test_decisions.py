@@ -18,7 +18,6 @@ from argus.steward.decisions import (
     BEAT_SECONDS,
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
-    HEAD_LOST_SECONDS,
     LOST_NODE_SECONDS,
     LOST_RESOURCES_SECONDS,
     NOTICE_SECONDS,
@@ -80,11 +79,6 @@ def reason(action: Action) -> str:
 def test_a_job_that_has_ended_is_finished(state: str) -> None:
     assert decide(view(state)) == Action(ActionKind.FINISH)
     assert decide(view(state, answered=False)) == Action(ActionKind.FINISH)
-
-
-@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING"])
-def test_a_job_that_runs_is_left_alone(state: str) -> None:
-    assert decide(view(state)).kind == "wait"
 
 
 def test_without_an_answer_of_the_head_nothing_is_done() -> None:
@@ -234,37 +228,7 @@ def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], kin
     assert (action.kind, action.failure.kind) == ("fail", kind)
 
 
-@pytest.mark.parametrize(("code", "signal"), [(129, "SIGHUP"), (137, "SIGKILL"), (-9, "SIGKILL")])
-def test_the_signal_that_killed_a_launcher_is_named(code: int, signal: str) -> None:
-    job = JobRecord("FAILED", message="x", driver_exit_code=code)
-    assert signal in reason(decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS)))
-
-
 # As Ray 2.60 reports a job whose driver's node died.
-OF_A_LOST_NODE = (
-    "Job supervisor actor died: The actor died unexpectedly before finishing this task.\n"
-    "\tclass_name: JobSupervisor\n\tactor_id: 3f1c\n\tpid: 812\n\tname: _ray_internal_job_actor_sft-1\n"
-    "\tnamespace: SUPERVISOR_ACTOR_RAY_NAMESPACE\n\tip: 172.19.0.3\n"
-    "The actor died because its node has died. Node Id: w1\n"
-    "\tthe actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats"
-)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ({"driver_alive": False, "lost_node": "w1"}, "node w1 was lost, and the driver with it"),
-        ({}, "node w1 was lost"),
-    ],
-)
-def test_the_lines_of_rays_message_are_not_in_the_reason(answer: dict[str, Any], reason: str) -> None:
-    job = JobRecord("FAILED", message=OF_A_LOST_NODE)
-    action = decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, answer=answer))
-    assert action.failure
-    assert (action.failure.kind, action.failure.reason) == ("node_lost", reason)
-    assert any("health check failed" in line for line in action.failure.lines) == bool(answer)
-
-
 def test_the_verdict_of_a_stopped_attempt_is_its_failure() -> None:
     verdict = failures.failure("node_lost", "node w1 was lost")
     over = view("RUNNING", job=ENDED, ended_since=NOW - GRACE_SECONDS, verdict=verdict, stop_requested=True)
@@ -334,9 +298,3 @@ def test_an_attempt_that_ray_gave_up_and_that_trains_on_is_left_alone() -> None:
     assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS, **given)).kind == "fail"
     # Who stops it does not wait for it.
     assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **given)).kind == "fail"
-
-
-@pytest.mark.parametrize(("job", "action"), [(RUNNING, "stop_attempt"), (PENDING, "cancel")])
-def test_an_attempt_that_was_starting_when_the_head_ended_is_started_again(job: JobRecord, action: str) -> None:
-    assert decide(view("RUNNING", job=job, forgotten_since=NOW - HEAD_LOST_SECONDS)).kind == "wait"
-    assert kind(decide(view("RUNNING", job=job, forgotten_since=NOW - HEAD_LOST_SECONDS - 1))) == (action, "head_lost")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from steward_scene import Evidence, Scene
+from steward_scene import Scene
 
 from argus.archive import failures
 from argus.archive.archive import Archive
@@ -33,15 +31,6 @@ def scene(tmp_path: Path) -> Scene:
 
 
 # --- Steps ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_step_is_a_heartbeat(scene: Scene) -> None:
-    scene.running()
-    for _step in range(2):
-        scene.step(after=5)
-        assert scene.archive.read_mapping("steward.json")["time"] == scene.clock.now
-    scene.archive.write_heartbeat("steward.json", time=time.time())
-    assert scene.archive.has_steward()
 
 
 def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
@@ -133,17 +122,6 @@ def test_a_job_whose_dependency_did_not_succeed_fails(scene: Scene, state: str) 
     assert f"sft-1, on which it depends, ended {state}" in status.reason
 
 
-def test_a_clean_up_is_done_once_for_an_attempt(scene: Scene) -> None:
-    scene.head.workers = []
-    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
-    for _step in range(3):
-        scene.step(after=2)
-    assert scene.verbs() == ["end"]
-    scene.state("RETRYING", attempt=2, ended_at=scene.clock.now)
-    scene.step(after=2)
-    assert scene.verbs() == ["end", "end"]
-
-
 def accepted(identifier: str, demand: Demand) -> dict[str, Any]:
     return {"status": "RUNNING", "submission_id": identifier, "metadata": demand.to_metadata()}
 
@@ -162,17 +140,6 @@ def test_two_jobs_that_wait_for_the_same_place(scene: Scene) -> None:
     assert scene.verbs() == ["submit 1"]
 
 
-def test_a_job_that_was_accepted_and_has_its_place_by_now(scene: Scene) -> None:
-    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
-    scene.head.records["two"] = {**accepted("two", Demand(1, 8, 24)), "job_id": "02"}
-    scene.step()
-    assert scene.verbs() == []
-    bundles = [{"unit_resources": {"GPU": 8.0}}]
-    scene.head.groups = [{"creator_job_id": "02", "state": "CREATED", "bundles": bundles}]
-    scene.step(after=2)
-    assert scene.verbs() == ["submit 1"]
-
-
 def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
     scene = Scene(tmp_path, transfer_queue=True)
     scene.running()
@@ -182,17 +149,6 @@ def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
     verdict = attempts.verdict(scene.archive)
     assert verdict and verdict.kind == "transfer_queue"
     assert verdict.reason == "the job has 2 controllers of TransferQueue: its samples are in several queues"
-
-
-def test_what_a_job_waits_for_is_in_the_heartbeat(scene: Scene) -> None:
-    scene.running()
-    bundles = [{"unit_resources": {"GPU": 8.0, "CPU": 24.0}}]
-    scene.head.groups = [{"creator_job_id": "01", "state": "PENDING", "bundles": bundles}]
-    for _step in range(3):
-        scene.step(after=30)
-    heartbeat = scene.archive.steward_heartbeat()
-    assert heartbeat
-    assert heartbeat.notice == "waits for its placement: 1 x 8 GPU and 24 CPU are not free together"
 
 
 def test_what_its_nodes_use_is_noted_twice_a_minute(scene: Scene) -> None:
@@ -216,21 +172,6 @@ def test_what_its_nodes_use_is_noted_twice_a_minute(scene: Scene) -> None:
 # --- Its end ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
-def test_the_end_of_a_job(scene: Scene, state: str) -> None:
-    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
-    scene.state(state)
-    seen: list[bool] = []
-    scene.runner.effects["end"] = lambda: seen.append(bool(redact.load(scene.archive.path)))
-    assert scene.step()
-    assert scene.verbs() == ["end"]
-    # Evidence is redacted with the secrets, so that they go last.
-    assert seen == [True]
-    assert redact.load(scene.archive.path) == {}
-    assert scene.events() == [state, "CLOSED"]
-    assert not scene.archive.has_steward()
-
-
 def test_the_end_waits_until_ray_has_noticed_it(scene: Scene) -> None:
     scene.running()
     scene.state("SUCCEEDED")
@@ -238,16 +179,6 @@ def test_the_end_waits_until_ray_has_noticed_it(scene: Scene) -> None:
     assert scene.step()
     assert GRACE_SECONDS <= scene.clock.now - before < GRACE_SECONDS + 1
     assert scene.verbs() == ["end"]
-
-
-@pytest.mark.parametrize("record", [None, {"status": "SUCCEEDED"}])
-def test_the_end_does_not_wait_for_a_ray_that_has_noticed_it(scene: Scene, record: dict[str, Any] | None) -> None:
-    if record:
-        scene.head.records["one"] = record
-    scene.head.silent = not record
-    scene.state("SUCCEEDED")
-    assert scene.step()
-    assert (scene.clock.slept, scene.verbs()) == ([], ["end"])
 
 
 def test_an_end_without_a_launcher_is_recorded(scene: Scene) -> None:
@@ -276,29 +207,7 @@ def test_an_end_that_ray_takes_back_is_none(scene: Scene) -> None:
     assert scene.archive.read_status().state == "RUNNING"
 
 
-def test_a_success_that_its_launcher_could_not_record(scene: Scene) -> None:
-    scene.running()
-    scene.head.records["one"]["status"] = "SUCCEEDED"
-    scene.step()
-    scene.step(after=GRACE_SECONDS)
-    status = scene.archive.read_status()
-    assert (status.state, status.reason, status.failure) == ("SUCCEEDED", "", None)
-    assert [one.state for one in status.attempts] == ["SUCCEEDED"]
-    assert scene.step()
-
-
 NODE, GONE = "a1" * 28, "b2" * 28
-
-
-def test_reasons_name_nodes(scene: Scene) -> None:
-    """Messages of Ray have its ids."""
-    scene.running()
-    scene.head.node_list += [{**scene.head.node_list[1], "node_id": NODE, "node_name": "worker-7", "state": "DEAD"}]
-    scene.head.records["one"] |= {"status": "FAILED", "message": f"Died on {NODE}:\n  not {GONE}"}
-    scene.step()
-    scene.step(after=GRACE_SECONDS)
-    status = scene.archive.read_status()
-    assert status.reason == f"the launcher recorded no end: Died on worker-7: not {GONE}"
 
 
 @pytest.mark.parametrize("retries", [0, 1])
@@ -339,14 +248,6 @@ def test_an_attempt_that_ended_with_a_removed_node(
 # --- Ending an attempt ------------------------------------------------------------------------------------------------
 
 
-def test_a_first_verdict_stays(scene: Scene) -> None:
-    scene.running()
-    attempts.set_verdict(scene.archive, LOST)
-    scene.head.records["one"]["driver_node_id"] = "h"
-    scene.step()
-    assert attempts.verdict(scene.archive) == LOST
-
-
 def test_a_pending_attempt_is_cancelled_and_its_end_recorded(scene: Scene) -> None:
     scene.state("SUBMITTED", attempt=2, attempt_submitted_at=scene.clock.now)
     scene.head.records["one~2"] = {"status": "PENDING"}
@@ -374,13 +275,6 @@ def test_evidence_of_a_start_once_for_each_attempt(scene: Scene) -> None:
     assert scene.steward.next_periodic < scene.clock.now + steward.PERIODIC_SECONDS - 1
 
 
-def test_no_evidence_of_a_start_before_the_trainer_runs(scene: Scene) -> None:
-    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
-    scene.head.records["one"] = {"status": "PENDING"}
-    scene.step()
-    assert scene.verbs() == []
-
-
 def test_evidence_at_intervals(scene: Scene) -> None:
     scene.running()
     scene.step()
@@ -393,23 +287,6 @@ def test_evidence_at_intervals(scene: Scene) -> None:
             times.append(scene.clock.now - started)
     assert scene.verbs() == ["evidence start", "evidence periodic", "evidence periodic"]
     assert times == [steward.PERIODIC_SECONDS, 2 * steward.PERIODIC_SECONDS]
-
-
-def test_evidence_that_has_ended_is_reaped(scene: Scene) -> None:
-    scene.running()
-    scene.runner.code = None
-    scene.step()
-    assert len(scene.steward.children) == 1
-    scene.running(attempt=2)
-    scene.step()
-    assert len(scene.steward.children) == 2
-    for child in scene.steward.children:
-        assert isinstance(child, Evidence)
-        child.code = 0
-    scene.running(attempt=3)
-    scene.runner.code = 0
-    scene.step()
-    assert scene.steward.children == []
 
 
 # --- The loop ---------------------------------------------------------------------------------------------------------
@@ -445,20 +322,6 @@ def test_the_pause_between_two_steps(scene: Scene, state: str, seconds: float) -
     assert set(scene.clock.slept) == {steward.POLL_SECONDS}
 
 
-def test_a_change_of_state_ends_the_pause(scene: Scene) -> None:
-    scene.state("RUNNING")
-
-    def sleep(seconds: float, /) -> None:
-        scene.clock.now += seconds
-        scene.state("SUCCEEDED")
-
-    scene.step()
-    scene.clock.sleep = sleep  # type: ignore[method-assign]
-    before = scene.clock.now
-    scene.steward.wait_for_change()
-    assert scene.clock.now - before == steward.POLL_SECONDS
-
-
 def test_nothing_delays_the_next_attempt(scene: Scene) -> None:
     """Neither the end of an attempt nor its clean-up is followed by a pause."""
     scene.running()
@@ -489,8 +352,3 @@ def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
     scene.head.records["one"]["status"] = "SUCCEEDED"
     scene.state("SUCCEEDED")
     assert scene.steward.try_step()
-
-
-def test_a_fifo_in_place_of_the_stewards_log_does_not_hang(scene: Scene) -> None:
-    os.mkfifo(scene.archive.path / "logs" / "steward.log")
-    a_step_fails(scene)

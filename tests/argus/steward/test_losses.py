@@ -69,31 +69,6 @@ def test_a_trainer_that_hangs_on_a_lost_node_is_stopped_once_a_minute(scene: Sce
 
 
 @pytest.mark.parametrize(
-    ("address", "cause"),
-    [
-        ("127.0.0.1", "its processes have ended, and 127.0.0.1 answers"),
-        ("no.such.host", "nothing answers at no.such.host"),
-    ],
-)
-def test_what_is_known_of_the_end_of_a_node(scene: Scene, address: str, cause: str) -> None:
-    scene.running()
-    scene.lose("w1", address)
-    scene.step()
-    scene.step(after=LOST_NODE_SECONDS + 1)
-    verdict = attempts.verdict(scene.archive)
-    assert verdict and verdict.reason.startswith(f"node worker-w1 was lost ({cause}), and ")
-
-
-def test_a_trainer_that_does_steps_is_not_stopped_for_a_lost_node(scene: Scene) -> None:
-    scene.running()
-    scene.lose("w1")
-    for step in range(8):
-        scene.archive.write_heartbeat("heartbeat.json", step=step)
-        scene.step(after=LOST_NODE_SECONDS - 1)
-    assert "stop 1" not in scene.verbs()
-
-
-@pytest.mark.parametrize(
     "change",
     [
         {"job_id": "02"},
@@ -190,18 +165,6 @@ def test_the_drivers_own_node_counts(scene: Scene) -> None:
     assert scene.archive.read_status().reason == "node worker-w0 was lost"
 
 
-def test_a_head_that_was_restarted_has_lost_the_job(scene: Scene) -> None:
-    scene.running()
-    scene.start()  # this steward came with the new head
-    scene.head.records.clear()
-    scene.step()
-    scene.step(after=FORGOTTEN_SECONDS - 1)
-    assert scene.archive.read_status().state == "RUNNING"
-    scene.step(after=1)
-    failure = scene.archive.read_status().failure
-    assert failure and failure.kind == "head_lost"
-
-
 def test_a_head_that_forgets_a_job_which_this_steward_saw_start(scene: Scene) -> None:
     scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
     scene.start()
@@ -243,17 +206,6 @@ def test_an_actor_that_is_being_made_is_not_forgotten(scene: Scene, actor: dict[
     assert "stop 1" not in scene.verbs()
 
 
-def test_a_submission_that_was_lost_with_the_head_is_sent_again(scene: Scene) -> None:
-    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
-    scene.head.records["one"] = {"status": "PENDING"}
-    scene.restart_head(after=1)
-    scene.step(after=1)
-    scene.step(after=HEAD_LOST_SECONDS + 1)
-    status = scene.archive.read_status()
-    assert "cancel 1" in scene.verbs()
-    assert (status.state, status.failure and status.failure.kind) == ("RETRYING", "head_lost")
-
-
 def test_an_attempt_goes_on_with_a_head_that_was_started_again(scene: Scene) -> None:
     scene.running()
     scene.step()
@@ -267,43 +219,12 @@ def test_an_attempt_goes_on_with_a_head_that_was_started_again(scene: Scene) -> 
     assert scene.archive.read_status().state == "FAILED"
 
 
-def test_a_head_that_knows_the_job_again_has_not_lost_it(scene: Scene) -> None:
-    scene.running()
-    scene.step()
-    records = dict(scene.head.records)
-    scene.head.records.clear()
+def test_a_submission_that_was_lost_with_the_head_is_sent_again(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
+    scene.head.records["one"] = {"status": "PENDING"}
+    scene.restart_head(after=1)
     scene.step(after=1)
-    scene.head.records.update(records)
-    scene.step(after=FORGOTTEN_SECONDS)
-    scene.head.records.clear()
-    scene.step(after=1)
-    assert scene.archive.read_status().state == "RUNNING"
-
-
-def test_a_head_that_does_not_answer_ends_nothing(scene: Scene) -> None:
-    scene.running()
-    scene.step()
-    scene.head.records.clear()
-    scene.head.silent = True
-    for _step in range(3):
-        scene.step(after=FORGOTTEN_SECONDS + 1)
-    scene.head.silent = False
-    scene.running()
-    scene.step(after=1)
-    assert scene.archive.read_status().state == "RUNNING"
-
-
-def test_a_new_attempt_is_not_the_one_that_ray_forgot(scene: Scene) -> None:
-    scene.running()
-    scene.step()
-    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
-    scene.step(after=1)
-    scene.runner.effects["submit"] = lambda: scene.state(
-        "RUNNING", attempt=2, attempt_submitted_at=scene.clock.now, attempt_started_at=scene.clock.now
-    )
-    scene.step(after=1)
-    assert scene.verbs()[-1] == "submit 2"
-    # Ray has not listed it yet: that is no restarted head.
-    for _step in range(5):
-        scene.step(after=(UNKNOWN_SECONDS - 1) / 5)
-    assert scene.archive.read_status().state == "RUNNING"
+    scene.step(after=HEAD_LOST_SECONDS + 1)
+    status = scene.archive.read_status()
+    assert "cancel 1" in scene.verbs()
+    assert (status.state, status.failure and status.failure.kind) == ("RETRYING", "head_lost")

@@ -78,16 +78,6 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     assert root == str(archives[0].jobs.parent)
 
 
-def test_a_job_that_is_tried_again_long_after_a_failure_is_there(archives: list[Archive], port: int) -> None:
-    archives[0].set_status("RUNNING", ended_at=NOW - 2 * web.ENDED_SECONDS)
-    web.serve(lambda: archives)
-    found = read(port)
-    assert ("argus_job_state", "RUNNING", "grpo-running", "grpo") in found
-    # Without any job that is new, there still is the free space.
-    metrics_of_old = {each.name: each.samples for each in web.Jobs(lambda: archives[3:4]).collect()}
-    assert metrics_of_old["argus_shared_root_free_bytes"] and not metrics_of_old["argus_job_state"]
-
-
 def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing; others send or read a little again and again, and would never end."""
     monkeypatch.setattr(web, "REQUEST_SECONDS", 1.0)
@@ -119,22 +109,6 @@ def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypat
             client.sendall(f"GET /{web.key_of('secret')}/index.html HTTP/1.0\r\n\r\n".encode())
         assert read(port)
     assert threading.active_count() <= before + 2 * web.THREADS + 1
-
-
-def test_a_shared_root_that_hangs_holds_up_one_request(archives: list[Archive], port: int) -> None:
-    hangs, asked = threading.Event(), threading.Event()
-
-    def wait() -> list[Archive]:
-        asked.set()
-        hangs.wait(30)
-        return archives
-
-    web.serve(wait)
-    with pytest.raises(TimeoutError):
-        read(port, 0.5)
-    assert asked.is_set()
-    hangs.set()
-    assert read(port)
 
 
 def test_without_a_port_the_steward_goes_on(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -190,10 +164,3 @@ def test_pages_are_for_those_who_know_the_token(
     for path in ("index.html", f"{'0' * 64}/index.html", f"{web.key_of('')}/index.html", "%c3%a4/index.html"):
         _status, text, _policy = answer(port, path)
         assert "argus_job_state" in text and "all jobs" not in text
-
-
-def test_without_a_token_there_are_no_pages(archives: list[Archive], port: int) -> None:
-    (archives[0].jobs / "index.html").write_text("all jobs")
-    web.serve(lambda: archives)
-    assert "all jobs" not in answer(port, f"{web.key_of('')}/index.html")[1]
-    assert "all jobs" not in answer(port, "/index.html")[1]
