@@ -5,15 +5,58 @@ from typing import Any
 
 import pyarrow
 import pytest
-from checked_job import CODE, LFS, facts, found, rows_with, version, write
+from checked_job import LFS, facts, found, rows_with, version, write
 from pyarrow import parquet
 
 from argus.staging.tiny import rl_rows, sft_rows
 
 
-def test_no_file(root: Path) -> None:
-    (root / "datasets/rl/val.parquet").unlink()
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"prompt": "How many?"}, "column prompt of type string"),
+        ({"reward_model": {"style": "rule"}}, "has a column reward_model of type struct<style: string>"),
+        ({"extra_info": "{}"}, "has a column extra_info of type string, where verl reads a mapping"),
+    ],
+)
+def test_columns_of_other_types(root: Path, changes: dict[str, Any], text: str) -> None:
+    write(root, rows_with(lambda row: row.update(changes)))
+    ((key, what, severity),) = found(root)
+    assert (key, severity, text in what) == ("dataset", "error", True)
+
+
+def test_files_without_data(root: Path) -> None:
+    file = root / "datasets/rl/val.parquet"
+    parquet.write_table(parquet.read_schema(file).empty_table(), file)
+    assert found(root) == [("dataset", "/private/datasets/rl/val.parquet has no rows", "error")]
+    file.write_text(LFS)
+    assert found(root) == [("dataset", "/private/datasets/rl/val.parquet is a Git LFS pointer, not the file", "error")]
+    file.unlink()
     assert found(root) == [("dataset", "/private/datasets/rl/val.parquet does not exist", "error")]
+
+
+USER = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "what", "severities"),
+    [
+        ("rl", [], "has no messages", ["error"]),
+        ("rl", [{"role": None, "content": "x"}], "has a message without a role", ["error"]),
+        ("rl", [{"role": "user", "content": ""}], "has an empty user or assistant message (user)", ["error"]),
+        ("rl", [{"role": "human", "content": "x"}], "has a role that is none of ", ["warning"]),
+        ("sft", [USER], "has no assistant", ["error"]),
+        ("sft", [USER, {"role": "assistant", "content": ""}], "has ", ["error", "error"]),
+        ("sft", [{"role": "system", "content": ""}, {"role": "assistant", "content": "x"}], "has an", ["warning"]),
+    ],
+)
+def test_messages(root: Path, name: str, messages: list[dict[str, Any]], what: str, severities: list[str]) -> None:
+    rows = (rl_rows if name == "rl" else sft_rows)()["train"]
+    rows[1]["prompt" if name == "rl" else "messages"] = messages
+    write(root, rows, name=name)
+    reported = found(root, workload="sft" if name == "sft" else "grpo")
+    assert [severity for _key, _what, severity in reported] == severities
+    assert all(f"/private/datasets/{name}/train.parquet, row 1: {what}" in text for _key, text, _severity in reported)
 
 
 def test_a_file_that_is_cut_off(root: Path) -> None:
@@ -31,18 +74,6 @@ def test_a_file_that_is_damaged(root: Path) -> None:
     content = file.read_bytes()
     file.write_bytes(content[:4] + b"\xff" * 2000 + content[2004:])
     assert found(root)[0][1].startswith("/private/datasets/rl/train.parquet is corrupted: ")
-
-
-def test_a_pointer_in_place_of_data(root: Path) -> None:
-    (root / "datasets/rl/train.parquet").write_text(LFS)
-    text = "/private/datasets/rl/train.parquet is a Git LFS pointer, not the file"
-    assert found(root) == [("dataset", text, "error")]
-
-
-def test_no_rows(root: Path) -> None:
-    schema = parquet.read_schema(root / "datasets/rl/train.parquet")
-    parquet.write_table(schema.empty_table(), root / "datasets/rl/val.parquet")
-    assert found(root) == [("dataset", "/private/datasets/rl/val.parquet has no rows", "error")]
 
 
 def test_data_of_the_other_kind(root: Path) -> None:
@@ -66,12 +97,6 @@ def test_columns_of_other_names(root: Path) -> None:
     assert found(root, settings={"data.prompt_key": "chat"}) == []
 
 
-def test_prompts_that_are_text(root: Path) -> None:
-    write(root, rows_with(lambda row: row.update(prompt="How many?")))
-    ((key, what, severity),) = found(root)
-    assert (key, severity, "column prompt of type string" in what) == ("dataset", "error", True)
-
-
 @pytest.mark.parametrize("name", ["data_source", "reward_model"])
 def test_what_reward_managers_read(root: Path, name: str) -> None:
     write(root, rows_with(lambda row: row.pop(name)))
@@ -83,12 +108,6 @@ def test_what_reward_managers_read(root: Path, name: str) -> None:
     # Other rewards read what they like.
     assert found(root, settings={"reward.reward_manager.source": "importlib"}) == []
     assert found(root, reward_file=None, settings={"reward.reward_model.enable": True}) == []
-
-
-def test_no_ground_truth(root: Path) -> None:
-    write(root, rows_with(lambda row: row.update(reward_model={"style": "rule"})))
-    text = "/private/datasets/rl/train.parquet has a column reward_model of type struct<style: string>"
-    assert found(root) == [("dataset", text, "error")]
 
 
 def test_a_ground_truth_that_is_null(root: Path) -> None:
@@ -105,22 +124,6 @@ def test_a_key_that_verl_does_not_read(root: Path) -> None:
     assert set(found(root, settings={"data.reward_fn_key": "source"})) == {("dataset", text, "warning")}
 
 
-def test_a_key_that_older_releases_read(root: Path) -> None:
-    version(root, "0.8.0")
-    text = "/private/datasets/rl/train.parquet has no column source, which verl's reward managers read; it has: "
-    settings = {"data.reward_fn_key": "source"}
-    assert found(root, settings=settings)[0][1].startswith(text)
-    for split, rows in rl_rows().items():
-        write(root, [{"source" if key == "data_source" else key: row[key] for key in row} for row in rows], split=split)
-    assert found(root, reward_file=None, settings=settings) == []
-
-
-def test_extra_info_that_is_text(root: Path) -> None:
-    write(root, rows_with(lambda row: row.update(extra_info="{}")))
-    text = "/private/datasets/rl/train.parquet has a column extra_info of type string, where verl reads a mapping"
-    assert found(root) == [("dataset", text, "error")]
-
-
 def test_a_data_source_without_a_reward(root: Path) -> None:
     write(root, rows_with(lambda row: row.update(data_source="mine")))
     assert found(root) == []
@@ -129,35 +132,6 @@ def test_a_data_source_without_a_reward(root: Path) -> None:
     for source in ("openai/gsm8k", "math", "aime2024"):
         write(root, rows_with(lambda row, source=source: row.update(data_source=source)))
         assert found(root, reward_file=None) == []
-
-
-@pytest.mark.parametrize(
-    ("messages", "what", "severity"),
-    [
-        ([], "has no messages", "error"),
-        ([{"role": None, "content": "x"}], "has a message without a role", "error"),
-        ([{"role": "user", "content": ""}], "has an empty user or assistant message (user)", "error"),
-        (
-            [{"role": "human", "content": "x"}],
-            "has a role that is none of system, developer, user, assistant, tool (human)",
-            "warning",
-        ),
-    ],
-)
-def test_messages_of_rl(root: Path, messages: list[dict[str, Any]], what: str, severity: str) -> None:
-    rows = rl_rows()["train"]
-    rows[1]["prompt"] = rows[5]["prompt"] = messages
-    write(root, rows)
-    text = f"/private/datasets/rl/train.parquet, row 1: {what} (and 1 more of the first 64 rows)"
-    assert found(root) == [("dataset", text, severity)]
-
-
-def test_messages_of_sft(root: Path) -> None:
-    rows = sft_rows()["train"]
-    rows[2]["messages"] = [{"role": "user", "content": "x"}]
-    write(root, rows, name="sft")
-    ((key, what, severity),) = found(root, workload="sft")
-    assert (key, severity, "row 2: has no assistant" in what) == ("dataset", "error", True)
 
 
 def test_a_tool_call_has_no_content(root: Path) -> None:
@@ -203,28 +177,6 @@ def test_files_of_other_formats(root: Path) -> None:
     assert "train_rows" not in facts(root, settings=settings)
 
 
-def test_files_in_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(root))
-    assert found(root, settings={"data.train_files": "~/datasets/rl/train.parquet"}) == []
-    assert facts(root, settings={"data.train_files": "~/datasets/rl/train.parquet"})["train_rows"] == 128
-
-
-def test_rows_are_read_despite_warnings_about_columns(root: Path) -> None:
-    write(root, rows_with(lambda row: row.update(prompt=[{"role": "user", "content": ""}])))
-    findings = [what for _key, what, _severity in found(root, settings={"data.reward_fn_key": "source"})]
-    assert any("has an empty user or assistant message" in what for what in findings)
-    assert any("data.reward_fn_key=source has no effect" in what for what in findings)
-
-
-def test_a_reward_function_beside_a_reward_model_reads_the_columns(root: Path) -> None:
-    write(root, rows_with(lambda row: row.pop("data_source")))
-    reward = "def compute_score(**kwargs): ...\n"
-    (root / "user/code/r.py").write_text(reward)
-    ((key, what, _severity),) = found(root, settings={"reward.reward_model.enable": True})
-    assert key == "dataset"
-    assert "has no column data_source" in what
-
-
 @pytest.mark.parametrize("kind", [pyarrow.large_list, pyarrow.list_, lambda item: pyarrow.list_(item, 1)])
 def test_all_kinds_of_lists(root: Path, kind: Any) -> None:
     message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
@@ -238,50 +190,10 @@ def test_all_kinds_of_lists(root: Path, kind: Any) -> None:
     assert found(root) == []
 
 
-def test_extra_info_that_verl_accepts(root: Path) -> None:
-    write(root, rows_with(lambda row: row.update(extra_info=None)))
-    assert found(root) == []
-    write(root, rows_with(lambda row: row.update(extra_info="{}"), "sft"), name="sft")
-    assert found(root, workload="sft") == []
-
-
-def test_data_sources_of_all_files(root: Path) -> None:
-    write(root, rows_with(lambda row: row.update(data_source="mine")))
-    assert facts(root)["data_sources"] == ["mine", "openai/gsm8k"]
-
-
-def test_an_answer_that_is_empty(root: Path) -> None:
-    rows = sft_rows()["train"]
-    rows[2]["messages"] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
-    write(root, rows, name="sft")
-    row = "/private/datasets/sft/train.parquet, row 2"
-    assert [severity for _key, _what, severity in found(root, workload="sft")] == ["error", "error"]
-    rows[2]["messages"] = [{"role": "system", "content": ""}, {"role": "assistant", "content": "x"}]
-    write(root, rows, name="sft")
-    text = f"{row}: has an empty system or developer message (system)"
-    assert found(root, workload="sft") == [("dataset", text, "warning")]
-
-
-def test_a_snapshot_that_compares_no_data_source(root: Path) -> None:
-    (root / CODE / "verl/utils/reward_score/__init__.py").write_text("def default_compute_score(): ...\n")
-    write(root, rows_with(lambda row: row.update(data_source="mine")))
-    assert found(root, reward_file=None) == []
-
-
 @pytest.mark.parametrize("changes", [{"config": None}, {"settings": {"data.val_files": None}}])
 def test_sft_needs_no_data_for_validation(root: Path, changes: dict[str, Any]) -> None:
     (root / "datasets/sft/val.parquet").unlink()
     assert [one for one in found(root, workload="sft", **changes) if one[0] == "dataset"] == []
-
-
-def test_what_is_needed_for_validation(root: Path) -> None:
-    for name in ("rl", "sft"):
-        (root / "datasets" / name / "val.parquet").unlink()
-        (root / "datasets" / name / "train.parquet").write_text("x")
-    rl = [what for key, what, _severity in found(root, config=None) if key == "dataset"]
-    assert rl[1:] == ["/private/datasets/rl/val.parquet does not exist"]
-    sft = [what for key, what, _severity in found(root, workload="sft", config=None) if key == "dataset"]
-    assert len(sft) == 1 and sft[0].startswith("/private/datasets/sft/train.parquet")
 
 
 @pytest.mark.parametrize(

@@ -175,24 +175,6 @@ def test_problems_of_a_model_that_is_also_the_critic_are_reported_once(root: Pat
     assert len(found(root, workload="ppo")) == 1
 
 
-def test_the_parameters_of_broken_weights_are_unknown(root: Path, model: Path) -> None:
-    file = model / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-8])
-    known = facts(root)
-    assert known["model_bytes"] == file.stat().st_size
-    assert "parameters" not in known
-
-
-def test_weights_at_their_limits(root: Path, model: Path) -> None:
-    file = model / "model.safetensors"
-    file.write_bytes((2).to_bytes(8, "little") + b"{}")
-    assert found(root) == []
-    file.write_bytes(b"\x01")
-    assert model_says(root, "/model.safetensors has no safetensors header (1 bytes)")
-    file.write_bytes((100_000_001).to_bytes(8, "little") + b"{}")
-    assert model_says(root, "/model.safetensors has no safetensors header (10 bytes)")
-
-
 def test_weights_of_torch_that_are_empty(root: Path, model: Path) -> None:
     (model / "model.safetensors").unlink()
     (model / "pytorch_model.bin").touch()
@@ -200,15 +182,6 @@ def test_weights_of_torch_that_are_empty(root: Path, model: Path) -> None:
     # torch.save before 1.6 wrote no archive.
     (model / "pytorch_model.bin").write_bytes(b"\x80\x02" + bytes(100))
     assert found(root) == []
-
-
-@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
-def test_the_parameters_of_weights_of_torch(root: Path, model: Path, key: str) -> None:
-    (model / "model.safetensors").unlink()
-    (model / "pytorch_model.bin").write_bytes(b"\x80\x02" + bytes(98))
-    config = {"model_type": "a", "architectures": ["A"], key: "float32"}
-    (model / "config.json").write_text(json.dumps(config))
-    assert facts(root)["parameters"] == 25
 
 
 def test_settings_of_a_tokenizer_that_are_truncated(root: Path, model: Path) -> None:

@@ -78,11 +78,6 @@ def test_pins_of_an_engine(root: Path, installed: dict[str, str]) -> None:
     assert found(root, settings=vllm) == [("code_path", text, "warning")]
 
 
-def test_no_manifest(root: Path) -> None:
-    (root / CODE / "manifest.json").unlink()
-    assert found(root) == []
-
-
 def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
@@ -101,20 +96,6 @@ def test_the_debugger_needs_debugpy(root: Path, installed: dict[str, str], versi
     assert [finding.key for finding in checked(root, debugger="post_mortem")] == ([] if expected else ["debugger"])
     assert found(root, debugger="legacy") == []
     assert found(root) == []
-
-
-def test_prereleases_count(root: Path, installed: dict[str, str]) -> None:
-    installed["numpy"] = "2.5.0rc1"
-    assert found(root) == []
-
-
-def test_loggers_that_need_packages(root: Path) -> None:
-    declare(root, "tensorboard", "wandb")
-    missing = ("code_path", "verl 0.9.1 requires tensorboard, which the workers do not have", "error")
-    assert found(root) == []
-    assert found(root, settings={"trainer.logger": "tensorboard"}) == [missing]
-    ((_key, what, _severity),) = found(root, settings={"trainer.logger": ["tracking"]})
-    assert what == "verl 0.9.1 requires wandb, which the workers do not have"
 
 
 def test_close_versions_count_only_for_engines(root: Path, installed: dict[str, str]) -> None:

@@ -100,12 +100,6 @@ def test_a_file_that_cannot_be_opened(root: Path, monkeypatch: pytest.MonkeyPatc
     assert todo == f"give user ID {os.geteuid()} read permission, and check the file system"
 
 
-def test_a_shared_root_that_is_a_link(root: Path) -> None:
-    link = root.parent / "link"
-    link.symlink_to(root)
-    assert seen(root, link / "datasets/rl/train.parquet", shared_root=str(link)) == []
-
-
 @pytest.mark.parametrize(
     ("variable", "severity"),
     [

@@ -110,14 +110,6 @@ def test_prompts_that_are_too_long(root: Path, release: str, settings: Any, seve
     ]
 
 
-def test_a_filter_that_leaves_nothing(root: Path) -> None:
-    prompts(root, 9, 20)
-    prompts(root, 1, split="val")
-    findings, _facts = said(root, **FILTER)
-    assert [severity for severity, _what in findings] == ["error"]
-    assert findings[0][1].endswith("(the longest has 22 tokens): verl drops them all (data.filter_overlong_prompts)")
-
-
 @pytest.mark.parametrize(
     ("truncation", "severity", "outcome"),
     [
@@ -167,12 +159,6 @@ def test_the_jobs_own_template_and_arguments(root: Path) -> None:
     findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
     assert findings == []
     assert "the longest has 5 tokens" in facts.notes[0]
-
-
-def test_other_files_than_those_of_the_dataset_are_measured(root: Path) -> None:
-    prompts(root, 30)
-    findings, _facts = said(root, **{"data.val_files": f"{root}/datasets/rl/train.parquet"})
-    assert len(findings) == 2
 
 
 def test_nothing_to_measure_with(root: Path) -> None:

@@ -112,10 +112,6 @@ def test_managers_with_calls_of_their_own(root: Path, settings: dict[str, Any]) 
     assert reward_says(root, "def compute_score(x): ...\n", settings=settings) == []
 
 
-def test_a_manager_that_takes_plain_functions(root: Path) -> None:
-    assert reward_says(root, REWARD, settings={"reward.reward_manager.name": "remote"}) == []
-
-
 def package(root: Path, **files: str) -> None:
     home = root / "user/code/graders"
     home.mkdir()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from checked_job import checked, facts, found, safetensors
+from checked_job import checked, facts, found
 
 # The tiny model's 24 parameters: 4 bytes each for the model and for each of Adam's two moments.
 CHECKPOINT = 24 * 12
@@ -131,14 +131,3 @@ def test_checkpoints_of_lora(root: Path) -> None:
     settings = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.actor.checkpoint.save_lora_only": True}
     assert "checkpoint_bytes" not in facts(root, settings=settings)
     assert facts(root, settings={"actor_rollout_ref.actor.checkpoint.save_lora_only": True})["checkpoint_bytes"] == 288
-
-
-def test_a_critic_of_another_size(root: Path) -> None:
-    critic = root / "common/models/critic"
-    critic.mkdir()
-    (critic / "config.json").write_text('{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}')
-    safetensors(critic / "model.safetensors", ("a",))
-    assert facts(root, workload="ppo", settings={"critic.model.path": str(critic)})["checkpoint_bytes"] == 36 * 12
-    # Without the size of one of them, that of both is unknown.
-    (critic / "model.safetensors").unlink()
-    assert "checkpoint_bytes" not in facts(root, workload="ppo", settings={"critic.model.path": str(critic)})

@@ -15,7 +15,6 @@ import pytest
 from argus.archive.archive import Archive
 from argus.evidence import evidence
 from argus.launcher import commands
-from argus.queue import attempts
 
 PLAN = {
     "address": "http://127.0.0.1:1",
@@ -73,35 +72,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     monkeypatch.setitem(sys.modules, "ray.job_submission", module)
     return Client
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["run", "/jobs/sft-1", "2"], ("sft-1", "2")),
-        (["evidence", "/jobs/sft-1", "stall"], ("sft-1", "stall")),
-        (["cancel", "/jobs/sft-1", "3"], ("sft-1", "3")),
-    ],
-)
-def test_a_verb_with_its_arguments(
-    arguments: list[str], expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def record(archive: Archive, *rest: str) -> int:
-        asked.append((archive.submission_id, *rest))
-        return 7
-
-    monkeypatch.setitem(commands.COMMANDS, arguments[0], record)
-    assert commands.main(arguments) == 7
-    assert asked == [expected]
-
-
-def test_evidence_on_demand(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(evidence, "collect", lambda _archive, moment: asked.append(moment))
-    assert commands.main(["evidence", str(archive.path), "demand"]) == 0
-    assert asked == ["demand"]
 
 
 @pytest.mark.parametrize("problems", [{}, {"worker-1": "no answer within 45 s"}])
@@ -169,10 +139,3 @@ def test_a_head_that_was_busy_for_a_moment_gets_the_attempt(archive: Archive, cl
 def test_an_attempt_is_stopped_under_its_own_id(archive: Archive, client: type[Client]) -> None:
     assert commands.main(["stop", str(archive.path), "2"]) == 0
     assert client.calls[-1] == ("stop", "sft-1~2")
-
-
-def test_an_attempt_is_cancelled_under_its_own_id(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(attempts, "cancel_pending", asked.append)
-    assert commands.main(["cancel", str(archive.path), "2"]) == 0
-    assert asked == ["sft-1~2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.archive.failures import Failure, FailureKind, failure
+from argus.archive.failures import Failure, FailureKind
 from argus.io.schema import parse
 from argus.launcher.diagnosis import classify
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
@@ -25,12 +25,6 @@ def test_a_stored_failure() -> None:
     assert parse(Failure, stored) == found
     # Another version of this collection may know more kinds.
     assert parse(Failure, {**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
-
-
-def test_a_failure_that_is_not_read_from_a_log() -> None:
-    found = failure("stalled", "no step for 1800 s")
-    assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())
-    assert all(failure(kind, "x").todo for kind in FailureKind)
 
 
 def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:

@@ -229,7 +229,6 @@ REMOTE = (
     "torch.distributed.DistBackendError: NCCL error in: /pytorch/ProcessGroupNCCL.cpp:2501, remote process exited or "
     "there was a network error, NCCL version 2.27.3\n"
 )
-RAY_OOM = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
 RAY_OOM_256 = (
     "Unexpected error occurred: 1 worker(s) were killed due to the node running low on memory. "
     "Memory on the node (IP: 10.0.0.2, ID: 0d44) was 4.76GB used / 5.00GB limit (0.952)\n"
@@ -251,13 +250,9 @@ REWARD = (
         (MARKED_DEAD + HYDRA + GLOO, "node_lost"),
         (HYDRA + UNAVAILABLE, "node_lost"),
         (HYDRA + ACTOR + GLOO, "killed"),
-        (HYDRA + GLOO + ACTOR, "killed"),
-        (HYDRA + ACTOR + RAY_OOM, "host_oom"),
         (HYDRA + ACTOR + RAY_OOM_256, "host_oom"),
         ("(raylet) " + RAY_OOM_256 + HYDRA + ACTOR, "host_oom"),
         (HYDRA + CUDA_OOM + ACTOR, "gpu_oom"),
-        (HYDRA + GLOO, "communication"),
-        (HYDRA + REMOTE, "communication"),
         (HYDRA + REMOTE + ACTOR, "killed"),
         (HYDRA + "torch.distributed.DistStoreError: Timed out after 601 seconds waiting.\n", "communication"),
         # A node that the job may not even have used, and a reward that fails.
@@ -268,14 +263,12 @@ REWARD = (
         # In a chain of exceptions the cause counts.
         (HYDRA + REWARD + "ModuleNotFoundError: No module named 'sympy'\n\n" + REWARD + "ValueError: x\n", "import"),
         # A data loader's process is no error of the dataset.
-        (HYDRA + DATASET + "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n", "killed"),
         (
             HYDRA + DATASET + "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible "
             "that dataloader's workers are out of shared memory.\n",
             "host_oom",
         ),
-        # Without Hydra: before it, or in the trainer's imports.
-        (DATASET.replace("utils/dataset", "x") + "ImportError: cannot import name 'y' from 'x'\n", "import"),
+        # Without Hydra.
         ("/opt/verl/bin/python3: No module named verl.trainer.sft\n", "import"),
         ("The job was not started: the snapshot's marker is 'x', not 'y'; stage it again\n", "import"),
         # verl reports only that every trajectory failed.
@@ -288,15 +281,10 @@ REWARD = (
         ),
         # Crashes, as Ray writes them.
         ("(WorkerDict pid=1) *** SIGSEGV received at time=1795183209 on cpu 1 ***\n" + HYDRA + ACTOR, "killed"),
-        ("[2026-01-01 14:00:09,106 E 169 169] logging.cc:474: *** SIGTERM received at time=1795183209\n", "killed"),
         # Disks and ports.
-        (HYDRA + "OSError: [Errno 28] No space left on device: '/private/jobs/x'\n", "disk_full"),
         (HYDRA + "OSError: [Errno 30] Read-only file system: '/private/jobs/x'\n", "storage"),
-        (HYDRA + "OSError: [Errno 116] Stale file handle\n", "storage"),
         (HYDRA + "OSError: [Errno 122] Disk quota exceeded: '/private/jobs/x'\n", "disk_full"),
         (HYDRA + "OSError: [Errno 98] Address already in use\n", "port_in_use"),
-        ("ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use\n",
-         "port_in_use"),
         # Nothing that is known.
         (HYDRA + '  File "/x.py", line 1, in <module>\nValueError: something\n', "unknown"),
         ("", "unknown"),
@@ -352,12 +340,6 @@ def test_an_exception_before_a_kill_is_not_the_cause(exit_code: int) -> None:
     assert classify(text, None).kind == "node_lost"
 
 
-def test_causes_in_the_log_of_a_lost_node() -> None:
-    assert classify(ACTOR + GLOO, None).kind == "node_lost"
-    assert classify(CUDA_OOM, None).kind == "gpu_oom"
-    assert classify(RAY_OOM, -9).kind == "host_oom"
-
-
 def test_rays_message_about_the_job_counts_as_well() -> None:
     # The message of a job whose driver's node died, behind the log as far as it came.
     assert classify("step:2\n" + NODE, None).reason == "node 0d443baa was lost"
@@ -386,22 +368,9 @@ def test_lines_are_few_short_and_plain() -> None:
     assert "\n" not in found.reason
 
 
-def test_underlines_of_tracebacks_are_left_out() -> None:
-    stack = DATASET.rstrip("\n") + "\n    ~~~~~~~^^^^^\n"
-    found = classify(f"{HYDRA}{stack}KeyError: 'prompt'\n", 1)
-    assert found.kind == "data"
-    assert found.lines[-2:] == ("    example[key]", "KeyError: 'prompt'")
-    assert classify("one\n   ^^^\ntwo\n", 3).lines == ("one", "two")
-
-
 def test_the_lines_of_an_unknown_failure_are_the_last_ones() -> None:
     text = "".join(f"\x1b[36mline {n}\x1b[0m\n" for n in range(20)) + " 10%|#\r 50%|##\n\n"
     assert classify(text, 3).lines == (*(f"line {n}" for n in range(13, 20)), " 50%|##")
-
-
-def test_an_unknown_failure_has_the_last_of_its_exceptions() -> None:
-    text = f"{HYDRA}ValueError: first\n\nDuring handling of the above exception:\n\nKeyError: 'last'\n"
-    assert classify(text, 3).reason == "the trainer ended with exit code 3: KeyError: 'last'"
 
 
 def test_a_large_log_takes_no_time() -> None:

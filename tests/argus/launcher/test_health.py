@@ -107,14 +107,6 @@ def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch:
     assert not Health(archive, (), 1).has_space()
 
 
-def test_nothing_is_written_after_the_end(archive: Archive) -> None:
-    health = Health(archive, (), 1)
-    health.finish(over=False)
-    append(archive.driver_log, CUT)
-    health.look(1000.0)
-    assert told(archive) == []
-
-
 def test_what_happened_in_an_earlier_attempt_stays(archive: Archive) -> None:
     earlier = [JobWarning("prompts_cut", "7 prompts", 7), JobWarning("gradient_zero", "always")]
     archive.set_status("RUNNING", warnings=[asdict(warning) for warning in earlier])
@@ -126,17 +118,6 @@ def test_what_happened_in_an_earlier_attempt_stays(archive: Archive) -> None:
     health.look(1001.0)
     assert told(archive) == ["loss_nan", "prompts_cut"]
     assert events(archive) == ["loss_nan"]
-
-
-def test_the_phase_ends_with_the_first_step(archive: Archive) -> None:
-    health = Health(archive, (), 1)
-    assert health.phase is None
-    append(archive.driver_log, "INFO:2026:create worker group dict_keys(['actor'])\n")
-    health.look(1000.0)
-    assert health.phase is Phase.WEIGHTS
-    step(archive, 1)
-    health.look(1001.0)
-    assert health.phase is None
 
 
 def test_the_phases_are_timed(archive: Archive) -> None:

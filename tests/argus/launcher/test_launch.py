@@ -146,13 +146,6 @@ def test_the_checkpoints_of_earlier_attempts_count(job: Setup, attempt: int, lef
     assert sorted(path.name for path in directory.glob("global_*")) == [f"global_step_{step}" for step in left]
 
 
-def test_the_reason_is_of_this_attempts_log(job: Setup) -> None:
-    job.run("config")
-    job.archive.set_status("SUBMITTED", attempt=2)
-    job.run("fail", attempt=2)
-    assert job.archive.status_json()["failure"]["kind"] == "unknown"
-
-
 def test_secrets_reach_the_trainer_and_no_log(job: Setup) -> None:
     redact.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
     _code, output = job.run("secret")
@@ -218,17 +211,6 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, A
     assert all_end(*pids(job.log()))
     assert {entry["moment"] for entry in job.index()} == {"stall" if kind == "stalled" else kind}
     assert job.archive.read_mapping("heartbeat.json")["step"] == 2
-
-
-def test_the_log_is_written_while_the_job_runs(job: Setup) -> None:
-    process = job.start("wait")
-    log = wait_for(lambda: "child\n" in job.log() and job.log())
-    assert "MVP_PRECHECK_MARKER" in log
-    assert "trained" not in log
-    assert process.poll() is None
-    status = job.archive.status_json()
-    assert status["state"] == "RUNNING"
-    assert "ended_at" not in status
 
 
 # --- Its end ----------------------------------------------------------------------------------------------------------

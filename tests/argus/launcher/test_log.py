@@ -30,14 +30,6 @@ def fill(archive: Archive, lines: int) -> Log:
     return made
 
 
-def test_a_log_that_is_not_full_is_one_file(archive: Archive) -> None:
-    made = Log(archive.driver_log, part_bytes=10)
-    made.write(b"one\n")
-    assert parts(archive) == {"driver.log": "one\n"}
-    made.write(b"three\n")
-    assert parts(archive) == {"driver.log": "one\nthree\n"}
-
-
 def test_a_full_part_is_rotated(archive: Archive) -> None:
     made = Log(archive.driver_log, part_bytes=10)
     for line in (b"one\n", b"two\n", b"three\n", b"more than a part holds\n", b"four\n"):
@@ -66,14 +58,6 @@ def test_the_first_part_and_the_newest_are_kept(archive: Archive, lines: int) ->
     assert len(kept) <= log.PARTS + 1
 
 
-def test_the_parts_in_the_order_of_time(archive: Archive) -> None:
-    fill(archive, 12)
-    (archive.path / "logs" / "driver.log.old").touch()
-    (archive.path / "logs" / "steward.log").touch()
-    names = [path.name for path in archive.log_parts().values()]
-    assert names == [*(f"driver.log.{number}" for number in range(1, 12)), "driver.log"]
-
-
 def test_the_end_of_the_log_reaches_over_its_parts(archive: Archive) -> None:
     assert archive.log_tail(100) == ""
     fill(archive, 3)
@@ -81,11 +65,6 @@ def test_the_end_of_the_log_reaches_over_its_parts(archive: Archive) -> None:
     assert archive.log_tail(7) == "2\n0003\n"
     assert archive.log_tail(12) == "1\n0002\n0003\n"
     assert archive.log_tail(15) == archive.log_tail(100) == "0001\n0002\n0003\n"
-
-
-def test_the_end_of_the_log_may_begin_within_a_character(archive: Archive) -> None:
-    archive.driver_log.write_text("größe\n")
-    assert archive.log_tail(5) == "\ufffdße\n"
 
 
 def test_a_rotation_that_fails_does_not_end_the_log(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,11 +56,6 @@ def test_an_attempt_that_resumed_at_the_last_step_has_nothing_to_do() -> None:
     assert outcome(End(exit_code=0, steps=16, attempt_steps=0, total_steps=16)) == Outcome("SUCCEEDED")
 
 
-@pytest.mark.parametrize(("exit_code", "log", "kind"), [(1, CONFIG, "config"), (1, OOM, "gpu_oom")])
-def test_an_error_is_read_from_the_log(exit_code: int, log: str, kind: str) -> None:
-    assert shown(outcome(End(exit_code=exit_code, log=log))) == ("FAILED", kind)
-
-
 ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
 SIZE, TOKENS = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_max_token_len_per_gpu"
 CHECKPOINTING = f"{MODEL}.enable_gradient_checkpointing"
@@ -125,36 +120,10 @@ def test_a_limit_of_processes_that_the_log_does_not_show(exit_code: int) -> None
     assert "ray_node_pids_limit" in advice(failure)
 
 
-def test_the_steps_of_the_attempt_count_for_its_communication() -> None:
-    gloo = "Error executing job with overrides: []\nRuntimeError: [/x.cc:5] Connection closed by peer [10.0.0.2]:9\n"
-    found = outcome(End(exit_code=1, log=gloo, steps=9, attempt_steps=2))
-    assert found.failure
-    assert found.failure.reason.endswith(", after step 2")
-
-
-def test_a_signal_stops_a_job() -> None:
-    found = outcome(End(exit_code=-15, stopped_by=15, log=OOM, problem="x", watch_verdict=STALLED))
-    assert shown(found) == ("STOPPED", "stopped")
-    assert found.failure
-    assert found.failure.reason == "stopped with signal 15"
-
-
 def test_a_signal_from_the_steward_is_a_failure_with_its_verdict() -> None:
     assert outcome(End(exit_code=-15, stopped_by=15, steward_verdict=LOST)) == Outcome("FAILED", LOST)
     # The verdict alone has ended nothing.
     assert shown(outcome(End(exit_code=0, attempt_steps=1, steward_verdict=LOST))) == ("SUCCEEDED", "")
-
-
-def test_a_problem_of_the_precheck() -> None:
-    found = outcome(End(exit_code=65, problem="the snapshot's marker is 'a'"))
-    assert shown(found) == ("FAILED", "import")
-    assert found.failure
-    assert found.failure.reason == "the snapshot's marker is 'a'"
-
-
-@pytest.mark.parametrize("verdict", [STALLED, DEADLINE])
-def test_a_trainer_that_the_launcher_ended(verdict: failures.Failure) -> None:
-    assert outcome(End(exit_code=-15, watch_verdict=verdict)) == Outcome("FAILED", verdict)
 
 
 def test_a_stall_after_a_known_cause_is_a_failure_of_that_kind() -> None:

@@ -37,11 +37,6 @@ def test_a_job_with_a_problem_is_not_started(job: Setup) -> None:
     assert job.has_ended()
 
 
-def test_a_valid_snapshot(job: Setup) -> None:
-    assert precheck(job) == ""
-    assert job.log() == (f"MVP_PRECHECK_VERL_FILE={job.code_path}/verl/__init__.py\nMVP_PRECHECK_MARKER={CODE_ID}\n")
-
-
 def test_verl_from_elsewhere_on_pythonpath(job: Setup, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "verl").mkdir(parents=True)
@@ -60,21 +55,10 @@ def test_verl_in_the_working_directory(job: Setup, monkeypatch: pytest.MonkeyPat
     assert f"imported from {job.cwd}/verl/__init__.py" in precheck(job)
 
 
-def test_a_snapshot_whose_name_is_a_prefix(job: Setup) -> None:
-    other = job.code_path.with_name(f"{CODE_ID}-mine")
-    job.code_path.rename(other)
-    assert "not from the snapshot" in precheck(job, PYTHONPATH=str(other))
-
-
 def test_no_verl_at_all(job: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job.cwd)
     assert precheck(job, PYTHONPATH="").startswith("verl would be imported from None")
     assert "MVP_PRECHECK_VERL_FILE=None\nMVP_PRECHECK_MARKER=None\n" in job.log()
-
-
-def test_no_marker(job: Setup) -> None:
-    (job.code_path / "mvp_marker.py").unlink()
-    assert precheck(job) == "the snapshot's marker is None, not 'verl-0.9.1'; stage the snapshot again"
 
 
 def test_a_python_that_does_not_start(job: Setup) -> None:
@@ -98,11 +82,8 @@ def refused(marker: object) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "MARKER = = 1\n",
         "MARKER = 1\n",
         f"import os; MARKER = '{CODE_ID}'\n",
-        f"MARKER = '{CODE_ID}' + ''\n",
-        f"if True:\n    MARKER = '{CODE_ID}'\n",
         f"{'#' * 5000}\nMARKER = '{CODE_ID}'\n",
         "\udcff",
     ],

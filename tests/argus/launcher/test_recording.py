@@ -41,12 +41,6 @@ def transient() -> UnreadableError:
     return error
 
 
-def test_what_works_is_done_once() -> None:
-    work = Work(0)
-    assert work.run() == "done"
-    assert (work.tried, work.clock.slept) == ([0], [])
-
-
 @pytest.mark.parametrize("error", [FULL, OSError(errno.EROFS, "Read-only file system"), transient()])
 def test_it_is_tried_again(error: Exception) -> None:
     work = Work(100, error)
@@ -88,10 +82,8 @@ def test_a_failure_is_told_in_rays_log() -> None:
     "message",
     [
         "",
-        "Job finished",
         log.end_line(None),
         log.NOT_RECORDED,
-        f"{log.NOT_RECORDED}[1]",
         f"{log.NOT_RECORDED}{'[' * 100_000}",
         f'{log.NOT_RECORDED}{{"kind": 7}}',
         f"x{log.end_line(failures.failure('data', 'no rows'))}",

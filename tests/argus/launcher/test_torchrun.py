@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launcher_job import Setup
+from real_processes import alive
 
 from argus.archive.archive import Archive
 from argus.archive.plan import Plan
@@ -94,20 +93,6 @@ def test_secrets_are_masked_in_the_output_of_a_rank(job: Setup) -> None:
     assert f"it is {redact.MASK} and {redact.MASK} of 9" in output
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def ended(pid: int) -> bool:
-    deadline = time.monotonic() + 30
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not is_running(pid)
-
-
 def test_no_rank_outlives_what_has_started_it(job: Setup) -> None:
     arguments = ("1", "0", "127.0.0.1", "29500", str(os.getpid()), "127.0.0.1")
     process = start(job, "idle", "ranks", *arguments)
@@ -116,9 +101,12 @@ def test_no_rank_outlives_what_has_started_it(job: Setup) -> None:
     while b"pids" not in (line := process.stdout.readline()):
         assert line
     trainer, child = map(int, line.split()[-2:])
-    assert is_running(trainer)
+    assert alive(trainer)
     process.kill()
-    assert ended(trainer)
+    deadline = time.monotonic() + 30
+    while alive(trainer) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(trainer)
     # It has the output open, for whose end the fixture waits.
     os.kill(child, signal.SIGKILL)
 
@@ -141,21 +129,6 @@ def test_without_its_torchrun_no_rank_starts(job: Setup) -> None:
 
 def test_without_its_task_no_torchrun_starts(job: Setup) -> None:
     assert run(job, "train", "ranks", "1", "0", "10.0.0.1", "29500", "1", "10.0.0.2") == (-signal.SIGKILL, "")
-
-
-@pytest.mark.parametrize(
-    ("plan", "given", "expected"),
-    [
-        (PLAN, "40", {"OMP_NUM_THREADS": "10"}),
-        # Set by the job, or by the node.
-        (PLAN, "4", {}),
-        (PLAN, "", {}),
-        (Plan(gpus_per_node=4, cpus_per_node=2), "2", {"OMP_NUM_THREADS": "1"}),
-        (Plan(gpus_per_node=0, cpus_per_node=2), "2", {}),
-    ],
-)
-def test_the_threads_of_a_rank(plan: Plan, given: str, expected: dict[str, str]) -> None:
-    assert torchrun.threads(plan, given) == expected
 
 
 def copied(tmp_path: Path, data: bytes, *secrets: str) -> bytes:
@@ -235,31 +208,3 @@ def test_a_node_that_fails_ends_the_attempt(
     # The other has a moment to say what it knows.
     assert ray.waited == [(1, torchrun.LAST_WORDS_SECONDS)]
     assert capsys.readouterr().out == f"torchrun has failed on a node, with exit code {code}\n"
-
-
-def test_a_lost_task_ends_the_attempt(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="its node has died"):
-        ranks(tmp_path, FakeRay((1, RuntimeError("its node has died")), (0, 0)))[0].run()
-
-
-def test_the_address_of_the_first_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = types.ModuleType("ray")
-    ray.util = types.SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    address, port = torchrun.free_address()
-    assert address == "127.0.0.1"
-    with socket.socket() as listener:
-        listener.bind((address, port))
-
-
-def test_the_trainer_waits_for_the_last_lines_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-    monkeypatch.setattr(torchrun.time, "sleep", waited.append)
-
-    def no_ray(*_arguments: object) -> None:
-        raise ConnectionError("no Ray")
-
-    monkeypatch.setattr(torchrun, "Ranks", no_ray)
-    with pytest.raises(ConnectionError):
-        torchrun.torchrun(Archive(tmp_path / "sft-1"), "1")
-    assert waited == [torchrun.LOG_SECONDS]

@@ -120,14 +120,6 @@ def test_a_step_is_progress_without_output(archive: Archive, runner: Runner) -> 
     assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
 
 
-def test_a_stall_ends_the_trainer_on_request(archive: Archive, runner: Runner) -> None:
-    watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="stop"), 1, runner, steps=2)
-    verdict = watch.check(1061.0, lambda: 1000.0)
-    assert verdict
-    assert (verdict.kind, verdict.reason) == ("stalled", "no step and no log line for 61 s, at step 2")
-    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
-
-
 class GoesOn(Runner):
     """A trainer that goes on while its evidence is collected."""
 
