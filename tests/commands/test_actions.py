@@ -81,6 +81,10 @@ def presence(*awaited: str, addresses: Sequence[Any] = ()) -> dict[str, Any]:
     return {"result": {**found, "nodes": [{"node_ip": address} for address in addresses]}}
 
 
+def evidence(answer: Any, check: bool = False) -> Case:
+    return Case("job_archive", {"state": "examined", "submission_id": "grpo-1"}, [answer], check)
+
+
 STOPPED = {"changed": True, "result": {"submission_id": "grpo-1", "state": "STOPPED"}}
 CASES = {
     "submit": ray_job(
@@ -157,6 +161,9 @@ CASES = {
     "drain_check": drain((["a"], 0), wait_timeout=9, check=True),
     "drain_ends_jobs": drain((["a"], 0), wait_timeout=9, ends_jobs=True),
     "drain_gone": drain((["a"], 0), GONE, wait_timeout=9),
+    "evidence": evidence({"changed": True, "result": {"files": 7, "nodes": ["head", "w"], "problems": ["no py-spy"]}}),
+    "evidence_check": evidence({"changed": True, "result": {"files": 0, "nodes": []}}, check=True),
+    "evidence_gone": evidence(GONE),
     "nodes": nodes(presence(addresses=ADDRESSES), earlier={"began": time.time() - 60, "problem": ""}),
     "nodes_head_restarts": nodes(GONE, presence(), wait_timeout="99"),
     "nodes_join": nodes(presence("worker-0"), presence(), wait_timeout=99),
@@ -228,7 +235,7 @@ def test_a_sweep_ends_with_the_first_job_that_is_refused(outcomes: dict[str, Out
 
 def test_check_mode(outcomes: dict[str, Outcome]) -> None:
     checks = {name: outcome.calls for name, outcome in outcomes.items() if name.endswith("_check")}
-    assert len(checks) == 4
+    assert len(checks) == 5
     assert all(len(calls) == 1 and calls[0][1]["check"] is True for calls in checks.values()), checks
 
 
@@ -293,6 +300,7 @@ MESSAGES = {
     "fails": "grpo-1 FAILED: no column",
     "is_stopped": "grpo-1 STOPPED: stopped by ann",
     "drain_gone": "there is no container",
+    "evidence_gone": "there is no container",
 }
 
 
@@ -364,3 +372,13 @@ def test_without_an_answer_no_node_is_as_expected(outcomes: dict[str, Outcome], 
 def test_an_address_is_one(outcomes: dict[str, Outcome]) -> None:
     addresses = [node["node_ip"] for node in outcomes["nodes"].result["nodes"]]
     assert addresses == ["10.0.0.1", "fd00::1", *[""] * 8]
+
+
+def test_the_row_of_a_node_with_evidence(outcomes: dict[str, Outcome]) -> None:
+    rows = {name: outcomes[name].result["row"] for name in ("evidence", "evidence_check")}
+    assert rows == {
+        "evidence": ["evidence", 7, "head, w", "no py-spy"],
+        "evidence_check": ["evidence_check", 0, None, None],
+    }
+    gone = outcomes["evidence_gone"].result
+    assert gone["row"] == ["evidence_gone", 0, None, gone["msg"]]

@@ -115,6 +115,12 @@ def test_code_of_users(tmp_path: Path, root: Path) -> None:
     assert run(root, user_code=[str(source)])["status"] == "staged"
     assert target.read_text() == source.read_text()
     assert run(root, user_code=[str(source)])["changed"] is False
+    for name in ("a.py", "data.txt", "__pycache__/a.pyc"):
+        (tmp_path / "pack" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pack" / name).write_text(name)
+    packed = run(root, user_code=[str(tmp_path / "pack")])
+    assert (packed["path"], packed["changed"]) == (str(target.parent / "pack"), True)
+    assert sorted(file.name for file in (target.parent / "pack").iterdir()) == ["a.py", "data.txt"]
     missing = run(root, user_code=[f"{source}x"])
     assert missing["failed"] and missing["findings"][0]["what"].startswith(f"{source}x: ")
 

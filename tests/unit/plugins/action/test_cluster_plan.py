@@ -130,17 +130,6 @@ def test_plan_of_a_node() -> None:
     assert "--num-gpus=4" in node["container"]["command"]
 
 
-def test_plan_of_a_node_with_a_container() -> None:
-    labels = worker(variables(ray_head=probed()))["container"]["labels"]
-    there = {"worker-1": container(state="exited", labels=labels)}
-    node = worker(variables(ray_head=probed(containers=there)))
-    assert (node["action"], node["reason"], node["started_at"]) == (
-        "start",
-        "container is exited",
-        "2026-01-12T08:15:30Z",
-    )
-
-
 def test_plan_of_nodes_whose_token_is_rotated() -> None:
     rotated = {key: {"rotate_token": True} for key in ("worker_0", "worker_1")}
     hostvars = variables(ray_head={**probed(containers={"worker-1": container()}), "rotate_token": True}, **rotated)
@@ -304,15 +293,6 @@ def test_plan_of_a_process_takes_addresses_from_the_hosts() -> None:
     hostvars["ray-head"]["ansible_host"] = "10.2.0.20"
     hostvars["worker-0"] = process_host(address="")
     assert worker(hostvars, "worker-0")["absent"].startswith("its address is not known")
-
-
-def test_plan_of_a_process_has_the_derived_variables_but_is_not_told_apart_by_them() -> None:
-    before = worker(processes(), "worker-0")["process"]
-    derived = {"worker-0": {"GLOO_SOCKET_IFNAME": "eth1"}}
-    after = worker(processes(), "worker-0", derived=derived)["process"]
-    assert after["environment"] == {**before["environment"], "GLOO_SOCKET_IFNAME": "eth1"}
-    assert (before["derived"], after["derived"]) == ("", '{"GLOO_SOCKET_IFNAME": "eth1"}')
-    assert after["specification"] == before["specification"]
 
 
 def test_the_end_of_the_machines_is_known_to_a_node_but_restarts_none() -> None:

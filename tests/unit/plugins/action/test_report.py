@@ -18,16 +18,6 @@ def test_report_has_title_table_findings_and_text() -> None:
     ]
 
 
-def test_report_without_content_prints_nothing() -> None:
-    assert report_lines("Preflight", None, None, [], []) == []
-    assert report_lines("Changes", ["node"], [], [], []) == []
-
-
-def test_report_of_findings_alone() -> None:
-    assert report_lines("Preflight", None, None, [WARN], []) == ["Preflight", findings_table([WARN])]
-    assert report_lines(None, None, None, [], ["text"]) == ["text"]
-
-
 @pytest.mark.parametrize(
     ("findings", "fail_when", "message"),
     [

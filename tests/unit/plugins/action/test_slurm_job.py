@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,11 +61,6 @@ def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> No
     assert shown[0] == "Slurm has job 7 (argus-verl)"
     assert shown[1] == "Slurm's job 7 is PENDING (Resources: its hosts are in use)"
     assert "Priority" in shown[2]
-
-
-def test_a_job_that_there_is_is_used(asked: Asked) -> None:
-    result = asked(9, [replace(WAITS, state="RUNNING")])
-    assert (result["changed"], result["job_id"], result["done"]) == (False, 9, [])
 
 
 def test_check_mode_shows_the_script(asked: Asked) -> None:
@@ -131,23 +124,3 @@ def test_when_a_job_is_expected_to_begin() -> None:
     assert "expected to begin at" in line
     assert "expected" not in waiting_line(later, 1_795_358_681.0)
     assert waiting_line(replace(WAITS, reason=""), 0.0) == "Slurm's job 7 is PENDING"
-
-
-def test_commands_have_no_variables_of_a_job() -> None:
-    environ = {"SLURM_JOB_ID": "7", "SBATCH_ACCOUNT": "a", "SQUEUE_FORMAT": "b", "SLURM_CONF": "c", "PATH": "d"}
-    assert commands.clean(environ) == {
-        "SLURM_CONF": "c",
-        "PATH": "d",
-        "SLURM_TIME_FORMAT": "%s",
-        "LC_ALL": "C.UTF-8",
-    }
-    assert os.environ.get("SLURM_TIME_FORMAT") is None
-
-
-def test_the_id_of_a_submitted_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text('#!/bin/sh\n[ "$1" = --parsable ] && cat > "$0.script" && echo "17;cluster"\n')
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert commands.submit("#!/bin/bash\n") == 17
-    assert (tmp_path / "sbatch.script").read_text() == "#!/bin/bash\n"

@@ -81,17 +81,6 @@ def test_files_of_the_controller_from_first_to_last(tmp_path: Path, node: Node, 
     assert finding["where"] == "dataset others" and finding["what"].startswith("files.train: ")
 
 
-def test_what_is_wrong_with_a_file_is_told_by_its_name_on_the_controller(
-    tmp_path: Path, node: Node, shown: list[str]
-) -> None:
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "a.jsonl").write_text(rows(2) + "{\n")
-    failed, _sent = run("datasets", node, DATASET)
-    assert failed["failed"] and str(tmp_path / "raw" / "a.jsonl") in failed["msg"]
-    wrong, sent = run("datasets", node, {**DATASET, "from": "laptop"})
-    assert wrong["findings"][0]["where"] == "dataset sums: from" and sent == []
-
-
 WRONG: dict[str, list[Any]] = {
     "models": [{"name": "x", "sauce": "tiny", "source": ["a"]}, "tiny", {"name": "y", "source": "tiny", "exclude": {}}],
     "datasets": [
@@ -117,67 +106,6 @@ def test_options_of_all_items_are_checked_before_any_is_staged(node: Node, shown
     assert places >= {"snapshot number 1: sauce", "snapshot 7"}
     (todo,) = (finding["todo"] for finding in result["findings"] if "columns.promt" in finding["where"])
     assert '"prompt"' in todo
-
-
-@pytest.mark.parametrize("check", [True, False])
-def test_whatever_is_wrong_with_an_item_others_are_staged(node: Node, shown: list[str], check: bool) -> None:
-    items = {
-        "models": [{"name": "x", "source": "/nowhere"}],
-        "datasets": [{"name": "x", "files": {"train": ["a", "/b"]}}, {"name": "good", "tiny": True}],
-        "user_code": [{"a": 1}, 7],
-    }
-    result, action = task(node, check, **items)
-    assert result["failed"] and result["changed"] and action.sent_files == []
-    assert [each["status"] for each in result["staged"]] == ["refused", "refused", "staged", "refused", "refused"]
-    assert Path(node.shared_root, "datasets", "good").exists() != check
-    assert {finding["where"] for finding in result["findings"]} >= {"model x", "dataset x", "user_code 7"}
-    assert len(result["diff"]) == 1
-
-
-def test_a_table_of_all_items_is_shown(
-    node: Node, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    snapshots = [{"code_id": "old", "state": "absent"}]
-    models = [{"name": "tiny", "source": "nowhere"}]
-    datasets = [{"name": "sums", "tiny": True}]
-    result, _action = task(node, report=True, models=models, datasets=datasets, snapshots=snapshots)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert result["msg"] == "1 error, see the table above"
-    assert lines[1:6] == [
-        ["Staged"],
-        ["KIND", "NAME", "STATUS", "PATH"],
-        ["model", "tiny", "refused", "-"],
-        ["dataset", "sums", "staged", f"{node.shared_root}/datasets/sums"],
-        ["snapshot", "old", "absent", f"{node.shared_root}/common/code/verl/old"],
-    ]
-    assert any(line[:3] == ["error", "model", "tiny"] for line in lines)
-    assert task(node)[0]["staged"] == []
-
-
-def test_code_of_users_is_sent_if_it_differs(tmp_path: Path, node: Node) -> None:
-    source = tmp_path / "pack"
-    (source / "__pycache__").mkdir(parents=True)
-    for name, text in (("a.py", "a"), ("data.txt", "b"), ("__pycache__/a.pyc", "c")):
-        (source / name).write_text(text)
-    code = Path(node.shared_root, "user", "code")
-    planned, sent = run("user_code", node, str(source), check=True)
-    assert (planned["status"], planned["changed"], sent, code.exists()) == ("staged", True, [], False)
-    assert planned["diff"][0] | {"after_header": ""} == {
-        "before_header": "pack/a.py",
-        "before": "",
-        "after_header": "",
-        "after": "a",
-    }
-    made, sent = run("user_code", node, str(source))
-    assert (made["path"], made["changed"], sent) == (str(code / "pack"), True, ["pack/a.py", "pack/data.txt"])
-    again, sent = run("user_code", node, str(source))
-    assert (again["status"], again["changed"], again["diff"], sent) == ("exists", False, [], [])
-    run("user_code", node, f"{source}/")
-    run("user_code", node, str(source / "a.py"))
-    assert sorted(str(path.relative_to(code)) for path in code.rglob("*.*")) == [
-        *("a.py", "data.txt", "pack/a.py", "pack/data.txt")
-    ]
 
 
 class Calls(stage.ActionModule):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import node_in, refuse
-from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, commit, edit, files, git, manifest_at, put
-from staging_task import Task, run
+from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, files, manifest_at, put
+from staging_task import run
 
 from argus.common.shared_root import SNAPSHOTS
 
@@ -96,30 +96,6 @@ def test_a_directory_with_overlays(node: Node, tree: Path, mine: Path) -> None:
     assert refused["findings"][0]["what"].startswith(f"{target}: ")
 
 
-def test_a_checkout_and_its_repair(node: Node, tmp_path: Path, temporary: Path) -> None:
-    repository = tmp_path / "verl"
-    repository.mkdir()
-    git(repository, "init", "--quiet", "--initial-branch=main")
-    head = commit(repository, {**TAKEN, **LEFT})
-    put(repository, {"verl/__init__.py": "changed = True\n"})
-    result = stage(node, source=str(repository))
-    target = Path(result["path"])
-    assert result["name"].startswith("verl-0.10.0.dev0-")
-    assert "+changed = True" in (target / "uncommitted.patch").read_text()
-    assert (manifest_at(target)["commit"], manifest_at(target)["uncommitted"]) == (head, True)
-    edit(target / "examples" / "run.sh", "ran\n")
-    refused = stage(node, source=str(repository))
-    assert "examples/run.sh has" in refused["msg"] and "staging_repair=true" in refused["msg"]
-    for check in (True, False):
-        repaired = stage(node, source=str(repository), repair=True, check=check)
-        assert (repaired["changed"], repaired["status"], len(repaired["notes"])) == (True, "repaired", 1)
-    assert (target / "examples" / "run.sh").read_text() == "run\n"
-    # The branch, and not what was changed.
-    result = stage(node, source=f"git+file://{repository}@main")
-    assert (result["name"], result["status"]) == (f"verl-{head[:12]}", "staged")
-    assert (Path(result["path"]) / "verl" / "__init__.py").read_text() == ""
-
-
 def test_nothing_is_sent_unless_it_is_needed(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(check: bool = False, **item: Any) -> list[str]:
         return run("snapshots", node, item, check)[1]
@@ -151,39 +127,3 @@ def test_sources_on_the_shared_root_are_read_by_the_program(
     assert further["status"] == "staged" and further["name"].startswith("first-")
     for source in ("first", "second"):
         assert stage(there, source=source)["failed"]
-
-
-def test_what_is_wrong_with_a_source_is_a_finding(node: Node, tmp_path: Path, tree: Path) -> None:
-    (tmp_path / "link").symlink_to(put(Path(node.shared_root), {"user/src/a": ""}) / "user")
-    (tree / "verl" / "more").symlink_to(tmp_path / "mine")
-    for source in (f"{tmp_path}/link", str(tree), "/nowhere", "git+https://host/x", f"git+file://{tmp_path}/x@main"):
-        refused = stage(node, source=source, git_token=TOKEN)
-        assert refused["failed"] and refused["findings"][0]["todo"] and TOKEN not in json.dumps(refused)
-
-
-def test_a_source_that_changes_meanwhile(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = Task.send
-
-    def changed(*arguments: Any, **more: Any) -> dict[str, Any]:
-        (tree / "verl" / "__init__.py").write_text("changed = True\n")
-        return send(*arguments, **more)
-
-    monkeypatch.setattr(Task, "send", changed)
-    refused = stage(node, source=str(tree))
-    assert refused["failed"] and "Stage it again" in refused["msg"]
-    assert list(snapshots(node).iterdir()) == []
-
-
-def test_a_snapshot_that_no_job_uses_any_more_is_removed(node: Node, tree: Path) -> None:
-    stage(node, source=str(tree), code_id="mine")
-    job = put(Path(node.shared_root) / "jobs" / "grpo-1", {"config/job_spec.json": '{"code_path": "mine"}'})
-    put(job, {"status.json": '{"state": "RUNNING"}'})
-    for check in (False, True):
-        refused = stage(node, check, code_id="mine", state="absent")
-        assert refused["failed"] and "mine: is used by grpo-1" in refused["msg"]
-    put(job, {"status.json": '{"state": "SUCCEEDED"}'})
-    for check, exists in ((True, True), (False, False)):
-        removed = stage(node, check, code_id="mine", state="absent")
-        assert (removed["changed"], removed["status"], (snapshots(node) / "mine").exists()) == (True, "removed", exists)
-    again = stage(node, code_id="mine", state="absent")
-    assert (again["changed"], again["status"]) == (False, "absent")

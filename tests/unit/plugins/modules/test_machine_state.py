@@ -307,11 +307,9 @@ def test_a_state_directory_that_is_a_link_is_refused(machine: Machine, tmp_path:
 
 # --- Names and paths --------------------------------------------------------------------------------------------------
 
-NAMES = ["", ".", "..", "a/b", "../mvp", "/", "a b", "-rf", "Mvp", "mvp\n", "x" * 64, "mvp\0", "{{ name }}", "_x"]
-
 
 @pytest.mark.parametrize("state", ["present", "absent"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["", "..", "../mvp", "mvp\n"])
 def test_a_name_that_is_no_name_is_refused_before_anything_else(machine: Machine, name: str, state: str) -> None:
     machine.run()
     before = machine.token.read_text()

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     inventory_arguments,
     job_commands,
     playbook_command,
     sibling,
-    unanswered,
 )
 
 
@@ -66,22 +64,6 @@ def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.Monke
     # `ansible HOST -m MODULE` has a pattern instead of playbooks.
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict({"args": "head", "inventory": ("box,",)}))
     assert playbook_command("fetch", {}) == "ansible-playbook -i box, playbooks/fetch.yml"
-
-
-@pytest.mark.parametrize(
-    ("problem", "silent", "expected"),
-    [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
-)
-def test_an_unreachable_job(problem: str, silent: float | None, expected: bool) -> None:
-    assert unanswered(JobInfo("sft-1", "RUNNING", problem=problem, silent_for=silent)) == (
-        "refused" if expected else ""
-    )
-
-
-@pytest.mark.parametrize(("unattended", "expected"), [(True, "waits for a steward"), (False, "")])
-def test_a_job_that_waits_for_its_steward(unattended: bool, expected: str) -> None:
-    job = JobInfo("sft-1", "RUNNING", silent_for=900.0, notice="waits for a steward", unattended=unattended)
-    assert unanswered(job) == expected
 
 
 def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,8 @@ NO_STEWARD = JobInfo("sft-1", "RUNNING", unattended=True, notice="waits for a st
         ([GONE, AnsibleConnectionFailure("refused"), ENDED], 3, ""),
         ([RUNS, *[GONE] * 15, RUNS, *[GONE] * 15, ENDED], 33, ""),
         ([RUNS, *[NO_STEWARD] * 50, JobInfo("sft-1", "RETRYING"), *[NO_STEWARD] * 50, ENDED], 103, ""),
+        # The head answers neither, but the launcher reports.
+        ([*[JobInfo("sft-1", "RUNNING", problem="refused", silent_for=4.0)] * 100, ENDED], 101, ""),
         # 120 seconds, with a pause of 7, or of 2.
         ([RUNS, GONE], 18, "which may still be running: gone. Check it later"),
         ([NO_STEWARD], 62, "which may still be running: waits for a steward. Check"),

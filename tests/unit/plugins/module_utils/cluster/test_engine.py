@@ -113,6 +113,8 @@ def test_cdi_directories_of_the_engine() -> None:
     ("err", "absent"),
     [
         ("Error: No such image: x:1\n", True),
+        ("Error response from daemon: no such image: x:1: No such image: x:1\n", True),
+        ("Error: x:1: image not known\n", True),
         ("WARNING: Error loading config file: denied\nError: No such container: x\n", True),
         ("Error response from daemon: No such container: x\nError: layer does not exist\n", False),
         ("no such container\n", False),

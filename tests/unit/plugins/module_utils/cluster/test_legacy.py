@@ -16,7 +16,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
     Legacy,
     LegacyError,
     LegacyMachine,
-    legacy_report,
 )
 from real_processes import alive
 
@@ -136,13 +135,6 @@ def test_a_machine_without_an_engine_has_processes_only(proc: Proc) -> None:
         look(Docker(code=1), proc)
 
 
-def test_removal_by_the_engine(proc: Proc) -> None:
-    docker = Docker()
-    machine = LegacyMachine("docker", docker, proc.root)
-    machine.remove(Legacy("old-ray", CONTAINER, "root"))
-    assert docker.calls == [["rm", "--force", "--volumes", "old-ray"]]
-
-
 def looping(trap: str, title: str = "ray::loop") -> int:
     """A child of another process than the test."""
     loop = f'(exec -a {title} bash -c "{trap}while :; do sleep 0.05; done") >/dev/null & echo $!'
@@ -168,24 +160,3 @@ def test_a_process_that_has_the_number_of_one_that_has_ended_is_left_alone() -> 
         assert alive(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
-
-
-def test_the_part_of_a_machine_in_the_report() -> None:
-    """A running job has to be named twice."""
-    found = [
-        Legacy("old-ray-head", CONTAINER, "root"),
-        Legacy("ray@alice", PROCESSES, "alice", ("ray::f", "ray::g")),
-    ]
-    assert legacy_report("gpu-0", found, [], []) == {
-        "rows": [
-            ["gpu-0", "old-ray-head", "container", "root", ""],
-            ["gpu-0", "ray@alice", "processes", "alice", "ray::f, ray::g"],
-        ],
-        "findings": [],
-        "missing": [],
-    }
-    both = ["ray@alice", "old-ray-head", "old-ray-haed"]
-    refused = legacy_report("gpu-0", found, both, ["old-ray-head"])
-    assert [finding["what"] for finding in refused["findings"]] == ["ray@alice runs ray::f, ray::g"]
-    assert refused["missing"] == ["old-ray-haed"]
-    assert legacy_report("gpu-0", found, both, ["ray@alice"])["findings"] == []

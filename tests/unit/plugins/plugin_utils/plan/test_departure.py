@@ -12,7 +12,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     Departure,
     departure,
     departure_findings,
-    hold_findings,
     left_behind,
     outside_notes,
 )
@@ -103,22 +102,6 @@ def test_worker_that_is_out_already() -> None:
     assert "again when it answers" in todo
     assert not leave("worker-0").gone
     assert not leave("worker-8", ray_node("worker-8")).gone
-
-
-def test_jobs_that_hold_a_node() -> None:
-    assert hold_findings("worker-0", [], 5, False) == []
-    assert hold_findings("worker-0", [], 0, False, 3600) == []
-    (found,) = hold_findings("worker-0", ["grpo-1", "sft-2"], 0, False, 3600.0)
-    assert found.severity == WARNING
-    assert found.what == "would get no new work, and wait up to 3600 s for grpo-1, sft-2 before it is removed"
-    assert "-e allow_disruption=true" in found.todo
-    (found,) = hold_findings("worker-0", ["grpo-1"], 0, True, 3600.0)
-    assert (found.what, found.severity) == ("its removal ends grpo-1", WARNING)
-    (found,) = hold_findings("worker-0", ["grpo-1", "sft-2"], 5.4, False)
-    assert (found.what, found.severity) == ("is still used after 5 s by grpo-1, sft-2", ERROR)
-    assert "-e allow_disruption=true" in found.todo
-    (found,) = hold_findings("worker-0", ["grpo-1"], 0, True)
-    assert (found.what, found.severity) == ("its removal ends grpo-1", WARNING)
 
 
 def test_nodes_that_a_removed_cluster_leaves_behind() -> None:

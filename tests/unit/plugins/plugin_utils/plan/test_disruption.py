@@ -44,11 +44,6 @@ def test_jobs_that_cannot_be_listed_may_run() -> None:
     ]
 
 
-def test_incomplete_list_of_jobs_is_not_taken_for_complete() -> None:
-    (finding,) = job_findings(replace(BUSY, problem="no answer"), "mvp", "cluster_down")
-    assert "they cannot be listed: no answer" in finding.what
-
-
 def test_restart_of_a_running_node_is_a_disruption() -> None:
     plans = {
         "ray-head": planned(),

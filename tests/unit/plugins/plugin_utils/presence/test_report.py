@@ -122,12 +122,6 @@ def test_report_without_a_head() -> None:
     assert found["fail_when"]
 
 
-def test_cluster_whose_head_stopped_to_answer_is_not_ready() -> None:
-    found = report(info("alive", "alive", "alive", problem="gone"))
-    assert found["text"] == ["The head: gone"]
-    assert found["fail_when"]
-
-
 # --- Fewer workers ----------------------------------------------------------------------------------------------------
 
 
