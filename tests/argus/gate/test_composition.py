@@ -192,10 +192,7 @@ WRONG = [
     ("nnodes=2", "nnodes"),
     ("+trainer.nnodes=2", "trainer.nnodes"),
     ("~actor@other", "actor"),
-    ("~actor=veomni", "actor"),
-    ("++actor@other=fsdp", "actor"),
     ("~trainer.none", "trainer.none"),
-    ("trainer.nnodes=[1", "trainer.nnodes"),
     ("trainer.nnodes=1,2", "trainer.nnodes"),
     ("actor=veomni", "actor"),
     ("trainer.user=${nothing.there}", "trainer.user"),
@@ -221,19 +218,16 @@ def test_all_that_hydra_refuses_is_found_and_the_rest_is_composed(code: str) -> 
     ("override", "is_read"),
     [
         ("+recipe=dapo", False),
-        ("+recipe.name=dapo", False),
         # Only another trainer reads it.
         ("+optim.lr=1", False),
         ("+known=1", True),
         ("+trainer.never_read=1", False),
-        ("++trainer.never_read=1", False),
         ("+trainer.read_with_get=1", True),
         ("++trainer.nnodes=2", True),
         # A class has fields, and so has the one that it extends.
         ("+typed.rate=1", True),
         ("+typed.inherited=1", True),
         ("+typed.read_with_get_elsewhere=1", False),
-        ("+typed.metric=1", False),
         ("+typed.popped=1", True),
         # verl passes them on as they are.
         ("+passed.engine_kwargs.vllm.x=1", True),
@@ -268,21 +262,10 @@ def test_a_trainer_that_cannot_be_read(code: str) -> None:
     assert "invalid syntax" in failed(code, module="verl.trainer.broken")
 
 
-def test_verl_is_not_imported(code: str) -> None:
-    """It would take ten seconds; here it would fail."""
-    Path(code, "verl", "__init__.py").write_text("raise SystemExit('verl was imported')\n")
-    assert compose(code, environment={"PYTHONPATH": "/nowhere"}).errors == ()
-
-
 def test_a_python_without_hydra(code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "hydra.py").write_text("raise ImportError(\"No module named 'hydra'\")\n")
     answer = compose(code, environment={"PYTHONPATH": str(tmp_path)})
     assert answer.errors[0].error == f"No module named 'hydra', which verl needs, for {sys.executable}"
-
-
-def test_a_python_that_dies(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition, "SOURCE", "print('COMPOSED'); raise SystemExit('no memory')")
-    assert failed(code) == f"{sys.executable} could not compose {MODULE}: no memory"
 
 
 def test_one_that_does_not_come_back(code: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_job import CODE, parsed, snapshot
+from gate_job import parsed, snapshot
 
 from argus.archive.archive import Archive
 from argus.checks.common import Facts
 from argus.common.findings import Finding
 from argus.gate.composition import Composition
-from argus.gate.gate import GateResult, examine, new_findings
+from argus.gate.gate import GateResult, examine
 from argus.gate.nodes import Inspection
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
@@ -118,13 +118,6 @@ def test_a_job_that_cannot_be_planned(root: Path, version: str) -> None:
     assert result.job is None
     assert [finding.key for finding in result.findings] == ["code_path"]
     assert nodes.asked == []
-
-
-def test_a_cluster_without_workers(root: Path) -> None:
-    nodes = FakeNodes()
-    result = gate(root, FakeHead(ray_nodes=[ray_node("head")]), nodes)
-    assert [finding.key for finding in result.findings] == ["cluster"]
-    assert (result.job, nodes.asked) == (None, [])
 
 
 def test_a_verl_that_needs_gpus(root: Path) -> None:
@@ -257,12 +250,6 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
     assert result.findings[0].todo != same.todo
 
 
-def test_other_problems_of_a_key_are_reported(root: Path) -> None:
-    known = [Finding("dataset", "a", "", key="dataset"), Finding("trainer_overrides", "b", "", key="trainer_overrides")]
-    new = [Finding("dataset", "c", "", key="dataset"), Finding("trainer_overrides", "d", "", key="trainer_overrides")]
-    assert new_findings(new, known) == new
-
-
 # --- Resuming ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,14 +278,6 @@ def test_resuming(root: Path) -> None:
     assert f"trainer.resume_from_path={path}" in result.job.plan.overrides
 
 
-def test_resuming_with_another_size(root: Path) -> None:
-    checkpoint(root, size=4)
-    head = FakeHead(free_nodes=BUSY)
-    result = gate(root, head, **SFT)
-    assert [finding.key for finding in result.findings] == ["resume_from"]
-    assert (result.checkpoint, result.capacity_problem) == ("", "")
-
-
 def test_sft_without_data_for_validation(root: Path) -> None:
     (root / "datasets/gsm8k/val.parquet").unlink()
     result = gate(root, workload="sft", reward_fn_path=None)
@@ -307,20 +286,6 @@ def test_sft_without_data_for_validation(root: Path) -> None:
     (root / "datasets/gsm8k/val.parquet").write_text("")
     again = gate(root, workload="sft", reward_fn_path=None)
     assert again.job and "data.val_files=null" not in again.job.plan.overrides
-
-
-def test_the_path_of_the_image_is_kept(root: Path) -> None:
-    result = gate(root, nodes=FakeNodes(Inspection(python_path="/opt/a:/opt/b")))
-    assert result.job
-    path = result.job.runtime_env["env_vars"]["PYTHONPATH"]
-    assert path.startswith(f"{root}/{CODE}:") and path.endswith("/current:/opt/a:/opt/b")
-
-
-def test_a_module_with_the_reward_function(root: Path) -> None:
-    findings = gate(root, reward_fn_path="r:digit_share").findings
-    assert findings == ()
-    (finding,) = gate(root, reward_fn_path="a.r:digit_share").findings
-    assert (finding.key, finding.what) == ("reward_fn_path", f"{root}/user/code/a/r.py does not exist")
 
 
 @pytest.mark.parametrize(

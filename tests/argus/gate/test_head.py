@@ -85,24 +85,8 @@ def test_a_missing_snapshot_lists_those_there(root: Path) -> None:
 @pytest.mark.parametrize(
     "marker",
     [
-        *(None, "", "MARKER = = 1", "OTHER = 1", "raise ValueError(1)", "import there_is_no_such_module", "MARKER = 1"),
-        *(
-            'MARKER = "a" + "b"',
-            'MARKER = f"{1}"',
-            'MARKER = OTHER = "a"',
-            'if 1: MARKER = "a"',
-            'MARKER = ""',
-            "MARKER = b'a'",
-        ),
-        *(
-            'MARKER = "a/../b"',
-            'MARKER = "a\\x1b[2J"',
-            "MARKER = '" + "a" * 64 + "'",
-            "-" * 4000 + "1",
-            "(" * 4000,
-            "\0",
-        ),
-        'MARKER = "a"' + " " * 5000,
+        *(None, "", "MARKER = = 1", "OTHER = 1", "raise ValueError(1)", 'MARKER = "a" + "b"', 'if 1: MARKER = "a"'),
+        *('MARKER = "a/../b"', 'MARKER = "a\\x1b[2J"', "(" * 4000, "\0", 'MARKER = "a"' + " " * 5000),
     ],
 )
 def test_a_snapshot_without_a_marker(root: Path, marker: str | None) -> None:
@@ -141,28 +125,6 @@ def test_files_of_a_snapshot_that_are_something_else(root: Path, name: str, kind
     started = time.monotonic()
     assert keys(root) == ["code_path"]
     assert time.monotonic() - started < 20
-
-
-@pytest.mark.parametrize(("version", "refused"), [("0.7.1", True), ("0.8.0", False), ("0.9.2", False), ("1.0", True)])
-def test_versions_of_verl(root: Path, version: str, refused: bool) -> None:
-    snapshot(root / "common" / "code" / "verl" / "other", version)
-    assert keys(root, code_path="other") == ["code_path"] * refused
-
-
-def test_a_link_inside_the_shared_root(root: Path) -> None:
-    (root / "common" / "models" / "linked").symlink_to("tiny")
-    assert found(root, model="linked") == []
-
-
-def test_a_shared_root_that_is_a_link_itself(root: Path) -> None:
-    link = root.parent / "link"
-    link.symlink_to(root)
-    assert found(link) == []
-
-
-def test_all_problems_are_reported_at_once(root: Path) -> None:
-    findings = found(root, code_path="a", model="b", dataset="c", reward_fn_path="d.py")
-    assert [finding.where for finding in findings] == ["code_path", "model", "dataset", "dataset", "reward_fn_path"]
 
 
 # --- Resuming ----------------------------------------------------------------------------------------

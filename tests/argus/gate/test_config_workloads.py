@@ -6,6 +6,7 @@ import pytest
 from composed_config import ACTOR, ROLLOUT, Wrong, check, found, told
 
 REF = "actor_rollout_ref.ref"
+PROMETHEUS = {"enable": True, "port": 9090, "file": "/tmp/p.yml"}
 
 WRONG: list[Wrong] = [
     ("grpo", {f"{ROLLOUT}.n": 1}, "warning", "set it to 2 or more"),
@@ -57,12 +58,71 @@ WRONG: list[Wrong] = [
         "error critic.model.use_remove_padding",
         "",
     ),
+    ("ppo", {"critic.use_dynamic_bsz": False}, "error critic.ppo_micro_batch_size_per_gpu", ""),
+    ("grpo", {f"{ROLLOUT}.data_parallel_size": 8}, f"error {ROLLOUT}.tensor_model_parallel_size", ""),
+    ("grpo", {f"{ROLLOUT}.temperature": 0}, "warning", ""),
+    ("grpo", {f"{REF}.log_prob_use_dynamic_bsz": False}, f"error {REF}.log_prob_micro_batch_size_per_gpu", ""),
+    ("grpo", {f"{ROLLOUT}.prometheus": PROMETHEUS}, f"warning {ROLLOUT}.prometheus.enable", ""),
+    ("sft", {"data.train_batch_size": 100}, "error", "set it to a multiple of 8"),
+    (
+        "sft",
+        {"data.val_files": None, "trainer.test_freq": 1},
+        "error trainer.test_freq",
+        "set trainer.test_freq=-1, or stage a val.parquet",
+    ),
+    ("sft", {"data.pad_mode": "right"}, "error", ""),
+    ("sft", {"data.max_length": 9000}, "warning data.max_token_len_per_gpu", "set it to 9000 or more"),
+    (
+        "sft",
+        {"data.use_dynamic_bsz": False, "data.micro_batch_size_per_gpu": 5},
+        "error data.micro_batch_size_per_gpu",
+        "",
+    ),
+    ("sft", {"engine.ulysses_sequence_parallel_size": 3}, "error", ""),
+    (
+        "sft",
+        {"engine.ulysses_sequence_parallel_size": 2, "model.use_remove_padding": False},
+        "error model.use_remove_padding",
+        "",
+    ),
+    (
+        "sft",
+        {"engine.ulysses_sequence_parallel_size": 2, "data.max_length": 16385},
+        "warning data.max_token_len_per_gpu",
+        "set it to 16385 or more",
+    ),
+]
+EXPERT, TOKENS = f"{ROLLOUT}.expert_parallel_size", f"{ACTOR}.ppo_max_token_len_per_gpu"
+RIGHT: list[tuple[str, dict[str, Any]]] = [
+    ("grpo", {"critic.use_dynamic_bsz": False}),
+    ("grpo", {f"{ROLLOUT}.prometheus": {**PROMETHEUS, "enable": False}}),
+    ("grpo", {f"{REF}.log_prob_use_dynamic_bsz": False, f"{REF}.log_prob_micro_batch_size_per_gpu": 4}),
+    ("grpo", {"data.gen_batch_size": 100, "algorithm.filter_groups.enable": True}),
+    ("grpo", {"data.gen_batch_size": 100, "trainer.v1.trainer_mode": "async"}),
+    # Tokens are those of all GPUs that share a sequence; the old name wins if it is set.
+    ("grpo", {TOKENS: 512, f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 2}),
+    ("grpo", {TOKENS: 512, f"{ACTOR}.ulysses_sequence_parallel_size": 2}),
+    ("grpo", {EXPERT: 8, f"{ROLLOUT}.data_parallel_size": 4}),
+    ("grpo", {EXPERT: 8, f"{ROLLOUT}.name": "trtllm"}),
+    ("grpo", {f"{ROLLOUT}.pipeline_model_parallel_size": 2, f"{ROLLOUT}.name": "hf"}),
+    ("grpo", {f"{ROLLOUT}.val_kwargs.do_sample": True, f"{ROLLOUT}.temperature": 0.1}),
+    ("grpo", {f"{ROLLOUT}.max_model_len": 1024}),
+    ("sft", {"engine.strategy": "megatron", "data.train_batch_size": 100, "data.pad_mode": "right"}),
+    ("sft", {"data.val_files": None, "trainer.test_freq": -1}),
+    ("sft", {"data.val_files": ["v.parquet"], "trainer.test_freq": 1}),
+    ("sft", {"data.max_length": 8192}),
+    ("sft", {"data.max_length": 9000, "data.use_dynamic_bsz": False}),
 ]
 
 
 @pytest.mark.parametrize("row", WRONG, ids=[str(row[1])[:70] for row in WRONG])
 def test_wrong_settings(row: Wrong) -> None:
     check(row)
+
+
+@pytest.mark.parametrize(("workload", "changes"), RIGHT, ids=str)
+def test_right_settings(workload: str, changes: dict[str, Any]) -> None:
+    assert found(workload, changes) == []
 
 
 STATIC = {
@@ -104,23 +164,6 @@ def test_micro_batches_of_log_probabilities(section: str) -> None:
     assert not any(key in text for text in found("grpo", {**of_96, key: 9}))
 
 
-def test_fixed_batches_of_the_reference_alone() -> None:
-    fixed = {f"{REF}.log_prob_use_dynamic_bsz": False}
-    assert found("grpo", {**fixed, f"{REF}.log_prob_micro_batch_size_per_gpu": 4}) == []
-    assert told("grpo", fixed) == [f"error {REF}.log_prob_micro_batch_size_per_gpu"]
-
-
-def test_prometheus() -> None:
-    changes = {f"{ROLLOUT}.prometheus": {"enable": True, "port": 9090, "file": "/tmp/p.yml"}}
-    assert told("grpo", changes) == [f"warning {ROLLOUT}.prometheus.enable"]
-    assert found("grpo", {f"{ROLLOUT}.prometheus": {"enable": False, "port": 9090, "file": "/tmp/p.yml"}}) == []
-
-
-def test_micro_batches_of_the_critic() -> None:
-    assert told("ppo", {"critic.use_dynamic_bsz": False}) == ["error critic.ppo_micro_batch_size_per_gpu"]
-    assert found("grpo", {"critic.use_dynamic_bsz": False}) == []
-
-
 def test_batches_of_fixed_size() -> None:
     text = found("grpo", {**STATIC, "data.train_batch_size": 129})[0]
     assert text.startswith("error data.train_batch_size ") and "645 is not a multiple of 8 GPUs" in text
@@ -143,14 +186,6 @@ def test_tokens_of_the_critic_before_0_9() -> None:
     assert not any("allows 1000 tokens" in text for text in found("ppo", changes, "0.9.0"))
 
 
-def test_tokens_are_those_of_all_gpus_that_share_a_sequence() -> None:
-    changes = {f"{ACTOR}.ppo_max_token_len_per_gpu": 512, f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 2}
-    assert found("grpo", changes) == []
-    # The old name wins if it is set.
-    old = {f"{ACTOR}.ppo_max_token_len_per_gpu": 512, f"{ACTOR}.ulysses_sequence_parallel_size": 2}
-    assert found("grpo", old) == []
-
-
 def test_megatron() -> None:
     megatron: dict[str, Any] = {f"{ACTOR}.strategy": "megatron"}
     assert found("grpo", {**megatron, f"{ACTOR}.ppo_max_token_len_per_gpu": 1000}) == []
@@ -165,33 +200,12 @@ def test_megatron() -> None:
     assert found("grpo", {f"{ACTOR}.strategy": "other", f"{ACTOR}.ppo_mini_batch_size": 1}) == []
 
 
-def test_groups_that_are_filtered_need_no_whole_batches() -> None:
-    changes = {"data.gen_batch_size": 100}
-    assert found("grpo", {**changes, "algorithm.filter_groups.enable": True}) == []
-    assert found("grpo", {**changes, "trainer.v1.trainer_mode": "async"}) == []
-
-
 def test_engines_fill_nodes() -> None:
     key = f"{ROLLOUT}.tensor_model_parallel_size"
     changes = {key: 6, "data.train_batch_size": 264, f"{ACTOR}.ppo_mini_batch_size": 132}
     (text,) = found("grpo", changes, nnodes=3)
     assert text.startswith(f"error {key} ") and "multiple of 4" in text
     assert found("grpo", {**changes, key: 3}, nnodes=3) == []
-
-
-def test_engines_of_several_dimensions() -> None:
-    assert told("grpo", {f"{ROLLOUT}.data_parallel_size": 8}) == [f"error {ROLLOUT}.tensor_model_parallel_size"]
-    expert = f"{ROLLOUT}.expert_parallel_size"
-    assert found("grpo", {expert: 8, f"{ROLLOUT}.data_parallel_size": 4}) == []
-    assert found("grpo", {expert: 8, f"{ROLLOUT}.name": "trtllm"}) == []
-    assert found("grpo", {f"{ROLLOUT}.pipeline_model_parallel_size": 2, f"{ROLLOUT}.name": "hf"}) == []
-
-
-def test_generation() -> None:
-    sampled = {f"{ROLLOUT}.val_kwargs.do_sample": True}
-    assert found("grpo", {**sampled, f"{ROLLOUT}.temperature": 0.1}) == []
-    assert told("grpo", {f"{ROLLOUT}.temperature": 0}) == [f"warning {ROLLOUT}.temperature"]
-    assert found("grpo", {f"{ROLLOUT}.max_model_len": 1024}) == []
 
 
 @pytest.mark.parametrize(("size", "answers", "example"), [(100, 5, "8, such as 104"), (100, 4, "")])
@@ -219,3 +233,14 @@ def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], 
     environment = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}
     findings = found("grpo", {f"{ROLLOUT}.name": engine, **settings}, environment=environment)
     assert any("env_vars.PYTORCH_CUDA_ALLOC_CONF" in line for line in findings) == refused
+
+
+def test_ranks_that_share_a_sequence_share_a_batch() -> None:
+    assert found("sft", {"engine.ulysses_sequence_parallel_size": 2, "data.train_batch_size": 100}) == []
+    (text,) = found("sft", {"engine.ulysses_sequence_parallel_size": 2, "data.train_batch_size": 102})
+    assert text.startswith("error data.train_batch_size ") and text.endswith("multiple of 4")
+
+
+def test_a_batch_that_cannot_be_divided_has_no_second_finding() -> None:
+    changes = {"data.use_dynamic_bsz": False, "data.train_batch_size": 100, "data.micro_batch_size_per_gpu": 5}
+    assert len(found("sft", changes)) == 1
