@@ -15,23 +15,6 @@ from argus.staging.lock import Progress
 from argus.staging.options import StagingError
 from argus.staging.store import Build, Built, Request
 
-# A process that writes half a dataset, reports it, and waits.
-HALF_A_BUILD = """
-import sys, time
-from pathlib import Path
-from argus.staging.store import Built, Request, stage
-
-def build(directory, progress):
-    (directory / "train.parquet").write_text("half")
-    print("building", flush=True)
-    time.sleep(60)
-    return Built()
-
-target = Path(sys.argv[1])
-stage(Request("rl_dataset", target.name, target, build))
-"""
-
-
 # Processes that inherit the definitions of this one.
 FORK = multiprocessing.get_context("fork")
 

@@ -205,13 +205,6 @@ def test_what_the_code_of_a_job_writes_is_checked(root: Path) -> None:
     assert "manifest.json" not in manifest_json(Path(staged.path))["files"]
 
 
-def test_a_changed_model_is_merged_again(root: Path) -> None:
-    target = Path(export(root).path)
-    (target / "config.json").write_text("{}")
-    assert export(root, repair=True).status == Status.REPAIRED
-    assert (target / "config.json").read_bytes() == model()["config.json"]
-
-
 def test_the_source_of_the_module() -> None:
     source = source_of("job:grpo-1@12", Path("/private"))
     assert source == CheckpointSource(Path("/private"), "grpo-1", 12)
@@ -220,8 +213,3 @@ def test_the_source_of_the_module() -> None:
     for text in ("job:", "job:../x", "job:a@", "job:a@01", "job:a@-1", "job:A"):
         with pytest.raises(StagingError, match="names no job"):
             source_of(text, Path("/private"))
-
-
-def test_only_the_model_of_a_job_needs_no_name(root: Path) -> None:
-    with pytest.raises(StagingError, match="name: is not set"):
-        models.request(root, None, source_of("tiny", root))

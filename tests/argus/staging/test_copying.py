@@ -14,7 +14,6 @@ from hub import model
 from staging_models import files, manifest, of_directory
 
 from argus.staging import files as staging_files
-from argus.staging.lock import Progress
 from argus.staging.manifest import MANIFEST, Status
 from argus.staging.options import StagingError
 
@@ -57,16 +56,3 @@ def test_a_directory_that_changes_meanwhile_is_refused(
     with pytest.raises(StagingError, match="changed while it was copied"):
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
-
-
-def test_a_file_that_changes_before_its_copy_is_refused(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.mkdir()
-    target.mkdir()
-    (source / "file").write_bytes(b"four")
-    progress = Progress()
-    staging_files.copy_all(source, target, {"file": 4}, progress)
-    assert ((target / "file").read_bytes(), progress.done) == (b"four", 4)
-    (target / "file").unlink()
-    with pytest.raises(StagingError, match=r"file: changed while it was copied\. Stage it again when nothing writes"):
-        staging_files.copy_all(source, target, {"file": 5}, Progress())

@@ -5,22 +5,14 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-import huggingface_hub
-import huggingface_hub.constants
-import huggingface_hub.file_download
 import pytest
-from hub import Hub, model
-from staging_models import FIRST, NAME, SECOND, Place, source_of
-from staging_tools import stage
+from hub import model
+from staging_models import FIRST, NAME, SECOND, Place
 
 from argus.staging import hub as staging_hub
-from argus.staging.hub import Repository, fetch, forget, missing_bytes, without_token
-from argus.staging.lock import Progress
+from argus.staging.hub import without_token
 from argus.staging.manifest import Status
-from argus.staging.models import request, without
-from argus.staging.options import StagingError
 
 pytestmark = pytest.mark.usefixtures("environment")
 
@@ -87,12 +79,6 @@ def test_a_token_is_in_no_text_of_a_source(place: Place) -> None:
     assert place.hub.token not in repr(place.source(token=place.hub.token))
 
 
-@pytest.mark.parametrize(("token", "name"), [(None, "org/nobody"), ("hf_right", "org/nobody")])
-def test_an_unknown_repository_is_named(place: Place, token: str | None, name: str) -> None:
-    with pytest.raises(StagingError, match=rf"{name} on {place.hub.url}: .*Correct its name"):
-        stage(request(place.root, "x", source_of(name, place.root, endpoint=place.hub.url, token=token)))
-
-
 def test_the_token_is_removed_from_texts_of_others() -> None:
     assert without_token("hf_secret at https://host/x", "hf_secret\n") == "… at https://host/x"
     assert without_token("nothing", None) == "nothing"
@@ -126,28 +112,6 @@ def test_the_environment_names_the_hub(place: Place, monkeypatch: pytest.MonkeyP
     assert place.stage(endpoint=None).status == Status.STAGED
 
 
-def test_an_offline_node_is_reported_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert "please unset the `HF_HUB_OFFLINE` environment variable" in place.refused()
-
-
-def test_an_endpoint_is_an_address(root: Path) -> None:
-    with pytest.raises(StagingError, match=r'endpoint: "hf-mirror\.example\.com" is not an address'):
-        source_of("org/name", root, endpoint="hf-mirror.example.com")
-
-
 def test_a_library_that_is_missing_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "huggingface_hub: cannot be imported" in place.refused()
-
-
-def test_a_repository_may_be_of_another_kind(hub: Hub, tmp_path: Path) -> None:
-    content = {"main/train.parquet": b"rows" * 1000, "README.md": b"# Data\n"}
-    commit = hub.add("org/data", content, kind="datasets")
-    repository = Repository("org/data", "main", tmp_path / "hub", hub.url, kind="dataset", select=without(["*.md"]))
-    assert missing_bytes(repository) == 4000
-    assert list(fetch(repository, Progress())) == ["main/train.parquet"]
-    assert missing_bytes(repository) == 0
-    assert (repository.snapshot / "main/train.parquet").read_bytes() == b"rows" * 1000
-    forget(tmp_path / "hub", "org/data", commit, "dataset")
-    assert not repository.storage.exists()

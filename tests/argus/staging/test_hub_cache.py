@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import socket
 import threading
 
@@ -12,8 +11,7 @@ import huggingface_hub.constants
 import huggingface_hub.file_download
 import pytest
 from hub import model
-from staging_models import FIRST, NAME, SECOND, STEP, Place, child, damage, files, manifest, names, until
-from staging_tools import problems
+from staging_models import FIRST, NAME, SECOND, STEP, Place, child, files, manifest, names, until
 
 from argus.staging import lock as staging_lock
 from argus.staging.lock import read_progress
@@ -70,12 +68,6 @@ def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
     assert [each.name for each in place.hub.gets()] == [name]
 
 
-def test_content_of_another_size_is_rejected(place: Place) -> None:
-    place.hub.wrong[f"{NAME}/{FIRST}"] = model()[FIRST][:-4]
-    assert "Consistency check failed" in place.refused()
-    assert list(place.target.parent.iterdir()) == []
-
-
 def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -126,22 +118,3 @@ def test_two_at_once_download_once(place: Place, other: str) -> None:
     assert said == ([Status.EXISTS, Status.STAGED] if other == "name" else [Status.STAGED, Status.STAGED])
     assert [len(place.hub.gets(name)) for name in (FIRST, SECOND, "config.json")] == [1, 1, 1]
     assert place.stage(other, how={"full": True}).status == Status.EXISTS
-
-
-def test_a_damaged_file_in_the_cache_is_downloaded_again(place: Place) -> None:
-    place.stage("before")
-    for name in (FIRST, "config.json"):
-        damage((place.root / "common/models/before" / name).resolve())
-    place.forget()
-    assert place.stage().status == Status.STAGED
-    assert len(place.hub.gets()) == 2
-    assert (place.target / FIRST).read_bytes() == model()[FIRST]
-
-
-def test_an_emptied_cache_is_filled_again(place: Place) -> None:
-    place.stage()
-    shutil.rmtree(place.root / "hf")
-    assert f"{FIRST} is missing" in place.refused()
-    assert place.stage(how={"repair": True}).status == Status.REPAIRED
-    assert place.stage(how={"full": True}).status == Status.EXISTS
-    assert problems(place.target) == {}

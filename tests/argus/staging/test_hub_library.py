@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
 import huggingface_hub
@@ -19,8 +17,6 @@ from hub import Hub
 from argus.staging import hub as staging_hub
 from argus.staging.hub import Repository, fetch
 from argus.staging.lock import Progress
-from argus.staging.models import without
-from argus.staging.options import StagingError
 
 NAME = "org/name"
 CONTENT: dict[str, bytes | Path] = {"a.json": b"{}", "b.bin": bytes(1000), "c.bin": b"c"}
@@ -42,18 +38,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def of(hub: Hub, root: Path, **options: object) -> Repository:
     return Repository(NAME, "main", root / "hub", hub.url, **options)  # type: ignore[arg-type]
-
-
-def test_every_download_has_a_timeout(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = of(hub, tmp_path)
-    assert len(repository.files) == 3
-    monkeypatch.setattr(staging_hub, "ANSWER_SECONDS", 0.1)
-    # The library's own last tries take a minute each.
-    monkeypatch.setattr(huggingface_hub.file_download, "_ETAG_RETRY_TIMEOUT", 0.1)
-    monkeypatch.setattr(huggingface_hub.utils._http, "time", SimpleNamespace(sleep=lambda seconds: None))
-    hub.fail("/resolve/", 100, silent=True)
-    with pytest.raises(StagingError, match=f"{NAME} on {hub.url}: cannot be downloaded: TimeoutError: timed out"):
-        fetch(repository, Progress())
 
 
 def test_a_stalled_download_is_repeated(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,29 +62,3 @@ def test_requests_without_a_timeout_of_their_own_get_one(tmp_path: Path, monkeyp
             library.get_session().get(
                 f"http://127.0.0.1:{silent.getsockname()[1]}/api/models/{NAME}/xet-read-token/main"
             )
-
-
-def test_the_library_accepts_a_snapshot_with_exclusions_offline(hub: Hub, tmp_path: Path) -> None:
-    """As verl and vLLM ask for a model by its name."""
-    repository = of(hub, tmp_path, select=without(["*.bin"]))
-    fetch(repository, Progress())
-    found = huggingface_hub.snapshot_download(NAME, cache_dir=tmp_path / "hub", local_files_only=True)
-    assert Path(found) == repository.snapshot
-    assert [path.name for path in Path(found).iterdir()] == ["a.json"]
-
-
-def test_only_selected_files_are_downloaded(hub: Hub, tmp_path: Path) -> None:
-    repository = of(hub, tmp_path, select=lambda names: {name for name in names if "c.bin" in name})
-    assert list(fetch(repository, Progress())) == ["c.bin"]
-    assert {each.name for each in hub.gets()} == {"c.bin"}
-
-
-def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: object, **options: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
-    with pytest.raises(OSError, match="No space left"):
-        fetch(of(hub, tmp_path), Progress())

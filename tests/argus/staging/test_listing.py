@@ -59,13 +59,6 @@ def test_of_very_many_added_files_the_first_are_listed(target: Path, monkeypatch
     assert found(target, Verify.QUICK)[0]["problems"][20:] == ["and 2 more"]
 
 
-def test_of_very_many_unfinished_builds_the_first_are_listed(target: Path) -> None:
-    for number in range(25):
-        target.with_name(f".sums.staging-{number:08x}").mkdir()
-    (problem,) = found(target)[0]["problems"]
-    assert problem.endswith(".sums.staging-00000013, and 5 more")
-
-
 def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
     with locked(target) as progress:
         progress.begin("downloading acme/sums", 4 << 20)

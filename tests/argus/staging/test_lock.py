@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from staging_store import MIB, asked, build, no_build, process, siblings, until
+from staging_store import MIB, asked, no_build, process, siblings, until
 from staging_tools import stage
 
 from argus.staging import lock as staging_lock
@@ -27,9 +27,8 @@ from argus.staging.lock import (
     locked,
     read_progress,
 )
-from argus.staging.manifest import Status, read_manifest
+from argus.staging.manifest import Status
 from argus.staging.options import StagingError
-from argus.staging.store import Built
 
 
 def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
@@ -69,31 +68,6 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
         with lock_file(target).open() as other, pytest.raises(BlockingIOError):
             real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert siblings(target) == []
-
-
-def test_other_processes_read_the_progress_of_a_build(tmp_path: Path) -> None:
-    target, enough = tmp_path / "tiny", tmp_path / "enough"
-
-    def slow(directory: Path, progress: Progress) -> Built:
-        progress.begin("copying", 100)
-        progress.add(30)
-        progress.add(10)
-        progress.write()
-        until(enough.exists)
-        return build(directory, progress)
-
-    assert read_progress(target) is None
-    with process(lambda: stage(asked(target, slow))) as child:
-        until(lambda: (progress := read_progress(target)) is not None and progress.done == 40)
-        report = read_progress(target)
-        assert report is not None
-        assert (report.host, report.pid) == (socket.gethostname(), child.pid)
-        assert (report.what, report.done, report.total) == ("copying", 40, 100)
-        assert report.started_at <= report.time <= time.time()
-        enough.touch()
-        child.join(60)
-    assert read_progress(target) is None
-    assert read_manifest(target) is not None
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,21 +116,6 @@ def test_a_holder_without_a_heartbeat_is_named(tmp_path: Path, monkeypatch: pyte
         message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no heartbeat"
         with pytest.raises(StagingError, match=f"{message}.*Find out what that process waits for, or end it"):
             stage(asked(tmp_path / "tiny", no_build))
-
-
-def test_a_holder_with_a_heartbeat_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.8)
-
-    def hold() -> None:
-        with locked(tmp_path / "tiny") as progress:
-            (tmp_path / "held").touch()
-            for _ in range(12):
-                time.sleep(0.1)
-                progress.write()
-
-    with process(hold):
-        until((tmp_path / "held").exists)
-        assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
 
 
 def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,10 +233,3 @@ def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path, text: str) -> No
     assert read_progress(tmp_path / "tiny") is None
     assert not is_held(tmp_path / "tiny")
     assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
-
-
-def test_odd_numbers_make_a_line() -> None:
-    for change in ({"total": 1, "done": 1 << 52}, {"time": 0, "started_at": 1e18}, {"time": 5e-324}):
-        report = ProgressReport.from_json({**REPORT, **change})
-        assert report is not None
-        assert report.line().startswith("copying on head")

@@ -16,20 +16,6 @@ from argus.staging.options import StagingError
 from argus.staging.store import Built
 
 
-def test_a_manifest_has_one_line_for_each_file(tiny: Path) -> None:
-    text = (tiny / MANIFEST).read_text()
-    manifest = json.loads(text)
-    assert [line for line in text.splitlines() if '"sha256"' in line] == [
-        f'  "{name}": {json.dumps(entry)}{"," if name != "train.parquet" else ""}'
-        for name, entry in manifest["files"].items()
-    ]
-    assert text.startswith('{\n "kind": ') and text.endswith("\n }\n}\n")
-
-
-def test_a_manifest_without_files_is_json_too() -> None:
-    assert json.loads(Manifest({"kind": "x"}).text()) == {"kind": "x", "files": {}}
-
-
 @pytest.mark.parametrize("text", ["{", "[]"])
 def test_a_broken_manifest_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_text(text)
@@ -80,27 +66,6 @@ def test_full_verification_finds_changes_with_the_same_time(tiny: Path) -> None:
         stage(asked(tiny, no_build), full=True)
 
 
-def test_of_very_many_files_the_first_are_named(tmp_path: Path) -> None:
-    def many(directory: Path, _progress: Progress) -> Built:
-        for number in range(25):
-            (directory / f"{number:02}").write_text("")
-        return Built()
-
-    target = tmp_path / "tiny"
-    stage(asked(target, many))
-    for number in range(25):
-        (target / f"{number:02}").unlink()
-    with pytest.raises(StagingError, match=r"00 is missing, .*19 is missing, and 5 more\. Restore"):
-        stage(asked(target, no_build))
-
-
-def test_a_repair_with_full_verification_restores_changes_with_the_same_time(tiny: Path) -> None:
-    write_in_place(tiny / "train.parquet", "ROWS")
-    assert stage(asked(tiny, no_build), repair=True).status == Status.EXISTS
-    assert stage(asked(tiny), repair=True, full=True).status == Status.REPAIRED
-    assert (tiny / "train.parquet").read_text() == "rows"
-
-
 MANIFEST_TEXT = """{
  "kind": "model",
  "later": [
@@ -137,16 +102,3 @@ def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -
     with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
         stage(asked(tmp_path / "one", build))
     assert not (tmp_path / "one").exists()
-
-
-def test_a_snapshot_may_have_hundreds_of_overlays(tmp_path: Path) -> None:
-    identity = " + ".join(f"recipe/{number}: {'0' * 64}" for number in range(500))
-
-    def build(directory: Path, _progress: Progress) -> Built:
-        (directory / "file").touch()
-        return Built({"identity": identity})
-
-    stage(asked(tmp_path / "one", build))
-    manifest = read_manifest(tmp_path / "one")
-    assert manifest is not None
-    assert manifest.facts["identity"] == identity

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hub import model, safetensors
 from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
-from staging_tools import problems, stage
+from staging_tools import stage
 
 from argus.checks.model import Source, read_config
 from argus.staging import models, tiny
@@ -58,18 +58,6 @@ def test_an_existing_model_causes_no_request(place: Place) -> None:
     assert place.hub.asked == []
 
 
-def test_check_mode_sends_one_request_to_the_hub(place: Place) -> None:
-    assert place.stage(how={"check": True}).status == Status.STAGED
-    assert [each.path for each in place.hub.asked] == [f"/api/models/{NAME}/revision/main?blobs=true"]
-    assert list(place.root.iterdir()) == []
-
-
-def test_the_shared_root_may_be_seen_at_another_path(place: Place) -> None:
-    place.stage()
-    moved = place.root.rename(place.root.with_name("elsewhere"))
-    assert problems(moved / "common/models/name", full=True) == {}
-
-
 def test_a_branch_stays_where_it_was_when_it_was_first_staged(place: Place) -> None:
     place.stage()
     moved = place.hub.add(NAME, {**model(), "README.md": b"# A better one\n"})
@@ -90,13 +78,6 @@ def test_a_revision_is_a_tag_or_a_commit(place: Place, by_commit: bool) -> None:
     place.stage(revision=old if by_commit else "v1")
     assert manifest(place.target)["commit"] == old
     assert (place.target / "README.md").read_text() == "# The first\n"
-
-
-def test_another_repository_has_another_name(place: Place) -> None:
-    place.hub.add("org/other", model())
-    place.stage()
-    with pytest.raises(StagingError, match=f"contains {NAME}, not org/other"):
-        stage(request(place.root, "name", source_of("org/other", place.root, endpoint=place.hub.url)))
 
 
 def test_two_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
@@ -238,11 +219,6 @@ def test_an_incomplete_model_is_not_staged(place: Place, content: Mapping[str, b
     assert list(place.target.parent.iterdir()) == []
 
 
-def test_a_base_model_without_a_chat_template_is_a_model(place: Place) -> None:
-    place.hub.add(NAME, {**model(), "tokenizer_config.json": b"{}"})
-    assert place.stage().status == Status.STAGED
-
-
 def test_a_model_in_one_file_is_a_model(place: Place) -> None:
     one = {**without(FIRST, SECOND, "model.safetensors.index.json"), "model.safetensors": safetensors(10)}
     place.hub.add(NAME, one)
@@ -277,13 +253,6 @@ def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root:
     assert of_directory(root, directory).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"contains .*/mine, not /gone, which does not exist"):
         of_directory(root, Path("/gone"))
-
-
-def test_a_copy_is_repaired_from_its_directory(root: Path, directory: Path) -> None:
-    target = Path(of_directory(root, directory).path)
-    damage(target / FIRST)
-    assert of_directory(root, directory, repair=True).status == Status.REPAIRED
-    assert (target / FIRST).read_bytes() == model()[FIRST]
 
 
 def test_files_of_a_directory_are_excluded_too(root: Path, directory: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from hub import model, safetensors
 from staging_models import FIRST, NAME, Place, files
 from staging_snapshots import put
 
-from argus.staging.hub import forget
 from argus.staging.manifest import Status
 from argus.staging.models import remove_model
 from argus.staging.options import StagingError
@@ -68,8 +66,3 @@ def test_a_model_that_a_job_uses_stays(place: Place) -> None:
     with pytest.raises(StagingError, match=f"{place.target}: is used by grpo-1"):
         remove_model(place.root, "name")
     assert place.stage(how={"full": True}).status == Status.EXISTS
-
-
-def test_nothing_is_taken_from_a_cache_that_is_not_there(tmp_path: Path) -> None:
-    forget(tmp_path / "hub", "org/name", "0" * 40)
-    assert remove_model(tmp_path, "name").status == Status.ABSENT

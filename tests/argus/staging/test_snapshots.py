@@ -80,21 +80,6 @@ def test_an_overlay_is_put_beside_or_over_what_is_there(
     assert snapshot(shared_root, base, "", overlays).status == Status.EXISTS
 
 
-def test_a_changed_overlay_is_another_snapshot(shared_root: Path, snapshots: Path, tree: Path, mine: Path) -> None:
-    base = source_of(str(tree), snapshots)
-
-    def again(to: str = "my_package", code_id: str = "") -> str:
-        return snapshot(shared_root, base, code_id, [overlay(mine, to)]).name
-
-    names = [snapshot(shared_root, base).name, again(), again("elsewhere")]
-    again(code_id="mine")
-    (mine / "main.py").write_text("changed = True\n")
-    names.append(again())
-    assert len(set(names)) == 4
-    with pytest.raises(StagingError, match=r"mine: contains .*which differs from the present content of"):
-        again(code_id="mine")
-
-
 def test_an_overlay_that_changes_meanwhile_is_refused(
     shared_root: Path, snapshots: Path, tree: Path, mine: Path
 ) -> None:
@@ -115,15 +100,6 @@ def test_an_overlay_that_changes_meanwhile_is_refused(
 def test_an_overlay_stays_below_the_snapshot_and_beside_what_is_its_own(mine: Path, to: str) -> None:
     with pytest.raises(StagingError, match=r'overlay ".*/mine": cannot be put at ".*"\. Give a relative path'):
         overlay(mine, to)
-
-
-def test_an_overlay_is_a_directory_with_files(mine: Path) -> None:
-    for path in (mine / "nowhere", mine / "main.py"):
-        with pytest.raises(StagingError, match=r"is not a directory\. Correct its path"):
-            overlay(path, "my_package")
-    (mine / "link").symlink_to(mine / "deep")
-    with pytest.raises(StagingError, match="link: is a link to a directory"):
-        overlay(mine, "my_package")
 
 
 def test_a_snapshot_with_an_overlay_is_a_further_snapshot(
@@ -291,13 +267,6 @@ def test_a_link_that_leads_out_of_a_source_is_named(
         f"{tree}/verl/key.py: leads out of {tree}, to {tmp_path}/id_ed25519. Replace it by a copy of its destination"
     )
     assert str(refused.value) == f"{there}, or remove it."
-
-
-def test_a_package_that_is_a_link_out_of_the_source_is_refused(tree: Path, snapshots: Path, tmp_path: Path) -> None:
-    (tree / "recipe").rename(tmp_path / "aside")
-    (tree / "recipe").symlink_to(tmp_path / "aside")
-    with pytest.raises(StagingError, match="leads out of"):
-        source_of(str(tree), snapshots)
 
 
 def test_the_version_is_not_read_through_a_link_that_leads_out(tree: Path, snapshots: Path, tmp_path: Path) -> None:

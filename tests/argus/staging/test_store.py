@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import IO
 
 import pytest
 from staging_store import (
-    HALF_A_BUILD,
     MIB,
     NOBODY,
     as_nobody,
@@ -33,7 +27,7 @@ from staging_tools import manifest_json, problems, stage
 
 from argus.staging import store
 from argus.staging.lock import Progress, lock_file, locked
-from argus.staging.manifest import Manifest, Staged, Status, list_files, read_manifest
+from argus.staging.manifest import Manifest, Staged, Status, list_files
 from argus.staging.options import StagingError
 from argus.staging.store import Built, Request, remove
 
@@ -69,15 +63,6 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
     assert again.status == Status.EXISTS
     assert not again.changed
     assert siblings(target) == ["tiny"]
-
-
-def test_hashes_that_a_build_knows_are_not_computed_again(tmp_path: Path) -> None:
-    target = tmp_path / "tiny"
-    known = {"train.parquet": sha256("known"), "more/val.parquet": sha256("known too")}
-    stage(asked(target, lambda *given: Built(build(*given).facts, known)))
-    manifest = manifest_json(target)
-    assert "hashes" not in manifest
-    assert {name: entry["sha256"] for name, entry in manifest["files"].items()} == known
 
 
 def test_a_read_only_directory_has_no_write_permission_anywhere(tmp_path: Path) -> None:
@@ -149,26 +134,6 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException)
     with pytest.raises(type(error)):
         stage(asked(tmp_path / "tiny", fail, read_only=True))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_build_that_is_killed_leaves_no_target_and_can_be_repeated(tmp_path: Path) -> None:
-    target = tmp_path / "tiny"
-    with subprocess.Popen(
-        [sys.executable, "-c", HALF_A_BUILD, str(target)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as killed:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == b"building\n"
-        killed.send_signal(signal.SIGKILL)
-    lock, leftover = siblings(target)
-    assert lock == ".tiny.lock"
-    match = store.LEFTOVER.fullmatch(leftover)
-    assert match is not None
-    assert match["name"] == "tiny"
-    assert read_manifest(target) is None
-    assert stage(asked(target)).status == Status.STAGED
-    assert siblings(target) == ["tiny"]
 
 
 def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
@@ -282,23 +247,6 @@ def test_a_build_without_enough_space_does_not_start(tmp_path: Path, check: bool
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_target_needs_no_space(tiny: Path) -> None:
-    assert stage(asked(tiny, no_build, size=lambda: 2**62)).status == Status.EXISTS
-
-
-@pytest.mark.parametrize("check", [False, True])
-def test_the_error_names_all_files_and_what_to_do(tiny: Path, check: bool) -> None:
-    (tiny / "train.parquet").write_text("other rows")
-    (tiny / "more" / "val.parquet").unlink()
-    message = (
-        f"{tiny}: no longer fits its manifest: more/val.parquet is missing, train.parquet has 10 bytes, not 4. "
-        "Restore it as it was staged with -e staging_repair=true."
-    )
-    with pytest.raises(StagingError, match=f"^{re.escape(message)}$") as raised:
-        stage(asked(tiny, no_build), check=check)
-    assert raised.value.finding.where == str(tiny)
-
-
 def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
@@ -318,23 +266,6 @@ def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
     assert siblings(target) == ["tiny"]
     assert stage(asked(target, no_build), repair=True).status == Status.EXISTS
-
-
-def test_a_repair_needs_no_root(nobodys: Path) -> None:
-    target = nobodys / "tiny"
-    assert as_nobody(lambda: stage(asked(target, read_only=True)).status) == Status.STAGED
-    # By root, or by a user who has restored the permissions.
-    for directory in (target, target / "more"):
-        directory.chmod(0o755)
-    (target / "train.parquet").unlink()
-    (target / "more" / "val.parquet").unlink()
-    (target / "more").rmdir()
-    target.chmod(0o555)
-    assert as_nobody(lambda: stage(asked(target, read_only=True), repair=True).status) == Status.REPAIRED
-    assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
-    assert stage(asked(target, no_build), full=True).status == Status.EXISTS
-    assert as_nobody(lambda: remove(target.parent, "rl_dataset", "tiny", target).status) == Status.REMOVED
-    assert list(nobodys.iterdir()) == []
 
 
 def test_a_repair_does_not_change_added_files(tiny: Path) -> None:
@@ -421,22 +352,6 @@ def test_a_running_build_is_not_tidied_up(tiny: Path) -> None:
         assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
 
 
-def test_a_build_that_starts_during_tidying_is_not_tidied_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leftover, real = tiny.with_name(".tiny.staging-0123abcd"), fcntl.flock
-    lock_file(tiny).touch()
-
-    def flock(lock: IO[str], how: int) -> None:
-        """As if another process ended and a third one started, after tidy opened the file and before it locks it."""
-        lock_file(tiny).unlink()
-        lock_file(tiny).touch()
-        leftover.mkdir()
-        real(lock, how)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
-    assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
-
-
 @pytest.mark.parametrize("repair", [False, True])
 def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path, repair: bool) -> None:
     target, held, waits = tmp_path / "tiny", tmp_path / "held", tmp_path / "waits"
@@ -484,12 +399,6 @@ def test_a_target_that_jobs_use_is_not_removed(tiny: Path, check: bool, monkeypa
         remove(tiny.parent, "rl_dataset", "tiny", tiny, check=check)
     assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
     assert siblings(tiny) == ["tiny"]
-
-
-def test_a_target_of_another_kind_is_not_removed(tiny: Path) -> None:
-    with pytest.raises(StagingError, match=r"is of kind rl_dataset, not model\. Nothing was removed"):
-        remove(tiny.parent, "model", "tiny", tiny)
-    assert tiny.exists()
 
 
 def test_two_concurrent_removals_both_succeed(tiny: Path) -> None:

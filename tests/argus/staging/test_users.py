@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -45,11 +44,6 @@ def test_nodes_may_see_the_shared_root_elsewhere(tmp_path: Path, nodes: str) -> 
     assert users(tmp_path, tmp_path / "datasets" / "gsm8k") == ["a"]
 
 
-def test_without_a_shared_root_a_jobspec_means_the_usual_one(tmp_path: Path) -> None:
-    job(tmp_path, "a", code_path="/private/common/code/verl/mine/", model="/elsewhere/model")
-    assert used_by(tmp_path) == {PurePosixPath("common/code/verl/mine"): ["a"]}
-
-
 def test_using_a_part_of_a_target_counts_as_using_it(tmp_path: Path) -> None:
     job(tmp_path, "a", model="/private/common/models/Qwen/checkpoint-1")
     assert users(tmp_path, tmp_path / "common" / "models" / "Qwen") == ["a"]
@@ -73,12 +67,6 @@ def test_paths_in_overrides_and_variables_are_used_too(tmp_path: Path) -> None:
     assert users(tmp_path, tmp_path / "common" / "models" / "rubric.v2") == ["a"]
 
 
-@pytest.mark.parametrize("state", [state for state in JobState if not state.ended])
-def test_a_job_that_has_not_ended_uses_its_inputs(tmp_path: Path, state: str) -> None:
-    job(tmp_path, "a", state, code_path="mine")
-    assert users(tmp_path, tmp_path / "common" / "code" / "verl" / "mine") == ["a"]
-
-
 @pytest.mark.parametrize("state", ENDED)
 def test_a_job_that_has_ended_uses_nothing(tmp_path: Path, state: str) -> None:
     archive = job(tmp_path, "a", JobState.RUNNING, code_path="mine")
@@ -100,10 +88,3 @@ def test_where_there_are_no_jobs_nothing_is_used(tmp_path: Path) -> None:
     job(tmp_path, "b", code_path=None)
     (tmp_path / "jobs" / "of-nobody").mkdir()
     assert used_by(tmp_path) == {}
-
-
-def test_jobs_are_named_once_and_in_order(tmp_path: Path) -> None:
-    for name in ("b", "c", "a"):
-        job(tmp_path, name, code_path="mine", model="/private/common/code/verl/mine/model")
-    assert users(tmp_path, tmp_path / "common" / "code" / "verl" / "mine") == ["a", "b", "c"]
-    assert json.dumps(users(tmp_path, tmp_path / "datasets" / "mine")) == "[]"

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from staging_datasets import MAPPED, QUESTIONS, asked, lines, read, refused, rl_row, sft_row, table
+from staging_datasets import MAPPED, QUESTIONS, asked, lines, read, refused, rl_row, table
 from staging_tools import manifest_json
 
-from argus.checks.dataset import SFT
 from argus.staging.dataset.stage import DatasetBuilder
 from argus.staging.manifest import Status
 
@@ -30,12 +29,6 @@ def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
         "report": [],
     }
     assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
-
-
-def test_conversations_are_a_dataset_of_another_kind(raw: Path, root: Path) -> None:
-    files = {"train": [lines(raw / "a.jsonl", [sft_row(1), sft_row(2)])], "val": [lines(raw / "b.jsonl", [sft_row(3)])]}
-    assert asked(root, workload=SFT, files=files).kind == "sft_dataset"
-    assert read(root, "val") == [sft_row(3)]
 
 
 def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, root: Path) -> None:
@@ -77,15 +70,6 @@ def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root:
     )
     assert "\n- val: has an empty data_source" in said
     assert list((root / "datasets").iterdir()) == []
-
-
-def test_a_dataset_for_the_other_workload_is_reported_as_such(raw: Path, root: Path) -> None:
-    rl, sft = lines(raw / "rl.jsonl", [rl_row(1), rl_row(2)]), lines(raw / "sft.jsonl", [sft_row(1), sft_row(2)])
-    other = "Choose another dataset, or another workload."
-    said = refused(root, files={"train": [rl]}, val_rows=1, workload=SFT)
-    assert said.startswith(f"{rl}: is a dataset for ppo and grpo (prompt, reward_model), not for sft: ")
-    said = refused(root, files={"train": [sft]}, val_rows=1)
-    assert said == f"{sft}: is a dataset for sft (messages), not for ppo and grpo: it has no column prompt. {other}"
 
 
 def test_no_rows_at_all_are_refused(raw: Path, root: Path) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow
@@ -11,10 +11,7 @@ from argus.staging.dataset.checks import (
     SHOWN_ROWS,
     Checker,
     schema_problem,
-    shown,
 )
-
-MESSAGE = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -64,14 +61,6 @@ def warnings(workload: str, **splits: Sequence[Mapping[str, Any]]) -> list[str]:
     return checker.warnings()
 
 
-@pytest.mark.parametrize("batch", [1, 2, 100])
-def test_good_rows_have_no_findings(batch: int) -> None:
-    rl = checked(RL, batch=batch, train=[rl_row(number) for number in range(5)], val=[rl_row(9)])
-    sft = checked(SFT, batch=batch, train=[sft_row(number) for number in range(5)], val=[sft_row(9)])
-    for checker in (rl, sft):
-        assert (checker.errors(), checker.warnings()) == ([], [])
-
-
 # --- What is an error ------------------------------------------------------------------------------------------------
 
 
@@ -90,22 +79,11 @@ def test_an_unknown_role_is_a_warning_and_a_missing_one_an_error(batch: int) -> 
     ]
 
 
-def test_a_row_with_two_wrong_messages_counts_once() -> None:
-    row = rl_row(prompt=[{"role": "human", "content": "a"}, {"role": "gpt", "content": "b"}])
-    assert warnings(RL, train=[row])[0].endswith(": 1 row, counted from 0: 0 (human)")
-
-
 def test_of_many_rows_the_first_are_shown_and_all_are_counted() -> None:
     rows = [rl_row(number, data_source="" if number % 2 else "x") for number in range(100)]
     (said,) = errors(RL, rows, batch=7)
     assert ": 50 rows, counted from 0: 1 ('')" in said
     assert said.endswith(f"19 ('') and {50 - SHOWN_ROWS} more")
-
-
-@pytest.mark.parametrize("prompt", [[], None])
-def test_a_row_without_messages(prompt: Any) -> None:
-    rows = [rl_row(0), rl_row(1, prompt=prompt), rl_row(2)]
-    assert errors(RL, rows) == ["train: has no messages: 1 row, counted from 0: 1"]
 
 
 @pytest.mark.parametrize("content", [None, "", " \n\t"])
@@ -127,15 +105,6 @@ def test_a_message_that_calls_a_tool_may_be_empty() -> None:
     assert errors(SFT, [sft_row(0, user("a"), call, {"role": "tool", "content": "2"}, assistant("2"))]) == []
     empty = [sft_row(0, user("a"), {**call, "tool_calls": []}, assistant("2")), sft_row(1, user("a"), call)]
     assert errors(SFT, empty) == ["train: has an empty user or assistant message: 1 row, counted from 0: 0 (assistant)"]
-
-
-def test_content_may_be_a_list_of_parts() -> None:
-    def parts(*texts: str) -> list[dict[str, str]]:
-        return [{"type": "text", "text": text} for text in texts]
-
-    rows = [rl_row(0, prompt=[user(parts("a"))]), rl_row(1, prompt=[user(parts())]), rl_row(2, prompt=[user(None)])]
-    (said,) = checked(RL, train=rows).errors()
-    assert said.endswith("2 rows, counted from 0: 1 (user), 2 (user)")
 
 
 def test_a_prompt_ends_before_the_answer() -> None:
@@ -167,13 +136,6 @@ def test_a_reward_model_needs_no_ground_truth() -> None:
     assert errors(RL, [rl_row(0), rl_row(1, reward_model={"style": "model", "ground_truth": None})]) == []
 
 
-@pytest.mark.parametrize("truth", [42, 0, ["a"], {"cases": ["a"]}, 1.5, False])
-def test_a_ground_truth_need_not_be_text(truth: Any) -> None:
-    rows = [rl_row(number, data_source="x", reward_model={"ground_truth": truth}) for number in range(2)]
-    rows.append(rl_row(2, data_source="x", reward_model={"ground_truth": None}))
-    assert errors(RL, rows) == ["train: has no reward_model.ground_truth: 1 row, counted from 0: 2 (None)"]
-
-
 def test_verls_reward_for_gsm8k_finds_numbers_without_commas_only() -> None:
     truths = ["1,000", "-3.5", "1000", "$5", "seven"]
     rows = [rl_row(number, reward_model={"ground_truth": truth}) for number, truth in enumerate(truths)]
@@ -198,23 +160,6 @@ def test_messages_after_the_last_answer_are_a_warning() -> None:
     ]
 
 
-def test_all_problems_are_reported_for_each_split() -> None:
-    rows = [rl_row(0, data_source=""), rl_row(1, prompt=[]), rl_row(2, reward_model=None)]
-    said = checked(RL, train=rows, val=[rl_row(7), rl_row(8, prompt=None)]).errors()
-    assert [(line.partition(":")[0], line.rpartition("from 0: ")[2]) for line in said] == [
-        ("train", "1"),
-        ("train", "0 ('')"),
-        ("train", "2 (None)"),
-        ("val", "1"),
-    ]
-
-
-def test_long_values_are_cut_and_lines_joined() -> None:
-    assert shown("a\nb") == "a b"
-    assert shown(3) == "3"
-    assert (len(shown("x" * 1000)), shown("x" * 1000)[-1]) == (60, "…")
-
-
 # --- Equal rows ------------------------------------------------------------------------------------------------------
 
 
@@ -235,24 +180,6 @@ def test_validation_prompts_in_train_are_a_warning() -> None:
     ]
 
 
-def test_the_same_question_with_another_answer_is_another_row_but_the_same_prompt() -> None:
-    train = [sft_row(0, user("a"), assistant("b")), sft_row(1, user("a"), assistant("c"))]
-    (said,) = warnings(
-        SFT, train=train, val=[sft_row(2, user("x"), assistant("b")), sft_row(3, user("a"), assistant("d"))]
-    )
-    assert said.endswith("1 row, counted from 0: 1")
-
-
-def test_messages_are_not_the_same_for_being_joined_the_same() -> None:
-    rows = [
-        sft_row(0, user("ab"), assistant("c")),
-        sft_row(1, user("a"), assistant("bc")),
-        sft_row(2, user("a"), user("b"), assistant("c")),
-        sft_row(3, {"role": "system", "content": "ab"}, assistant("c")),
-    ]
-    assert warnings(SFT, train=rows) == []
-
-
 def test_the_same_words_about_another_image_are_another_prompt() -> None:
     def row(image: bytes) -> dict[str, Any]:
         return rl_row(prompt=[user("<image>")], images=[{"bytes": image, "path": None}])
@@ -262,72 +189,6 @@ def test_the_same_words_about_another_image_are_another_prompt() -> None:
 
 
 # --- Types -----------------------------------------------------------------------------------------------------------
-
-
-def messages(value_type: Any, outer: Callable[[Any], Any] = pyarrow.list_) -> Any:
-    return outer(pyarrow.struct([("role", value_type), ("content", value_type)]))
-
-
-DICTIONARY = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-BACKWARDS = pyarrow.list_(
-    pyarrow.struct([("content", pyarrow.large_string()), ("name", pyarrow.string()), ("role", pyarrow.string())])
-)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        messages(pyarrow.string()),
-        messages(pyarrow.large_string()),
-        messages(pyarrow.string(), pyarrow.large_list),
-        messages(pyarrow.string(), lambda value: pyarrow.list_(value, 1)),
-        BACKWARDS,
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("text", [pyarrow.string(), pyarrow.large_string(), DICTIONARY, pyarrow.string_view()], ids=str)
-def test_schemas_of_all_writers_are_read(kind: Any, text: Any) -> None:
-    rows = [rl_row(number) for number in (0, 1, 2, 1)]
-    rows[2]["prompt"][0]["content"] = ""
-    rows[1]["data_source"] = rows[3]["data_source"] = ""
-    made = {name: [row[name] for row in rows] for name in rows[0]}
-    prompt = pyarrow.array(made.pop("prompt"), messages(pyarrow.string()))
-    if pyarrow.types.is_fixed_size_list(kind):
-        prompt = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array([row["prompt"][0] for row in rows], MESSAGE), 1)
-    source = pyarrow.array(made.pop("data_source"), pyarrow.string()).cast(text)
-    batch = pyarrow.RecordBatch.from_pydict({**made, "prompt": prompt.cast(kind), "data_source": source})
-    assert schema_problem(batch.schema, RL) is None
-    checker = Checker(RL)
-    checker.check("train", batch.slice(0, 2), range(2))
-    checker.check("train", batch.slice(2), range(2, batch.num_rows))
-    checker.compare()
-    assert [line.rpartition("from 0: ")[2] for line in (*checker.errors(), *checker.warnings())] == [
-        "1 (''), 3 ('')",
-        "2 (user)",
-        "3 (as 1)",
-    ]
-
-
-def test_texts_inside_messages_may_be_dictionaries() -> None:
-    role = pyarrow.array(["user", "human", "user"]).dictionary_encode()
-    content = pyarrow.array(["a", "b", None]).dictionary_encode()
-    flat = pyarrow.StructArray.from_arrays([role, content], ["role", "content"])
-    prompt = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 2, 3], pyarrow.int32()), flat)
-    rows = pyarrow.Table.from_pylist([rl_row(number) for number in range(3)]).combine_chunks().to_batches()[0]
-    checker = Checker(RL)
-    checker.check(
-        "train", rows.set_column(rows.schema.get_field_index("prompt"), "prompt", prompt), range(rows.num_rows)
-    )
-    assert [line.rpartition("from 0: ")[2] for line in checker.warnings()] == ["1 (human)"]
-    assert [line.rpartition("from 0: ")[2] for line in checker.errors()] == ["2 (user)"]
-
-
-@pytest.mark.parametrize("missing", ["prompt", "data_source", "reward_model"])
-def test_a_column_that_is_missing_is_named_with_those_that_are_there(missing: str) -> None:
-    rows = pyarrow.Table.from_pylist([rl_row()]).drop_columns([missing])
-    what, _todo = schema_problem(rows.schema, RL) or ("", "")
-    assert f"has no column {missing}" in what
-    assert "ability" in what
 
 
 def test_a_dataset_for_another_workload_is_reported_as_such() -> None:

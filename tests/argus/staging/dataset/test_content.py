@@ -55,15 +55,6 @@ def test_other_keys_of_arguments_and_tools_are_named(raw: Path, root: Path, kind
     assert read(root)[1]["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"town": "Oslo"}'
 
 
-def test_keys_of_messages_and_of_objects_outside_of_lists_may_differ(raw: Path, root: Path) -> None:
-    rows = [rl_row(0, extra_info={"level": 1}), rl_row(1, extra_info={"source": {"page": 2}})]
-    asked(root, files={"train": [lines(raw / "a.jsonl", rows)], "val": [lines(raw / "b.jsonl", [rl_row(2)])]})
-    assert [row["extra_info"] for row in read(root)] == [
-        {"level": 1, "source": None},
-        {"level": None, "source": {"page": 2}},
-    ]
-
-
 def test_columns_bring_tools_and_media_along(raw: Path, root: Path) -> None:
     image = {"image": "/private/a.png"}
     rows = [
@@ -126,12 +117,6 @@ def test_other_forms_of_conversations(raw: Path, root: Path, form: str, kind: An
     asked(root, workload=SFT, files={"train": [file]})
     (row,) = read(root)
     assert row == {"messages": EXPECTED, **({"id": "1"} if "id" in FORMS[form] else {})}
-
-
-def test_alpaca_has_its_input_below_the_instruction(raw: Path, root: Path) -> None:
-    file = lines(raw / "a.jsonl", [{"instruction": "Add.", "input": "1 + 1", "output": "2"}])
-    asked(root, workload=SFT, files={"train": [file]})
-    assert [message["content"] for message in read(root)[0]["messages"]] == ["Add.\n1 + 1", "2"]
 
 
 def test_sharegpt_as_a_prompt_and_under_another_name(raw: Path, root: Path) -> None:

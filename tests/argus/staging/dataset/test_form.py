@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 import pytest
 from pyarrow import parquet
-from staging_datasets import COLUMNS, MAPPED, QUESTIONS, asked, lines, mapped, read, refused, rl_row, sft_row
+from staging_datasets import COLUMNS, MAPPED, QUESTIONS, asked, lines, mapped, read, refused, rl_row
 
 from argus.checks.dataset import SFT
 
@@ -35,15 +35,6 @@ def test_columns_are_converted_to_verls_schema(raw: Path, root: Path) -> None:
     assert list(read(root)[0]) == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
 
 
-def test_columns_may_replace_a_text_for_all_rows(raw: Path, root: Path) -> None:
-    rows = [{**row, "from": f"set-{index}", "kind": "sums", "level": index} for index, row in enumerate(QUESTIONS)]
-    columns = {**COLUMNS, "data_source": "from", "ability": "kind", "extra": ["level", "answer"]}
-    asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, columns=columns, val_rows=1)
-    row = read(root)[4]
-    assert (row["data_source"], row["ability"]) == ("set-5", "sums")
-    assert row["extra_info"] == {"split": "train", "index": 4, "level": 5, "answer": QUESTIONS[5]["answer"]}
-
-
 def test_a_system_prompt_comes_first_and_an_instruction_last(raw: Path, root: Path) -> None:
     def said(role: str, content: str) -> dict[str, str]:
         return {"role": role, "content": content}
@@ -60,18 +51,6 @@ def test_a_system_prompt_comes_first_and_an_instruction_last(raw: Path, root: Pa
     assert read(root)[0]["reward_model"] == {"style": "rule", "ground_truth": "7"}
 
 
-def test_messages_keep_further_fields_beside_a_system_prompt(raw: Path, root: Path) -> None:
-    rows = [
-        {"question": [{"name": "Ann", "content": f"a{number}", "role": "user"}], "answer": "b"} for number in range(2)
-    ]
-    options = {"columns": COLUMNS, "data_source": "x", "system_prompt": "s", "val_rows": 1}
-    asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, **options)
-    assert read(root)[0]["prompt"] == [
-        {"name": None, "content": "s", "role": "system"},
-        {"name": "Ann", "content": "a1", "role": "user"},
-    ]
-
-
 def test_conversations_of_a_question_and_an_answer(raw: Path, root: Path) -> None:
     file = lines(raw / "a.jsonl", [{**row, "level": "1"} for row in QUESTIONS])
     columns = {"prompt": "question", "response": "answer", "extra": ["level"]}
@@ -84,12 +63,6 @@ def test_conversations_of_a_question_and_an_answer(raw: Path, root: Path) -> Non
         ],
         "level": "1",
     }
-
-
-def test_conversations_under_another_name(raw: Path, root: Path) -> None:
-    file = lines(raw / "a.jsonl", [{"chat": sft_row(number)["messages"], "other": number} for number in range(3)])
-    asked(root, workload=SFT, files={"train": [file]}, columns={"messages": "chat"}, val_rows=1)
-    assert read(root) == [sft_row(1), sft_row(2)]
 
 
 def test_the_ground_truth_is_the_unchanged_last_match(raw: Path, root: Path) -> None:
@@ -109,13 +82,6 @@ def test_rows_that_the_pattern_does_not_match_are_named_with_their_values(raw: P
         in said
     )
     assert "train: has no reward_model.ground_truth: 2 rows, counted from 0: 7 (None), 8 ('')" in said
-
-
-def test_an_empty_question_stays_empty_whatever_is_added_to_it(raw: Path, root: Path) -> None:
-    rows = [dict(row) for row in QUESTIONS]
-    rows[2]["question"] = ""
-    said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, instruction="Think.", val_rows=1, **MAPPED)
-    assert "has an empty user or assistant message: 1 row, counted from 0: 2 (user)" in said
 
 
 def test_a_prompt_with_a_system_message_of_its_own_is_an_error(raw: Path, root: Path) -> None:

@@ -15,9 +15,7 @@ from pyarrow import parquet
 from staging_datasets import COLUMNS, asked, lines, read, refused, rl_row, table
 
 from argus.staging.dataset import rows as dataset_rows
-from argus.staging.dataset.rows import Wanted
 from argus.staging.lock import Progress
-from argus.staging.options import StagingError
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json", "list.json", "parquet"])
@@ -56,15 +54,6 @@ def test_types_that_differ_from_one_part_of_a_file_to_the_next_are_brought_toget
     assert [row["score"] for row in [*read(root, "val"), *read(root)]] == [0, 0.5, 1, 2, 4, 5]
     assert [row["when"] for row in read(root)] == [None, None, None, "never"]
     assert read(root, "val")[1]["when"] == "2020-01-01"
-
-
-def test_metadata_of_datasets_stays_and_that_of_pandas_does_not(raw: Path, root: Path) -> None:
-    metadata = {b"huggingface": b"{}", b"pandas": b"{}"}
-    rows = pyarrow.Table.from_pylist([rl_row(number) for number in range(4)]).replace_schema_metadata(metadata)
-    parquet.write_table(rows, raw / "train.parquet")
-    asked(root, files={"train": [str(raw / "train.parquet")]}, val_rows=1)
-    schema = parquet.read_schema(root / "datasets/data/train.parquet")
-    assert schema.metadata == {b"huggingface": b"{}"}
 
 
 def test_the_same_rows_make_the_same_bytes_in_parts_of_bounded_size(
@@ -132,28 +121,3 @@ def test_types_that_differ_between_files_are_named(raw: Path, root: Path) -> Non
     assert said.startswith(f"{two}: ") and "level: row 0 of 2.jsonl has text, row 0 of 1.jsonl a number" in said
     one, two = table(raw / "1.parquet", [rl_row(1, level=1)]), table(raw / "2.parquet", [rl_row(2, level="hard")])
     assert "level: 2.parquet has text, 1.parquet a number" in refused(root, files={"train": [one, two]}, val_rows=1)
-
-
-@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet", "csv"])
-def test_progress_counts_bytes_of_the_source(raw: Path, root: Path, ending: str) -> None:
-    path = raw / f"a.{ending}"
-    if ending == "parquet":
-        table(path, [rl_row(number) for number in range(1000)])
-    elif ending == "csv":
-        path.write_text("a,b\n" + "1,2\n" * 1000)
-    else:
-        lines(path, [rl_row(number) for number in range(1000)])
-    progress = Progress()
-    progress.begin("reading", path.stat().st_size)
-    rows = dataset_rows.Rows([path], progress)
-    assert sum(batch.num_rows for batch in rows.batches()) == rows.count() == 1000
-    assert progress.total * 0.95 <= progress.done <= progress.total
-
-
-def test_all_columns_that_a_file_lacks_are_named(tmp_path: Path) -> None:
-    parquet.write_table(pyarrow.table({"question": ["2 + 2?"], "n": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(StagingError) as raised:
-        dataset_rows.Rows([tmp_path / "a.parquet"], Progress(), Wanted(["n", "questoin", "a"]))
-    assert "has no column questoin and no column a; it has: question, n." in str(raised.value)
-    assert raised.value.finding.todo.startswith("Set columns to the names of its columns.")
-    assert '"question"' in raised.value.finding.todo

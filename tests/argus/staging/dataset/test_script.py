@@ -9,12 +9,7 @@ from hub import Hub
 from staging_datasets import NEW, OLD, asked, from_hub, lines, put, read, refused, rl_row, scripted, snapshot, source
 from staging_tools import manifest_json
 
-from argus.staging import lock as staging_lock
-from argus.staging.dataset.script import Script
-from argus.staging.items import Dataset
-from argus.staging.lock import Progress
 from argus.staging.manifest import Status
-from argus.staging.options import StageOptions
 
 
 @pytest.mark.parametrize("flags", [OLD, NEW], ids=["up to 0.5", "since 0.6"])
@@ -62,15 +57,6 @@ def test_a_script_gets_endpoint_and_token(raw: Path, root: Path, hub: Hub, monke
     assert asked(root, **{**options, "endpoint": None, "token": None}).status == Status.EXISTS
 
 
-def test_without_endpoint_and_token_a_script_inherits_those_of_the_node(
-    raw: Path, root: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("HF_TOKEN", hub.token)
-    put(hub)
-    assert asked(root, **{**from_hub(raw, root, hub), "endpoint": None, "token": None}).status == Status.STAGED
-
-
 def test_a_token_in_the_output_of_a_script_is_not_shown(raw: Path, root: Path) -> None:
     snapshot(root, extra="sys.exit(os.environ['HF_TOKEN'] + ' at ' + os.environ['HF_ENDPOINT'])")
     options = scripted(raw, root, endpoint="https://mirror.example.com/", token="hf_right\n")
@@ -79,21 +65,6 @@ def test_a_token_in_the_output_of_a_script_is_not_shown(raw: Path, root: Path) -
     assert "hf_right" not in said
     assert "hf_right" not in repr(source(root, options))
     assert 'endpoint: "mirror" is not an address' in refused(root, **{**options, "endpoint": "mirror"})
-
-
-def test_the_last_lines_of_a_failed_script_are_shown(raw: Path, root: Path) -> None:
-    snapshot(root, extra="print(*range(100), sep='\\n'); raise SystemExit('no such dataset')")
-    said = refused(root, **scripted(raw, root))
-    assert "\n99\n" in said and "\n70\n" not in said
-    assert "no such dataset" in said
-
-
-def test_validation_precedes_test_in_the_output_of_a_script(raw: Path, root: Path) -> None:
-    extra = "os.rename(os.path.join(directory, 'test.parquet'), os.path.join(directory, 'validation.parquet'));"
-    extra += "open(os.path.join(directory, 'test.parquet'), 'w').write('not read')"
-    snapshot(root, extra=extra)
-    asked(root, **scripted(raw, root))
-    assert len(read(root, "val")) == 1
 
 
 def test_val_rows_apply_if_a_script_writes_no_validation(raw: Path, root: Path) -> None:
@@ -124,26 +95,3 @@ def test_a_script_that_is_not_there_or_has_no_output_flag(raw: Path, root: Path,
     said = refused(root, **scripted(raw, root), check=check)
     assert "cannot be read (No such file or directory); the scripts there are: gsm8k.py" in said
     assert "A snapshot of a release has none" in said
-
-
-def test_a_running_script_writes_a_heartbeat(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
-    seen: list[str] = []
-    monkeypatch.setattr(Progress, "write", lambda progress: seen.append(progress.what))
-    snapshot(root, extra="import time; time.sleep(0.2)")
-    asked(root, **scripted(raw, root))
-    assert seen.count("running sums.py") > 3
-
-
-def test_a_script_does_not_inherit_external_modules_of_the_image(
-    raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They may be for another version of verl than the snapshot's."""
-    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "of_the_image")
-    monkeypatch.setenv("INHERITED", "yes")
-    script = Script.of(Dataset(name="data", code_path="verl-main"), "sums.py", root, StageOptions())
-    environment = script._environment()
-    assert "VERL_USE_EXTERNAL_MODULES" not in environment
-    assert environment["INHERITED"] == "yes"
-    assert environment["PYTHONPATH"] == str(root / "common/code/verl/verl-main")
-    assert environment["HF_HOME"] == str(root / "hf")

@@ -14,12 +14,9 @@ from staging_datasets import (
     lines,
     mapped,
     refused,
-    removed,
 )
 
-from argus.checks.dataset import SFT
-from argus.staging.dataset.stage import DatasetBuilder
-from argus.staging.manifest import Staged, Status
+from argus.staging.manifest import Status
 
 
 @pytest.mark.parametrize(
@@ -59,13 +56,6 @@ def test_check_mode_builds_nothing(raw: Path, root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_an_existing_dataset_is_not_built_again(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert mapped(raw, root).status == Status.STAGED
-    monkeypatch.setattr(DatasetBuilder, "run", None)
-    assert mapped(raw, root).status == Status.EXISTS
-    assert mapped(raw, root, check=True, full=True).status == Status.EXISTS
-
-
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -101,8 +91,3 @@ def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
         path.unlink()
     file.write_bytes(b"broken")
     assert "files.train: no file matches" in refused(root, files=files, repair=True, **MAPPED)
-
-
-def test_a_dataset_of_any_workload_is_removed(root: Path) -> None:
-    asked(root, workload=SFT, tiny=True)
-    assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), Status.REMOVED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from argus.staging.lock import Progress
 from argus.staging.manifest import Manifest
 from argus.staging.options import StageOptions, StagingError
 from argus.staging.upload import FilesNeededError, UploadFile
-from argus.verbs.stage import StageRequest
 
 CONTENT = b"0123456789"
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -70,10 +69,6 @@ def test_a_manifest_that_a_job_has_changed_is_a_difference() -> None:
         assert "was staged without /home/ann/train.jsonl" in upload(FILE).differs(broken)
 
 
-def test_space_counts_what_has_still_to_arrive(tmp_path: Path) -> None:
-    assert (upload(FILE).size(), upload(FILE, received=tmp_path).size()) == (20, 10)
-
-
 def test_a_missing_file_names_the_controller() -> None:
     with pytest.raises(StagingError, match=r"files\.train: the controller ann has no file /home/ann/x\.jsonl"):
         upload(FILE, missing=["/home/ann/x.jsonl"]).size()
@@ -105,12 +100,6 @@ def test_an_error_names_files_as_the_controller_does(tmp_path: Path) -> None:
     error = StagingError(f"{tmp_path}/1/train.jsonl:3", f"is not as in {tmp_path}/0/train.jsonl.", "Correct it.")
     found = upload(FILE, other, received=tmp_path).with_own_paths(error).finding
     assert (found.where, found.what) == (r"/b/\1/train.jsonl:3", "is not as in /home/ann/train.jsonl.")
-
-
-def test_it_travels_as_json() -> None:
-    source = upload(FILE, missing=["/x"])
-    assert StageRequest.model_validate({"upload": asdict(source)}).upload == source
-    assert upload(FILE).identity == {"uploaded_files": {"train": [["train.jsonl", 10, 7, SHA]]}}
 
 
 def test_a_path_that_a_node_does_not_have_is_reported_with_both_paths_of_the_shared_root() -> None:
