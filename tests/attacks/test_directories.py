@@ -88,14 +88,6 @@ def test_ansible_that_is_not_root_creates_them_itself(shared_root: Path) -> None
     assert create(shared_root, user) == {"created": []}
 
 
-def test_parents_are_listed_before_what_is_in_them(shared_root: Path) -> None:
-    for check in (True, False):
-        created = create(shared_root, User(os.getuid(), os.getgid()), check)["created"]
-        positions = [created.index(str(shared_root / name)) for name in ("common", "common/code", "common/code/verl")]
-        assert positions == sorted(positions)
-        assert len(created) == len(set(created))
-
-
 @as_root
 def test_only_what_is_missing_is_created(shared_root: Path) -> None:
     give(shared_root)
@@ -142,20 +134,6 @@ def test_a_link_at_the_top_of_a_shared_root_of_root(shared_root: Path, victim: P
     (shared_root / "common").symlink_to(victim)
     assert create(shared_root)["msg"].startswith(f"{shared_root}/common is a link")
     assert_untouched(victim)
-
-
-@as_root
-def test_archives_of_an_earlier_setup_are_named_with_what_to_do(shared_root: Path) -> None:
-    (shared_root / "jobs").mkdir()
-    give(shared_root / "jobs", User(1000, 1000))
-    assert create(shared_root)["msg"] == (
-        f"{shared_root}/jobs belongs to 1000:1000 (mode 755), and the nodes' user is 65534:65534: nodes could not "
-        'write there. A shared root has one user: run the nodes as that one (ray_node_user: "1000:1000"), or, for a '
-        "cluster of another, make a directory in one of root's (install -d -o 65534 -g 65534 DIRECTORY) and write "
-        "shared_root_source: DIRECTORY. If no cluster uses it any more, change the owner "
-        f"(chown -R 65534:65534 {shared_root}/jobs)"
-    )
-    assert (shared_root / "jobs").stat().st_uid == 1000
 
 
 @as_root

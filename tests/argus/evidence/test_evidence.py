@@ -259,10 +259,6 @@ def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: p
     assert found["problems"] == {"worker-3": "no answer within 45 s"}
 
 
-def test_without_ray_nothing_can_be_swept(archive: Archive) -> None:
-    assert evidence.sweep(archive, NoRay()) == {"nodes": {}, "problems": {"Ray": NoRay.problem}}  # type: ignore[arg-type]
-
-
 def dead_actor(job_id: str, node_id: str, reason: str) -> dict[str, Any]:
     return {"job_id": job_id, "node_id": node_id, "death_cause": {"actor_died_error_context": {"reason": reason}}}
 

@@ -96,13 +96,6 @@ def test_other_actors_stay_as_they_are(ray: Ray, namespace: str | None) -> None:
     assert options(num_cpus=1) == {"num_cpus": 1}
 
 
-def test_a_second_call_changes_nothing(ray: Ray) -> None:
-    isolation.isolate()
-    once = ray.get_actor, sys.modules["ray.actor"].ActorClass.options
-    isolation.isolate()
-    assert (ray.get_actor, sys.modules["ray.actor"].ActorClass.options) == once
-
-
 def test_without_secrets_the_output_stays_as_it_is(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.stdout, sys.stderr, dict(__import__("os").environ)
     isolation.enter_worker()

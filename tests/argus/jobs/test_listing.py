@@ -16,7 +16,6 @@ from argus.jobs.listing import (
     UnknownJobError,
     find_job,
     latest_jobs,
-    unknown_job,
 )
 from argus.ray.api import RayHead
 
@@ -115,12 +114,6 @@ def test_the_latest_jobs_when_the_head_does_not_answer(jobs: Path) -> None:
     # Without an answer, no job counts as lost.
     assert states(listed) == [("sft-3", "SUBMITTED"), ("grpo-2", "RUNNING"), ("grpo-1", "SUCCEEDED")]
     assert "Connection refused" in listed.problem
-
-
-def test_the_answer_to_an_unknown_job_lists_the_latest_ones(jobs: Path) -> None:
-    expected = f"There is no job 'x' in {jobs}. The latest jobs are: sft-3, grpo-2, grpo-1."
-    assert unknown_job(jobs, "x") == expected
-    assert unknown_job(jobs / "none", "x").endswith("The latest jobs are: none.")
 
 
 def test_the_end_of_an_id_and_the_latest_job_stand_for_it(jobs: Path) -> None:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from argus.archive.archive import Archive
-from argus.jobs.logs import LogPart, first_errors, log_since, log_tail, read_log, shown_lines
+from argus.jobs.logs import first_errors, log_since, log_tail, shown_lines
 
 
 @pytest.mark.parametrize(
@@ -89,20 +88,6 @@ def test_a_long_log_is_read_in_pieces(archive: Archive) -> None:
         pieces.append(lines)
         position = after
     assert pieces == [["first", "second"], ["third"], ["x" * 16], ["x" * 16], ["x" * 8, "last"]]
-
-
-def test_a_log_that_is_renamed_while_it_is_read_is_read_again(archive: Archive) -> None:
-    append(archive, "a\n")
-    seen: list[list[int]] = []
-
-    def read(parts: dict[int, Path]) -> LogPart:
-        seen.append(sorted(parts))
-        if len(seen) == 1:
-            rename(archive, 1)
-        return LogPart(["a"], f"{max(parts)}:0")
-
-    assert read_log(archive, read, LogPart([], "")) == (["a"], "2:0")
-    assert seen == [[1], [1, 2]]
 
 
 FAILED = """\

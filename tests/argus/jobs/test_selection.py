@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
-from argus.jobs.logs import Selection, log_tail, selected
+from argus.jobs.logs import Selection, selected
 from argus.jobs.services import OperationError
 
 RETRIED = [
@@ -42,34 +41,6 @@ def test_lines_of_a_rank_and_an_attempt(selection: Selection, chosen: Sequence[i
 # --- In an archive ----------------------------------------------------------------------------------------------------
 
 RUNNING = JobInfo("grpo-1", "RUNNING", driver_host="gpu-1")
-
-
-def shown(archive: Archive, job: JobInfo = RUNNING, **selection: Any) -> list[str]:
-    read = replace(job, log=tuple(log_tail(archive, None).lines))
-    return selected(archive, read, Selection(**selection), 0, None)
-
-
-LONG = "x" * (8 << 20)
-
-
-@pytest.mark.parametrize(
-    ("text", "state", "attempt", "first"),
-    [
-        # Whatever the status says, a log begins with the first attempt.
-        ("a\n", "RUNNING", 2, 1),
-        ("a\nARGUS_VERL_ATTEMPT=3\n", "RUNNING", 3, 1),
-        (f"a\n{LONG}\n", "RUNNING", 4, 4),
-        # The attempt that is submitted has written nothing.
-        (f"a\n{LONG}\n", "SUBMITTED", 4, 3),
-        (f"a\n{LONG}\n", "RETRYING", 4, 4),
-        (f"a\n{LONG}\nARGUS_VERL_ATTEMPT=3\n", "RUNNING", 4, 2),
-    ],
-)
-def test_the_attempt_of_the_first_lines(archive: Archive, text: str, state: str, attempt: int, first: int) -> None:
-    archive.driver_log.write_text(text)
-    job = JobInfo("grpo-1", state, attempt=attempt)
-    counts = {number: len(shown(archive, job, attempt=number)) for number in range(1, 5)}
-    assert min(number for number, count in counts.items() if count) == first
 
 
 def test_an_attempt_chooses_lines_of_the_whole_log(archive: Archive) -> None:

@@ -175,17 +175,6 @@ def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(
     assert bool(job.reason) == (state != "QUEUED")
 
 
-@pytest.mark.parametrize("state", ["RUNNING", "SUBMITTED"])
-def test_a_job_that_is_just_submitted_or_still_runs_is_attended(archive: Archive, state: str) -> None:
-    """A launcher goes on without a steward. This may also be a job of another cluster on the same shared root."""
-    if state == "RUNNING":
-        long_silent(archive, state, launcher=5)
-    else:
-        archive.set_status(state)
-        archive.write_json("steward.json", {"time": 0})
-    assert not describe(archive, None, tail=0).unattended
-
-
 # --- Waiting ----------------------------------------------------------------------------------------------------------
 
 
@@ -259,11 +248,3 @@ def test_only_complete_checkpoints_are_listed(archive: Archive, state_of_job: st
     job = asked(archive)
     assert job.checkpoints == (8, 10)
     assert job.resumable == (10 if state_of_job in ("STOPPED", "FAILED") else None)
-
-
-@pytest.mark.parametrize(("total", "expected"), [(12, 10), (10, None), (None, 10)])
-def test_nothing_is_left_after_the_last_step(archive: Archive, total: int | None, expected: int | None) -> None:
-    saved(archive, 10)
-    archive.set_status("STOPPED", workload="grpo", ended_at=0.0)
-    archive.write_heartbeat("heartbeat.json", time=time.time(), total_steps=total)
-    assert asked(archive).resumable == expected

@@ -23,7 +23,6 @@ from argus.ray.api import (
     names_of,
     with_names,
 )
-from argus.ray.departures import remember_draining
 
 TOKEN = "4be7"
 
@@ -362,28 +361,6 @@ def test_free_resources_of_workers() -> None:
     ]
 
 
-@pytest.mark.parametrize("noticed", [3, api.USAGE_ATTEMPTS + 1])
-def test_a_worker_that_came_back_counts_when_ray_has_noticed_the_death_of_the_other(
-    noticed: int, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new = {**WORKER, "node_id": "new", "start_time_ms": 2}
-    asked = 0
-
-    def nodes() -> list[dict[str, Any]]:
-        nonlocal asked
-        asked += 1
-        state = "ALIVE" if asked < noticed else "DEAD"
-        return [new, {**WORKER, "node_id": "old", "start_time_ms": 1, "state": state}]
-
-    monkeypatch.setattr(api, "USAGE_SECONDS", 0.0)
-    monkeypatch.setattr(head, "nodes", nodes)
-    server.answers["/api/cluster_status"] = {
-        "data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}}
-    }
-    assert [worker.node_id for worker in head.capacity(since=99.0)] == ["new"]
-    assert asked == min(noticed, api.USAGE_ATTEMPTS)
-
-
 @pytest.mark.parametrize("status", [None, {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}])
 def test_a_head_that_has_not_counted_since(
     status: dict[str, Any] | None, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
@@ -409,16 +386,6 @@ def test_rays_own_client_gets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.job_submission", module)
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example")
     assert api.job_client("http://127.0.0.1:8265") == ("http://127.0.0.1:8265", None)
-
-
-def test_nodes_without_new_work_are_marked(
-    server: FakeHead, head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.set_nodes(HEAD | {"node_id": "a"}, WORKER | {"node_id": "b"})
-    remember_draining("b", tmp_path)
-    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
-    found = head.nodes()
-    assert [node.get("draining", False) for node in found] == [False, True]
 
 
 def test_names_of_nodes_by_their_ids_and_addresses() -> None:

@@ -8,7 +8,6 @@ import io
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,9 +17,7 @@ import pytest
 
 from argus import cli
 from argus.ray.admission import NO_STEWARD, steward_lock, steward_runs
-from argus.ray.api import RayHead
 from argus.verbs import nodes as verb_nodes
-from argus.verbs import request as verb_request
 
 NODE = {
     "node_name": "ray-head",
@@ -82,18 +79,6 @@ class Open(Handler):
 
 class Broken(Handler):
     stranger = 500
-
-
-class Busy(Handler):
-    """Needs long for the first answer about jobs."""
-
-    asked = 0
-
-    def do_GET(self) -> None:
-        if self.path == "/api/jobs/":
-            Busy.asked += 1
-            time.sleep(1.0 if Busy.asked == 1 else 0)
-        super().do_GET()
 
 
 @pytest.fixture(params=[Handler])
@@ -163,14 +148,6 @@ def test_head_that_does_not_refuse_strangers_is_not_ready(address: str, run: Run
     assert answer["problem"].startswith(f"{address} does not refuse requests without the cluster's token")
     # It can be removed all the same: who asks for jobs only, is not kept from going on.
     assert run(address)["problem"] == ""
-
-
-@pytest.mark.parametrize("address", [Busy], indirect=True)
-def test_ready_head_may_need_long_for_its_jobs(address: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb_request, "RayHead", functools.partial(RayHead, timeout=0.3))
-    answer = run(address, HEAD, wait_timeout=10)
-    assert (answer["complete"], answer["problem"]) == (True, "")
-    assert len(answer["jobs"]) == 2
 
 
 def test_people_see_a_table(address: str, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
