@@ -12,8 +12,13 @@ import pytest
 from jobs import MINIMAL
 from stub_program import GONE, Case, Outcome, run
 
+from argus.archive.failures import Failure, FailureKind
+from argus.archive.status import Attempt
+from argus.jobs.info import JobInfo, Progress
+
 WHO = f"{getpass.getuser()}@{platform.node()}"
 EVIL = "a\x1b]0;title\x07\x9b2J\u202e\rb"
+FORGED = f"{EVIL}\nFailed: data: forged"
 FINDING = {"where": "model", "what": "is missing", "todo": "stage it", "severity": "error", "key": "model"}
 SUBMITTED = {"submission_id": "grpo-1", "archive": "/private/jobs/grpo-1", "state": "SUBMITTED", "overrides": ["a=1"]}
 RAISED = {"kind": "reward_raises", "text": "it raised for 1 of 4", "count": 1, "of": 4}
@@ -58,6 +63,31 @@ def followed(*answers: Any) -> Case:
 
 def log(*answers: Any, show: str = "log", **arguments: Any) -> Case:
     return Case("ray_job_info", {"submission_id": "grpo-1", "show": show, **arguments}, answers)
+
+
+def hostile(text: str) -> dict[str, Any]:
+    """A job with the text wherever a job can put one."""
+    job = JobInfo(
+        submission_id=f"grpo-1{text}",
+        state=f"RUNNING{text}",
+        workload=text,
+        code_id=text,
+        tags={text: text},
+        reason=text,
+        lineage={"resumed_from": text, "checkpoint": text, "resubmitted_from": text},
+        attempts=(Attempt(1, text, text, text), Attempt(2, text)),
+        attempt=2,
+        failure=Failure(FailureKind.UNKNOWN, text, (text,), text),
+        progress=Progress(1, 2, text, 1.0, 2.0),
+        started_at=1.0,
+        ended_at=2.0,
+        driver_host=text,
+        driver_node_ip=text,
+        archive=text,
+        log=(EVIL, EVIL),
+        problem=text,
+    )
+    return {**job.to_json(), "jobspec": MINIMAL}
 
 
 def drain(*answers: tuple[list[str], float] | str, check: bool = False, **arguments: Any) -> Case:
@@ -154,6 +184,12 @@ CASES = {
         show="follow",
         rank="3",
         first_errors=True,
+    ),
+    "status": log({"result": {"job": hostile(FORGED), "time": 9.0}}, show="status"),
+    "list": log(
+        {"result": {"jobs": [hostile(FORGED)], "total": 1, "directory": FORGED, "problem": FORGED, "time": 9.0}},
+        show="status",
+        submission_id="",
     ),
     "drain": drain((["a", "b"], 0), (["b", "a"], 60.0), (["b"], 12.5), ([], 3.0), wait_timeout="3600"),
     "drain_too_long": drain((["a"], 0), (["a"], 60.0), (["a"], 10.0), wait_timeout=70),
@@ -284,6 +320,9 @@ def test_text_of_jobs_reaches_the_terminal_as_data(outcomes: dict[str, Outcome])
         text = "\n".join([*outcome.shown, str(outcome.result.get("msg", ""))])
         assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e", "\r"}, name
         assert "curl evil" not in text, name
+        # Nothing looks like a line of ours.
+        assert not any(line.startswith("Failed: data: forged") for line in outcome.shown), name
+    assert all("forged" in "".join(outcomes[name].shown) for name in ("status", "list"))
 
 
 MESSAGES = {

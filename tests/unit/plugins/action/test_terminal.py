@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import ray_job_info
-from ansible_collections.argus.verl.plugins.module_utils.argus.archive.failures import Failure, FailureKind
-from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import Attempt
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import (
     nearest,
@@ -18,15 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
     printable_line,
     table,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, Progress
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import unknown_job
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
-    announcement,
-    given_up,
-    job_commands,
-    job_status,
     no_such_id,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure, report_lines
@@ -79,86 +67,15 @@ BAD = re.compile(
 )
 
 
-def job(text: str) -> JobInfo:
-    """A job with the text wherever a job can put one."""
-    # No attempt is read that has these.
-    read = re.sub(r"[\x00\ud800-\udfff]", "", text)
-    return JobInfo(
-        submission_id=f"sft-1{text}",
-        state=f"RUNNING{text}",
-        workload=text,
-        code_id=text,
-        tags={text: text},
-        reason=text,
-        lineage={"resumed_from": text, "checkpoint": text, "resubmitted_from": text},
-        attempts=(Attempt(1, read, read, read), Attempt(2, read)),
-        attempt=2,
-        failure=Failure(FailureKind.UNKNOWN, text, (text,), text),
-        progress=Progress(1, 2, text, 1.0, 2.0),
-        started_at=1.0,
-        ended_at=2.0,
-        driver_host=text,
-        driver_node_ip=text,
-        archive=text,
-        log=(text, text),
-        problem=text,
-    )
-
-
-def status_of(text: str) -> str:
-    shown = job_status({"job": job(text).to_json() | {"ended": False}, "time": 9.0}, "mvp")
-    return "\n".join(report_lines(shown["title"], shown["header"], shown["rows"], [], shown["text"]))
-
-
-def listing_of(text: str) -> str:
-    shown = job_status(
-        {"jobs": [job(text).to_json()], "total": 1, "directory": text, "problem": text, "time": 9.0}, f"mvp{text}"
-    )
-    return "\n".join(report_lines(shown["title"], shown["header"], shown["rows"], [], shown["text"]))
-
-
-def log_of(text: str) -> str:
-    one = job(text)
-    return "\n".join(log_lines(JobInfo(one.submission_id, one.state, archive="x", log=(text,))))
-
-
-def unknown_of(text: str, directory: Path) -> str:
-    try:
-        (directory / f"x{text.replace('/', '')}").mkdir()
-    except (ValueError, OSError):
-        return "such a name cannot be"
-    return unknown_job(directory, text) + nearest("xx", [f"x{text}"])
-
-
-FINDING = "is wrong"
-WAYS: dict[str, Callable[[str, Path], str]] = {
-    "a job's status": lambda text, _path: status_of(text),
-    "the list of jobs": lambda text, _path: listing_of(text),
-    "the log of a job's status": lambda text, _path: log_of(text),
-    "a failure": lambda text, _path: "\n".join(failure_lines(job(text).failure)),
-    "progress": lambda text, _path: progress_line(job(text), 9.0),
-    "an announcement": lambda text, _path: announcement(text),
-    "the end of following": lambda text, _path: given_up(text, text),
-    "an id that cannot be": lambda text, _path: no_such_id(text),
-    "an unknown job": unknown_of,
-    "commands": lambda text, _path: "\n".join(report_lines("x", None, None, [], job_commands(text, "RUNNING"))),
-    "a table": lambda text, _path: table([text], [[text]]),
-    "a table with wrapped cells": lambda text, _path: table([text], [[f"{text} {text}"]], width=9),
-    "findings": lambda text, _path: findings_table([Finding(text, text, text)]),
-    "a report": lambda text, _path: "\n".join(
-        report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
-    ),
-    "a report's failure": lambda text, _path: failure([], text),
-    "an error in one line": lambda text, _path: one_line(text),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_text_is_data(way: str, tmp_path: Path) -> None:
-    for sequence in SEQUENCES.values():
-        shown = WAYS[way](f"<{sequence}>", tmp_path)
-        assert shown
-        assert not BAD.search(shown), repr(sequence)
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_text_is_data(name: str) -> None:
+    """What shows text of jobs is tested in a run of ansible-playbook, with one text."""
+    text = f"<{SEQUENCES[name]}>"
+    wrapped = table([text], [[f"{text} {text}"]], width=9)
+    shown = [printable(text), printable(text, lines=False), one_line(text), wrapped, nearest("xx", [f"x{text}"])]
+    shown += [findings_table([Finding(text, text, text)]), no_such_id(text), failure([], text)]
+    shown += report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
+    assert not BAD.search("\n".join(shown))
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -174,12 +91,6 @@ def test_lines_of_a_log_have_colours_at_most(colour: bool, monkeypatch: pytest.M
         assert "\x1b[8m" not in shown
         if "\x1b" in shown:
             assert shown == "<\x1b[31m>\x1b[0m\nnext"
-
-
-def test_nothing_can_look_like_another_line() -> None:
-    text = "x\nFailed: data: forged"
-    for way in ("a job's status", "the list of jobs", "a failure", "progress", "commands"):
-        assert not re.search(r"^Failed: data: forged", WAYS[way](text, Path()), re.MULTILINE), way
 
 
 def test_control_characters_become_visible() -> None:
