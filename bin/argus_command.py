@@ -56,10 +56,9 @@ class Verb(NamedTuple):
 OPTIONS = {
     "--wait": ("job_wait", "", "follow the job to its end"),
     "--force": ("allow_disruption", "", "also if that ends running jobs"),
-    "--resume-from": ("resume_from", "ID", "begin with the last checkpoint of a job"),
     "--tier": ("preflight_tier", "TIER", "fast or deep"),
     "--tag": ("tag", "NAME=VALUE", "only jobs with this tag"),
-    "--follow": ("job_follow", "", "show new lines until its end"),
+    "--follow": ("job_wait", "", "show new lines until its end"),
     "--rank": ("job_log_rank", "N", "only lines of this rank of torch"),
     "--attempt": ("job_log_attempt", "N", "only lines of this attempt"),
     "--first-error": ("job_log_first_errors", "", "the first error of each process"),
@@ -67,14 +66,15 @@ OPTIONS = {
     "--json": ("job_status_json", "", "as JSON, and nothing else"),
     "--checkpoints": ("job_fetch_checkpoints", "", "with their checkpoints"),
     "--step": ("job_export_step", "N", "of which step"),
-    "--keep": ("", "N", "so many of the latest stay"),
+    "--keep": ("keep", "N", "so many of the latest stay"),
     "--what": ("job_gc", "WHAT", "old_checkpoints, checkpoints or archives"),
-    "--keep-days": ("job_gc_keep_days", "N", "jobs that ended later stay"),
+    "--keep-days": ("keep_days", "N", "jobs that ended later stay"),
     "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
 }
 # By their names: the key of the JobSpec that an option sets, what follows it, and its help.
 KEYS = {
+    "--resume-from": ("resume_from", "ID", "begin with the last checkpoint of a job"),
     "--priority": ("priority", "N", "the place in the queue; higher ones come first"),
     "--retries": ("retries", "N", "so many further attempts"),
     "--queue": ("wait_for_resources", "2h", "how long the job may wait for resources"),
@@ -90,7 +90,7 @@ VERBS = [
     Verb("nodes", "cluster_status", "", "", "show nodes and the jobs on them"),
     Verb("stage", "stage", "", "", "stage models, datasets and verl"),
     Verb("staged", "staged", "", "", "list what is staged"),
-    Verb("submit", "submit", "jobspec", "--wait --resume-from", "check a JobSpec, and submit it"),
+    Verb("submit", "submit", "jobspec", "--wait", "check a JobSpec, and submit it"),
     Verb("status", "status", f"{JOB}?", "--tag --json", "show a job, or the latest ones"),
     Verb("pages", "pages", "", "", "show where a browser finds the pages of jobs"),
     Verb(
@@ -101,14 +101,14 @@ VERBS = [
         "show the log of a job",
     ),
     Verb("stop", "stop", JOBS, "", "stop jobs"),
-    Verb("resubmit", "resubmit", JOB, "--wait --resume-from", "submit an earlier job again"),
+    Verb("resubmit", "resubmit", JOB, "--wait", "submit an earlier job again"),
     Verb("fetch", "fetch", JOBS, "--checkpoints", "copy archives of jobs here, with their pages"),
     Verb("report", "fetch", JOBS, "--output", "fetch jobs, and write a page that compares them"),
     Verb("evidence", "debug_bundle", JOB, "", "collect evidence of a job, and fetch it"),
     Verb("export", "export", JOB, "--step", "make a model of a checkpoint"),
     Verb("drain", "drain", "node", "--force", "take a node out"),
-    Verb("gc", "stage_gc", "", "--keep=staging_keep", "remove old snapshots of verl"),
-    Verb(GC_JOBS, "jobs_gc", "", "--what --keep=job_gc_keep --keep-days --tag --remove", "remove files of old jobs"),
+    Verb("gc", "stage_gc", "", "--keep", "remove old snapshots of verl"),
+    Verb(GC_JOBS, "jobs_gc", "", "--what --keep --keep-days --tag --remove", "remove files of old jobs"),
     Verb("validate", "validate", "", "", "check the inventory"),
 ]
 # A job can name directories, and what a shell inserts runs with the next Enter: only ids are offered, never expanded.
@@ -336,7 +336,7 @@ def fetched(name: str) -> Path:
     ]
     exact = Path("artifacts", name)
     if not found and not exact.is_dir():
-        sys.exit(f"argus: {name} is not in artifacts/, where its archive is read: leave job_fetch_dir as it is")
+        sys.exit(f"argus: {name} is not in artifacts/, where its archive is read: leave artifacts_dir as it is")
     return exact if exact.is_dir() else max(found, key=lambda path: path.stat().st_mtime).parent
 
 
@@ -370,8 +370,9 @@ def main(arguments: list[str]) -> int:
         top.error(f"unrecognized: {' '.join(wrong)}")
     argument, variable = getattr(asked, "argument", None), verb.argument.strip("?+")
     several = argument if verb.argument.endswith("+") else [argument]
-    ids = [*(several if variable == JOB else []), getattr(asked, "resume_from", None)]
-    if wrong := [each for each in ids if each and not re.fullmatch(SUBMISSION_ID, each)]:
+    if wrong := [
+        each for each in (several if variable == JOB else []) if each and not re.fullmatch(SUBMISSION_ID, each)
+    ]:
         top.error(f"no ids of jobs: {', '.join(map(repr, wrong))}")
     variables: dict[str, Any] = {variable: ",".join(filter(None, several))}
     if verb.name == "submit":

@@ -55,11 +55,8 @@ class Verdict:
 
 
 class Search:
-    """floor: the bandwidth in GB/s below which a group is slow in any case."""
-
-    def __init__(self, nodes: Sequence[str], measure: Measure, floor: float = 0.0) -> None:
+    def __init__(self, nodes: Sequence[str], measure: Measure) -> None:
         self.nodes = tuple(nodes)
-        self.floor = floor
         self.measured: dict[Group, Measured] = {}
         self._measure = measure
 
@@ -67,24 +64,22 @@ class Search:
         (whole,) = self._measure([self.nodes])
         if len(self.nodes) < 3:
             # Of two nodes, it could be either.
-            return Verdict(whole, group=self.nodes if self._fails(whole, self.floor) else ())
-        if self.floor and not self._fails(whole, self.floor):
-            return Verdict(whole)
+            return Verdict(whole, group=self.nodes if self._fails(whole, 0.0) else ())
         pairs = self._pairs()
         # Of an odd number, the first node is in two pairs; of three, every node is.
         three = len(self.nodes) == 3
         rates = [self.measured[pair].bandwidth for pair in (pairs if three else pairs[: len(self.nodes) // 2])]
         known = sorted(rate for rate in rates if rate is not None)
         usual = median(known[:1] + known[-1:] if three else known) if known else 0.0
-        limit = max(self.floor, SLOW_PAIR * usual)
+        limit = SLOW_PAIR * usual
         suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
         good = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
         # Last those that are in a suspected pair as well.
         fine = sorted(filter(good.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
         bad, links = self._confirm(suspects, fine, limit)
         group: Group = ()
-        if not bad and not links and self._fails(whole, max(self.floor, SLOW_WHOLE * usual)):
-            group = self._halves(max(self.floor, SLOW_WHOLE * usual))
+        if not bad and not links and self._fails(whole, SLOW_WHOLE * usual):
+            group = self._halves(SLOW_WHOLE * usual)
         return Verdict(whole, dict(self.measured), tuple(bad), tuple(links), group, usual)
 
     @staticmethod
@@ -281,10 +276,10 @@ class Cluster:
         return Measured(round(bus_bandwidth(MIB[self._backend], len(names), slowest), 3))
 
 
-def all_reduce(floor: float, expected: Sequence[str]) -> dict[str, Any]:
+def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
     """Measure, and return the verdict as JSON, or ``skipped`` with the reason.
 
-    floor: in GB/s. expected: the names of all workers.
+    expected: the names of all workers.
     """
     connection = Connection()
     if connection.problem:
@@ -304,7 +299,7 @@ def all_reduce(floor: float, expected: Sequence[str]) -> dict[str, Any]:
         if len(workers) < 2:
             raise SkippedError("it needs two workers")
         with closing(Cluster(connection, workers)) as cluster:
-            verdict = Search([worker.name for worker in workers], cluster.measure, floor).run()
+            verdict = Search([worker.name for worker in workers], cluster.measure).run()
     except SkippedError as error:
         if not silent:
             return {"skipped": str(error), "absent": absent}

@@ -62,9 +62,9 @@ class Limits:
         return self.total + self.total // 1000 + MOST_FILES * HEADER_BYTES
 
 
-def limits(checkpoints: bool, file_mib: int = 0, total_mib: int = 0) -> Limits:
-    default = (CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB) if checkpoints else (FILE_MIB, TOTAL_MIB)
-    return Limits((file_mib or default[0]) * MIB, (total_mib or default[1]) * MIB)
+def limits(checkpoints: bool) -> Limits:
+    file, total = (CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB) if checkpoints else (FILE_MIB, TOTAL_MIB)
+    return Limits(file * MIB, total * MIB)
 
 
 class Contents:

@@ -61,9 +61,8 @@ class Request(BaseModel):
     """What is to be submitted.
 
     jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
-    resume_from: replaces that of the JobSpec. defaults: those of the inventory, with the keys of a JobSpec.
-    secrets: the values that the inventory has for jobs, by name. None: it allows to take the value from the
-        controller's environment, which has none. The job gets those that its JobSpec names.
+    defaults: those of the inventory, with the keys of a JobSpec.
+    secrets: the values that the inventory has for jobs, by name. The job gets those that its JobSpec names.
     notify: tells people about the job, a command or an address.
     limits: how many jobs and GPUs the jobs with a tag may hold at once, by tag.
     resubmitted_from: the earlier job.
@@ -73,7 +72,6 @@ class Request(BaseModel):
 
     jobspec: Any = None
     command_line: list[dict[str, Any]] = Field(default_factory=list)
-    resume_from: str = ""
     defaults: dict[str, Any] = Field(default_factory=dict)
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     notify: str = Field(default="", repr=False)
@@ -86,8 +84,7 @@ class Request(BaseModel):
     @property
     def given(self) -> Any:
         """The JobSpec without the defaults of the inventory, for the archive."""
-        given = with_command_line(self.jobspec, self.command_line)
-        return {**given, "resume_from": self.resume_from} if self.resume_from and isinstance(given, Mapping) else given
+        return with_command_line(self.jobspec, self.command_line)
 
     def parsed(self) -> tuple[list[Finding], JobSpec | None]:
         """All problems that show without asking the cluster, and the JobSpec, see parse_jobspec."""

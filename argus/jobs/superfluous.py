@@ -47,13 +47,12 @@ class What(StrEnum):
 class Rules(BaseModel):
     """keep: so many of the latest jobs stay. keep_days: jobs that ended later stay. Either is enough; 0 disables one.
 
-    states, tags: only such jobs; all if empty.
+    tags: only such jobs; all if empty.
     """
 
     what: What = What.CHECKPOINTS
     keep: int = Field(0, ge=0)
     keep_days: float = Field(0, ge=0, allow_inf_nan=False)
-    states: Sequence[str] = ()
     tags: Mapping[str, Any] = {}
 
 
@@ -101,8 +100,6 @@ def why_it_stays(archive: Archive, status: Status, index: int, uses: Uses, rules
         return "has not ended"
     if not rules.keep and not rules.keep_days:
         return "neither a number nor an age is set"
-    if rules.states and str(status.state) not in map(str.upper, rules.states):
-        return "has another state"
     if not has_tags(archive, rules.tags):
         return "has other tags"
     if index < rules.keep:

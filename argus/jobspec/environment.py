@@ -193,16 +193,16 @@ def _secret(name: str, what: str, todo: str) -> Finding:
 def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
     """Secrets that the inventory does not allow, without a value, or with one that could not be masked in logs.
 
-    values: by name, those that the inventory has or allows; None without a value.
+    values: by name, those that the inventory has.
     """
     findings = []
     for name in names:
         value = values.get(name)
         if name not in values:
-            todo = "add its value to job_secrets, from a vault, or its name to job_secrets_from_environment"
+            todo = "add its value to job_secrets, from a vault or with lookup('env', …)"
             findings.append(_secret(name, "is not allowed by the inventory", todo))
         elif not value:
-            todo = f"add {name} to job_secrets, from a vault; or export it, if the inventory allows that"
+            todo = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
             findings.append(_secret(name, "has no value", todo))
         elif not isinstance(value, str) or not redact.lines_of(value):
             what = f"is not a string of at least {redact.SHORTEST} characters, or has no line of {redact.LONG}"

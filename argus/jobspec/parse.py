@@ -26,7 +26,7 @@ SET = "set"
 # Keys with mappings of any names.
 FREE_MAPPINGS = ("env_vars", "tags")
 # Variables of playbooks that mean the same there; the roles pass them on themselves.
-VARIABLES = ("shared_root", "resume_from")
+VARIABLES = ("shared_root",)
 # Of the trainer: after a blank in the value of `set`, Ansible takes it for a variable of its own.
 OVERRIDE = re.compile(r"[+~]|\w+\.")
 

@@ -253,8 +253,7 @@ class JobSpec(BaseModel):
     secrets: Names = key(
         "Names of environment variables with secret values, such as `WANDB_API_KEY`. The driver and its workers get "
         "them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs. The "
-        "values come from `job_secrets`, or from the environment of the controller for the names in "
-        "`job_secrets_from_environment`.",
+        "values come from `job_secrets`.",
         [],
     )
     retries: Annotated[Whole, between(0, 100, "the number of further attempts")] = key(

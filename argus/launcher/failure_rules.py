@@ -61,8 +61,8 @@ NO_HEAD = "Failed to connect to GCS|WrongClusterID"
 UNSCHEDULABLE = r"^\S*(?:Task|Actor)UnschedulableError: .*\bNodeAffinitySchedulingStrategy doesn't exist any more.*"
 
 RAISE_PROCESSES = (
-    "Raise the limit of processes and threads of the nodes, ray_node_pids_limit or nproc in ray_node_ulimits, or start "
-    "fewer: OMP_NUM_THREADS in env_vars, workers of data loaders and rewards. A retry alone fails again."
+    "Start fewer processes and threads, or raise the limit of the nodes, nproc in ray_node_ulimits or ray_node_cpus: "
+    "OMP_NUM_THREADS in env_vars, workers of data loaders and rewards. A retry alone fails again."
 )
 
 # What an exception means, by kind.

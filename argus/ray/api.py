@@ -123,7 +123,7 @@ def own_head(address: str, patience: float = PATIENCE_SECONDS) -> RayHead:
 def limit_reached() -> str:
     """What the kernel tells of this node, why a head on it may not answer, or ""."""
     times = refused_processes()
-    return f"; this node reached its limit of processes (ray_node_pids_limit) {times} times" if times else ""
+    return f"; this node reached its limit of processes {times} times" if times else ""
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):

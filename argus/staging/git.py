@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs git, with a token or a key for private repositories."""
+"""Runs git, with the user's own settings and credentials, or a key."""
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from .options import StagingError
 
@@ -26,9 +24,9 @@ CheckoutState = tuple[str, bytes, list[str]]
 
 
 class Git:
-    """The git of this machine, with a token or a key for a private repository."""
+    """The git of this machine. ssh_key: for a private repository."""
 
-    def __init__(self, token: str = "", ssh_key: str = "") -> None:
+    def __init__(self, ssh_key: str = "") -> None:
         # In a hook they name the user's own repository, and every command would work on that one.
         inherited = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
         # Neither an address nor a redirect can choose a transport that runs a command (ext::).
@@ -45,13 +43,11 @@ class Git:
         else:
             # There is no terminal for a passphrase.
             self.environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-        self.token = token
 
     def run(self, *arguments: str, directory: Path | None = None) -> bytes:
-        """The output of git; the token is in its environment only, not in its arguments or in a file."""
+        """The output of git."""
         command = ["git", *(["-C", str(directory)] if directory else []), *arguments]
-        address = next((argument for argument in arguments if argument.startswith("http")), "")
-        environment = self._with_token(address) if self.token and address else dict(self.environment)
+        environment = dict(self.environment)
         if directory:
             # A directory inside of a checkout is none itself.
             environment["GIT_CEILING_DIRECTORIES"] = str(directory.parent)
@@ -63,25 +59,9 @@ class Git:
             raise StagingError(
                 f"git {next(each for each in arguments if each in COMMANDS)}",
                 f"failed: {' '.join(done.stderr.decode(errors='replace').split())}.",
-                "Correct the URL and the ref; a private repository needs a token (staging_git_token) or an ssh key.",
+                "Correct the URL and the ref; a private repository needs a credential helper of git, or an ssh key.",
             )
         return done.stdout
-
-    def _with_token(self, address: str) -> dict[str, str]:
-        url = urlsplit(address)
-        # GitHub, GitLab, Gitea and Bitbucket accept any user name, but not an empty one.
-        secret = base64.b64encode(f"x-access-token:{self.token}".encode()).decode()
-        # After the user's own settings, such as a proxy.
-        count = int(self.environment.get("GIT_CONFIG_COUNT") or 0)
-        return {
-            **self.environment,
-            # Not without encryption either, should a redirect lead there.
-            "GIT_ALLOW_PROTOCOL": url.scheme,
-            "GIT_CONFIG_COUNT": str(count + 1),
-            # For this host alone: git does not send it where a redirect points.
-            f"GIT_CONFIG_KEY_{count}": f"http.{url.scheme}://{url.netloc}/.extraHeader",
-            f"GIT_CONFIG_VALUE_{count}": f"Authorization: Basic {secret}",
-        }
 
     def fetch(self, url: str, ref: str, directory: Path) -> str:
         """Checks out a branch, a tag or a commit in an empty directory, and returns the commit.

@@ -25,12 +25,10 @@ STDOUT = 1
 
 
 class FetchRequest(Request):
-    """The options of `fetch`. Limits of 0 stand for the defaults."""
+    """The options of `fetch`."""
 
     submission_id: str = ""
     checkpoints: bool = False
-    max_file_mib: int = 0
-    max_total_mib: int = 0
 
 
 def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
@@ -39,7 +37,7 @@ def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
     Raises UnknownJobError, UnreadableError, and OSError if it cannot be written.
     """
     archive = find_job(request.root / JOBS, request.submission_id)
-    size = limits(request.checkpoints, request.max_file_mib, request.max_total_mib)
+    size = limits(request.checkpoints)
     skipped = pack(archive.path, request.checkpoints, size, file)
     return {"archive": archive_path(on_machines(request.shared_root), archive.submission_id), "skipped": skipped}
 
@@ -47,8 +45,6 @@ def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
 @click.command(name="fetch", short_help="Write the archive of a job as a compressed tar.")
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--checkpoints", is_flag=True, default=None, help="With its checkpoints.")
-@click.option("--max-file-mib", type=int, help="Skip larger files.  [default: 2048; 65536 with checkpoints]")
-@click.option("--max-total-mib", type=int, help="Skip files beyond.  [default: 8192; 4194304 with checkpoints]")
 @common
 def fetch_command(as_json: bool, **options: Any) -> None:
     """Write the archive of the job ID to standard output, as a compressed tar: argus fetch ID > job.tar.gz

@@ -23,9 +23,9 @@ from .request import Request, common, request_from, require_own_cluster, show, w
 HEADER = ("job", "state", "size", "verdict")
 REMOVED = "removed"
 NO_RULE = Finding(
-    "job_gc_keep",
+    "keep",
     "nothing is removed: neither a number nor an age is set",
-    "set how many of the latest jobs stay (-e job_gc_keep=20; --keep 20), or for how many days (job_gc_keep_days)",
+    "set how many of the latest jobs stay (-e keep=20; --keep 20), or for how many days (keep_days)",
 )
 
 
@@ -60,7 +60,6 @@ def remove(found: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[
 )
 @click.option("--keep", type=int, help="How many of the latest jobs stay.")
 @click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")
-@click.option("--state", "states", multiple=True, help="Only jobs with this state, such as FAILED.")
 @click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
 @common
 def jobs_gc_command(as_json: bool, **options: Any) -> None:

@@ -148,12 +148,10 @@ def drain_command(as_json: bool, **options: Any) -> None:
 class AllReduceRequest(Request):
     """The options of `all_reduce`, which changes nothing.
 
-    workers: the names of all of them. floor: the bus bandwidth in GB/s below which workers are slow; with 0, they are
-    only compared with each other.
+    workers: the names of all of them.
     """
 
     workers: list[str]
-    floor: float = 0.0
     check: bool = False
 
 
@@ -162,4 +160,4 @@ class AllReduceRequest(Request):
 def all_reduce_command(as_json: bool, **options: Any) -> None:
     """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
     request = request_from(AllReduceRequest, as_json, **options)
-    write_answer(all_reduce(request.floor, request.workers))
+    write_answer(all_reduce(request.workers))

@@ -315,18 +315,16 @@ def stage_command(as_json: bool, **options: Any) -> None:
 class ExportRequest(Request):
     submission_id: str
     step: int = 0
-    name: str | None = None
 
 
 @click.command(name="export", short_help="Make a model of a checkpoint.")
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--step", type=int, help="Its step.  [default: the last complete checkpoint]")
-@click.option("--name", help="The name of the model.  [default: ID-step-STEP]")
 @common
 def export_command(as_json: bool, **options: Any) -> None:
     """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
     request = request_from(ExportRequest, as_json, **options)
-    item = Model(name=request.name, source=f"job:{request.submission_id}@{request.step}")
+    item = Model(name=None, source=f"job:{request.submission_id}@{request.step}")
     _path, work = plan(request.root, item, StageOptions())
     result = answered(work)
     if as_json:

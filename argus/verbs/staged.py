@@ -50,10 +50,10 @@ def staged_command(as_json: bool, **options: Any) -> None:
 
 GC_HEADER = ("name", "staged", "size", "verdict")
 NO_RULE = Finding(
-    "staging_keep",
+    "keep",
     "nothing was removed: neither a number nor an age is set",
-    "set how many of the newest snapshots stay (-e staging_keep=5; argus gc --keep 5), or how old they may be "
-    "(-e staging_keep_days=30; argus gc --keep-days 30), or both",
+    "set how many of the newest snapshots stay (-e keep=5; argus gc --keep 5), or how old they may be "
+    "(-e keep_days=30; argus gc --keep-days 30), or both",
 )
 
 

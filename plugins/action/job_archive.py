@@ -84,7 +84,7 @@ class ActionModule(NodeAction):
         if not SUBMISSION_ID.fullmatch(submission_id or ""):
             # The id becomes a path on the controller.
             return failed(no_such_id(submission_id))
-        size = limits(request["checkpoints"], request["max_file_mib"], request["max_total_mib"])
+        size = limits(request["checkpoints"])
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
                 answer = self.fetch(request, bundle.name, size.bundle, seconds(size))

@@ -144,9 +144,8 @@ class ActionModule(NodeAction):
         further = [*variables_of_run, *of_job]
         request = {
             "command_line": further,
-            "resume_from": arguments["resume_from"] or "",
             "defaults": arguments["defaults"],
-            "secrets": secret_values(arguments["secret_values"], arguments["secrets_from_environment"], os.environ),
+            "secrets": arguments["secret_values"],
             "notify": arguments["notify"],
             "limits": arguments["limits"],
             "submitted_by": f"{user_name()}@{platform.node()}",
@@ -201,13 +200,6 @@ class ActionModule(NodeAction):
         except ProgramError as error:
             return {"failed": True, "msg": str(error)}
         return end_of(job, answer["job"], archive_path(self.shared_root, submission_id))
-
-
-def secret_values(
-    given: Mapping[str, object], allowed: Iterable[str], environment: Mapping[str, str]
-) -> dict[str, object]:
-    """The values of secrets for jobs: those of the inventory, and those that it allows to take from an environment."""
-    return {**{name: environment.get(name) for name in allowed}, **given}
 
 
 def is_of_program(answer: Answer) -> bool:

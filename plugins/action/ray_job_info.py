@@ -46,7 +46,7 @@ class ActionModule(NodeAction):
         if is_log and not arguments["submission_id"]:
             return failed(NO_JOB)
         if shown == "follow" and arguments["attempt"]:
-            return failed("The lines of one attempt cannot be followed. Leave job_follow or job_log_attempt out")
+            return failed("The lines of one attempt cannot be followed. Leave job_wait or job_log_attempt out")
         # A head with an earlier version of the program knows less of them.
         arguments = {name: value for name, value in arguments.items() if value or name not in SELECTED}
         answer = self.job_info(arguments)

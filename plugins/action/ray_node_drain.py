@@ -52,8 +52,7 @@ class ActionModule(NodeAction):
             nodes, problem = state["nodes"], state["problem"]
         except ProgramError as error:
             nodes, problem = (), str(error)
-        worker, machine = arguments["worker"], arguments["machine"]
-        leaving = departure(worker, nodes, machines, machine, expected, host_of[heads[0]])
+        leaving = departure(arguments["worker"], nodes, machines, expected, host_of[heads[0]])
         silent = {machine.name: machine.problem for machine in machines.values() if not machine.answers}
         known = dict.fromkeys([*expected, *(node["node_name"] for node in nodes)])
         node_machine = machines[host_of[leaving.node]].name if leaving.in_inventory else ""

@@ -158,7 +158,7 @@ class ActionModule(StagingCalls):
                 self.inventory(),
                 [*filter(None, (self.node.shared_root_source, self.node.shared_root))],
                 Path(scratch).resolve(),
-                Git(self.given["git_token"], item.get("ssh_key") or ""),
+                Git(item.get("ssh_key") or ""),
             )
             texts = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
             described = [sources.part(str(text), number > 0) for number, text in enumerate(texts)]

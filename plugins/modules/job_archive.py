@@ -42,21 +42,11 @@ options:
     type: str
     required: true
   checkpoints:
-    description: Whether to fetch the job's checkpoints as well.
+    description:
+      - Whether to fetch the job's checkpoints as well. Jobs can create files of any size, which would fill the
+        controller, so a file has at most 2 GiB and all files 8 GiB, or with checkpoints 64 GiB and 4 TiB.
     type: bool
     default: false
-  max_file_mib:
-    description:
-      - The size in MiB up to which a file is fetched. Jobs can create files of any size, which would fill the
-        controller. V(0) stands for 2048, or 65536 with O(checkpoints).
-    type: int
-    default: 0
-  max_total_mib:
-    description:
-      - The size in MiB up to which all files together are fetched. V(0) stands for 8192, or 4194304 with
-        O(checkpoints).
-    type: int
-    default: 0
   dest:
     description:
       - The directory on the controller in which a directory named after the job is created. Required with

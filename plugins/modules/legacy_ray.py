@@ -13,7 +13,7 @@ description:
   - Lists the containers and processes of Ray systems on a machine that are not of this collection.
   - With O(state=absent), removes those that O(remove) names. Volumes with a name, images and files stay.
   - Containers with a label of this collection, and processes with its mark, are never listed, so never removed.
-  - Something in which a job runs is removed only if O(end_jobs) names it as well. Otherwise, nothing is removed.
+  - Something in which a job runs is removed only with O(ends_jobs). Otherwise, nothing is removed.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -41,11 +41,10 @@ options:
     type: list
     elements: str
     default: []
-  end_jobs:
-    description: The names of what is removed although jobs run in it.
-    type: list
-    elements: str
-    default: []
+  ends_jobs:
+    description: Whether something is removed although jobs run in it.
+    type: bool
+    default: false
 """
 
 EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
@@ -66,7 +65,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import ru
 def absent(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Remove what is named, and return the result."""
     found = machine.look()
-    if refused := refusals(params["host"], found, params["remove"], params["end_jobs"]):
+    if refused := refusals(params["host"], found, params["remove"], params["ends_jobs"]):
         raise LegacyError("; ".join(f"{finding.what}: {finding.todo}" for finding in refused))
     removed = [one for one in found if one.name in params["remove"]]
     if not check_mode:
@@ -82,14 +81,13 @@ def lines(names: Iterable[str]) -> str:
 
 
 def main() -> None:
-    names = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["listed", "absent"], "required": True},
             "host": {"type": "str", "required": True},
             "engine": {"type": "str", "default": "docker"},
-            "remove": names,
-            "end_jobs": names,
+            "remove": {"type": "list", "elements": "str", "default": []},
+            "ends_jobs": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -97,7 +95,7 @@ def main() -> None:
     try:
         if params["state"] == "absent":
             module.exit_json(**absent(machine, params, module.check_mode))
-        module.exit_json(**legacy_report(params["host"], machine.look(), params["remove"], params["end_jobs"]))
+        module.exit_json(**legacy_report(params["host"], machine.look(), params["remove"], params["ends_jobs"]))
     except LegacyError as error:
         module.fail_json(msg=str(error))
 

@@ -72,13 +72,6 @@ options:
   user:
     description: The numeric C(uid:gid) of the nodes. It owns the token, the registry and the directories.
     type: str
-  common_mode:
-    description:
-      - The mode of C(common/) and C(user/) of the shared root, and of the directories of the layout in them, such as
-        V("1777") for all users of the machines, or V("2775") for the nodes' group. If empty, it is not changed.
-      - Set by the nodes' user, who has to own them, and never through a link. Files in them are not changed.
-    type: str
-    default: ""
 """
 
 EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
@@ -87,7 +80,7 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import MODE, create_directories
+from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import create_directories
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import ROCKSDB, State, StateError
@@ -128,11 +121,6 @@ def check_params(module: AnsibleModule) -> None:
         "ray_node_user": params["user"],
     }
     wrong = list(problems(**{name: value for name, value in values.items() if value is not None}))
-    if params["common_mode"] and not MODE.fullmatch(params["common_mode"]):
-        wrong.append(
-            f'ray_node_common_mode "{params["common_mode"]}" is not the mode of a directory that users share: give a '
-            'text such as "0775", "2775" or "1777". The owner has all rights, and others write only with the sticky bit'
-        )
     if params["user"] == "":
         wrong.append("user is empty")
     if not wrong and params["shared_root"] is not None:
@@ -157,7 +145,7 @@ def present(module: AnsibleModule) -> None:
             changes += state.provide_registry(user)
             changes += state.provide_tables(user, params["head_storage"] == ROCKSDB)
         if params["shared_root"]:
-            result = create_directories(Path(params["shared_root"]), user, module.check_mode, params["common_mode"])
+            result = create_directories(Path(params["shared_root"]), user, module.check_mode)
             if result.get("failed"):
                 module.fail_json(msg=result["msg"])
             changes += result["created"]
@@ -191,7 +179,6 @@ def main() -> None:
             "program": {"type": "path"},
             "shared_root": {"type": "path"},
             "user": {"type": "str"},
-            "common_mode": {"type": "str", "default": ""},
         },
         required_if=[("state", "present", ["user"])],
         supports_check_mode=True,

@@ -64,17 +64,10 @@ options:
     default: {}
   secret_values:
     description:
-      - The values of the secrets of JobSpecs by name.
+      - The values of the secrets of JobSpecs by name. Names that change how programs run, such as E(PATH), are never
+        secrets.
     type: dict
     default: {}
-  secrets_from_environment:
-    description:
-      - The names of secrets whose values may be taken from the controller's environment. O(secret_values)
-        has precedence.
-      - Names that change how programs run, such as E(PATH), are never secrets.
-    type: list
-    elements: str
-    default: []
   notify:
     description:
       - What tells people about the job. A command of the head, which gets each event as JSON on its standard input, or
@@ -118,9 +111,6 @@ options:
       - Who stops the job, with O(state=stopped), for the archive. The user and the name of the controller if not given.
     type: str
     default: ""
-  resume_from:
-    description: Overrides the key of the JobSpec.
-    type: str
   resubmitted_from:
     description:
       - The job whose JobSpec is submitted again. The JobSpec is the one with which it was

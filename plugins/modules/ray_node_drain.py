@@ -40,10 +40,6 @@ options:
   plan:
     description: The result of M(argus.verl.cluster_plan). Required with O(state=planned).
     type: dict
-  machine:
-    description: With O(state=planned), the host that has the node, if that is not in the inventory.
-    type: str
-    default: ""
   node_id:
     description: With O(state=drained), Ray's id of the node.
     type: str

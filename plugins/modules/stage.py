@@ -66,10 +66,6 @@ options:
         node.
     type: str
     default: ""
-  git_token:
-    description: The token for private repositories over HTTPS. It is only passed in the environment of C(git).
-    type: str
-    default: ""
   repair:
     description:
       - Restore files that no longer fit the manifest. Without it, they are an error that names them. Files that were

@@ -32,8 +32,8 @@ ARGUS = "ARGUS_COMMAND"
 # The verbs whose name is not that of their playbook, and how options are written that are no variable's value.
 VERBS = {"debug_bundle": "evidence"}
 PLAYBOOKS = {"report": "fetch"}
-ARGUMENTS = ("submission_id", "jobspec")
-OPTIONS = {"job_follow": "--follow"}
+ARGUMENTS = ("submission_id", "jobspec", "set")
+OPTIONS = {"job_wait": "--follow"}
 
 
 def inventory_arguments(given: Sequence[str], default: Sequence[str]) -> list[str]:
@@ -90,7 +90,7 @@ def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
 # The commands for a job: the playbook, and its variables besides the job's id.
 COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Status": ("status", {}),
-    "Follow": ("logs", {"job_follow": True}),
+    "Follow": ("logs", {"job_wait": True}),
     "Log": ("logs", {}),
     "Stop": ("stop", {}),
     "Resubmit": ("resubmit", {}),
@@ -106,7 +106,7 @@ def commands(submission_id: str, *names: str, checkpoint: int | None = None) -> 
     for name in names:
         playbook, variables = COMMANDS[name]
         if name == "Resubmit" and checkpoint:
-            variables = {"resume_from": submission_id}
+            variables = {"set": f"resume_from={submission_id}"}
         command = playbook_command(playbook, {"submission_id": submission_id, **variables})
         lines.append(report.field(name, command))
     return lines
@@ -162,7 +162,7 @@ NO_JOB = "No job was named. Pass -e submission_id=ID; status.yml lists the lates
 
 def announcement(submission_id: str) -> str:
     """Shown before following begins: an interrupted ansible-playbook cannot show anything afterwards."""
-    again = playbook_command("logs", {"submission_id": submission_id, "job_follow": True})
+    again = playbook_command("logs", {"submission_id": submission_id, "job_wait": True})
     first = f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:"
     return f"{printable(first, lines=False)}\n  {printable(again, lines=False)}"
 

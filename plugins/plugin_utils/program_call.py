@@ -231,7 +231,7 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         said = one_line(error) or f"exit code {code}"
         if NO_MORE_PROCESSES in error:
-            said = "the node reached its limit of processes and threads: raise ray_node_pids_limit"
+            said = "the node reached its limit of processes and threads"
         # Whatever ends a node ends the program in it, before it has printed anything.
         raise ProgramError(f"argus {verb} on {node.name} gave no answer ({said})", node_is_gone=not out) from None
     for finding in findings:

@@ -38,7 +38,6 @@ RELEASE = re.compile(r"verl==([0-9][0-9A-Za-z]*(?:\.[0-9A-Za-z]+)*)")
 REPOSITORY = re.compile(
     r"git\+(?P<url>(?:https?|ssh|file)://(?!-)[^/\0-\x20]*/[^\0-\x20]+)@(?P<ref>[^@:\0-\x20-][^@:\0-\x20]*)"
 )
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -163,9 +162,9 @@ def repository(text: str, git: Git, scratch: Path) -> Source:
     # A password with a slash in it looks like a path.
     if address.password or (address.scheme.startswith("http") and "@" in url):
         where = f'source "{without_password(text)}"'
-        raise StagingError(where, "has a password or a token in it.", "Remove it, and set staging_git_token.")
-    if git.token and address.scheme == "http" and address.hostname not in LOOPBACK:
-        raise StagingError(f'source "{text}"', "would get the token unencrypted.", "Use https, or unset the token.")
+        raise StagingError(
+            where, "has a password or a token in it.", "Remove it, and let git's credential helper have it."
+        )
     commit = ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref)
     code_id = f"{PurePosixPath(address.path).stem}-{commit[:12]}"
     return Source(text, f"commit {commit}", partial(fetch_commit, text, url, ref, commit, git, scratch), code_id)

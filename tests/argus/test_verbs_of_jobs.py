@@ -77,13 +77,13 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
 @pytest.mark.parametrize("check", [True, False])
 def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path: Path, check: bool) -> None:
     secrets = {"HF_TOKEN": "hf_secret"}
-    given = {"jobspec": MINIMAL, "command_line": [{"set": "a=1"}], "resume_from": "old", "secrets": secrets}
+    given = {"jobspec": MINIMAL, "command_line": [{"set": "a=1"}], "secrets": secrets}
     code, answer = run("submit", **given, defaults={"retries": 2}, check=check)
     assert (code, answer["changed"], answer["result"]["submission_id"]) == (0, True, "sft-2")
     assert [finding["severity"] for finding in answer["findings"]] == ["warning"]
     assert "hf_secret" not in json.dumps(answer)
     (request,) = submitted
-    assert (request.jobspec, request.command_line, request.resume_from) == (MINIMAL, [{"set": "a=1"}], "old")
+    assert (request.jobspec, request.command_line) == (MINIMAL, [{"set": "a=1"}])
     where = {"shared_root": str(tmp_path), "ray": {"address": "http://127.0.0.1:8265"}}
     assert (request.defaults, request.secrets) == ({**where, "retries": 2}, secrets)
     assert request.check is check
@@ -116,7 +116,7 @@ def test_all_findings_are_in_the_answer(ray: FakeRay, run: Any) -> None:
 
 @pytest.mark.parametrize("jobspec", [None, ["a"], "text", {**MINIMAL, "tags": {"a": "\x1b"}}], ids=repr)
 def test_what_is_no_jobspec_is_refused(ray: FakeRay, run: Any, jobspec: Any) -> None:
-    code, answer = run("submit", jobspec=jobspec, resume_from="old")
+    code, answer = run("submit", jobspec=jobspec)
     assert (code, len(answer["findings"])) == (1, 1)
 
 

@@ -41,7 +41,7 @@ if answers and sys.argv[0] in ("", "-"):
 """
 VARIABLES = {
     "cluster_engine": "sh -c 'touch /tmp/argus-verl-attack'",
-    "job_secrets_from_environment": ["AWS_SECRET_ACCESS_KEY"],
+    "job_notify": "{{ lookup('env', 'AWS_SECRET_ACCESS_KEY') }}",
     **{"ansible_connection": "local", "ansible_python_interpreter": "/bin/false", "ansible_become": True},
     **{"discovered_interpreter_python": "/bin/false", "ansible_host": "192.0.2.1", "forged": True},
 }
@@ -95,7 +95,7 @@ PLAY = """
       ansible.builtin.assert:
         that:
           - cluster_engine == engine
-          - job_secrets_from_environment == []
+          - job_notify == ''
           - forged is undefined
           - hostvars[inventory_hostname].ansible_facts | default({}) == {}
           - groups.all | sort == ["box", "node"]
@@ -147,7 +147,7 @@ def test_an_answer_of_a_job_sets_nothing(place: Path, injected: bool) -> None:
         **{"slurm_job_id": 7, "slurm_node": "node"},
     }
     hosts = {"machines": {"hosts": {"box": {"ansible_connection": "local", "ansible_python_interpreter": PYTHON}}}}
-    known = {"cluster_engine": "docker", "engine": "docker", "job_secrets_from_environment": [], "count": len(TEXTS)}
+    known = {"cluster_engine": "docker", "engine": "docker", "job_notify": "", "count": len(TEXTS)}
     inventory, play = place / "hosts.json", place / "play.yml"
     inventory.write_text(json.dumps({"all": {"children": hosts, "hosts": {"node": node}, "vars": known}}))
     play.write_text(PLAY)

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import (
     DIRECTORIES,
-    MODE,
     create_directories,
 )
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User, drop, user_of
@@ -247,65 +246,3 @@ def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: 
     assert_untouched(victim, owner)
     assert outcomes == {True, False}
     assert owners(shared_root) == {NOBODY.uid}
-
-
-SHARED = ["common", "common/code", "common/code/verl", "common/datasets", "common/models", "user", "user/code"]
-
-
-def modes(shared_root: Path) -> dict[str, int]:
-    return {str(path.relative_to(shared_root)): path.lstat().st_mode & 0o7777 for path in shared_root.rglob("*")}
-
-
-def test_what_users_share_gets_its_mode_and_nothing_else(shared_root: Path) -> None:
-    user = User(os.getuid(), os.getgid())
-    expected = create_directories(shared_root, user, True, "1777")["created"]
-    assert [line for line in expected if "(mode" in line] == [
-        f"{shared_root / name} (mode 1777)" for name in SHARED_ORDER
-    ]
-    before = {**create(shared_root, user), "modes": modes(shared_root)}["modes"]
-    (shared_root / "user/code/reward.py").touch(0o640)
-    for check in (True, False):
-        created = create_directories(shared_root, user, check, "1777")["created"]
-        assert created == [f"{shared_root / name} (mode 0755 -> 1777)" for name in SHARED_ORDER]
-        changed = dict.fromkeys([] if check else SHARED, 0o1777)
-        assert modes(shared_root) == {**before, "user/code/reward.py": 0o640, **changed}
-    assert create_directories(shared_root, user, False, "1777") == {"created": []}
-    # Without a mode, they stay as they are.
-    assert create(shared_root, user) == {"created": []}
-
-
-SHARED_ORDER = ["common", "common/models", "common/datasets", "common/code", "common/code/verl", "user", "user/code"]
-
-
-@as_root
-def test_a_mode_is_given_by_the_nodes_user_and_not_to_the_destination_of_a_link(
-    shared_root: Path, victim: Path
-) -> None:
-    give(shared_root)
-    create(shared_root)
-    (shared_root / "user/code").rmdir()
-    (shared_root / "user/code").symlink_to(victim)
-    before = victim.stat().st_mode
-    answer = create_directories(shared_root, NOBODY, False, "1777")
-    assert answer["failed"] and "user/code is a link" in answer["msg"]
-    assert victim.stat().st_mode == before
-    (shared_root / "user/code").unlink()
-    (shared_root / "user/code").mkdir()
-    give(shared_root / "user/code", OTHER)
-    (shared_root / "user/code").chmod(0o777)
-    answer = create_directories(shared_root, NOBODY, False, "1777")
-    assert "user/code has mode 0777 and belongs to 61001:61001" in answer["msg"]
-    assert "ray_node_common_mode" in answer["msg"]
-    assert (shared_root / "user/code").stat().st_mode & 0o7777 == 0o777
-
-
-@pytest.mark.parametrize("mode", ["1777", "0775", "2775", "3777", "0755", "0700", "755", "01777", "2751"])
-def test_modes_that_users_can_share(mode: str) -> None:
-    assert MODE.fullmatch(mode)
-
-
-@pytest.mark.parametrize(
-    "mode", ["0777", "777", "2777", "4755", "6775", "1677", "0575", "509", "rwx", "17777", "1787", "0776", "0772", ""]
-)
-def test_modes_that_are_refused(mode: str) -> None:
-    assert not MODE.fullmatch(mode)

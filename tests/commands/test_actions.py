@@ -121,13 +121,11 @@ CASES = {
         submitted(facts={"notes": ["8 steps"]}),
         jobspec={**MINIMAL, "secrets": ["AWS_SECRET_ACCESS_KEY"]},
         defaults={"retries": 2},
-        resume_from="old",
         secret_values={"HF_TOKEN": "given"},
-        secrets_from_environment=["WANDB_API_KEY", "HF_TOKEN", "ABSENT"],
     ),
     "submit_again": ray_job({**submitted(), "changed": False}, jobspec=MINIMAL),
     "submit_check": ray_job(submitted(facts={"notes": ["8 steps"]}), jobspec=MINIMAL, check=True, wait=True),
-    "resubmit": ray_job(submitted(), resubmitted_from="grpo-1", resume_from="grpo-1", command_line=True),
+    "resubmit": ray_job(submitted(), resubmitted_from="grpo-1", command_line=True),
     "resubmit_check": ray_job(submitted(), resubmitted_from="grpo-1", check=True),
     "file": ray_job(submitted(), file="grpo.yaml", command_line=True),
     "no_such_file": ray_job(submitted(), file="none.yaml"),
@@ -233,9 +231,8 @@ def test_the_request_of_a_submission(outcomes: dict[str, Outcome]) -> None:
             # Only the roles take keys from the command line.
             "command_line": [],
             "defaults": {"retries": 2},
-            "resume_from": "old",
             # Of the environment, only what the inventory allows.
-            "secrets": {"HF_TOKEN": "given", "WANDB_API_KEY": "of the environment", "ABSENT": None},
+            "secrets": {"HF_TOKEN": "given"},
             "notify": "",
             "limits": {},
             "submitted_by": WHO,
@@ -256,7 +253,7 @@ def test_jobspecs_of_files_and_of_the_command_line(outcomes: dict[str, Outcome])
 
 def test_a_job_is_submitted_again(outcomes: dict[str, Outcome]) -> None:
     ((verb, request),) = outcomes["resubmit"].calls
-    assert (verb, request["submission_id"], request["resume_from"]) == ("resubmit", "grpo-1", "grpo-1")
+    assert (verb, request["submission_id"]) == ("resubmit", "grpo-1")
     assert {"set": ["a.b=3"]} in request["command_line"] and "jobspec" not in request
 
 

@@ -126,7 +126,7 @@ def test_code_of_users(tmp_path: Path, root: Path) -> None:
 
 
 def test_a_token_is_not_shown(root: Path) -> None:
-    options = {"hf_endpoint": "http://hub.example", "hf_token": "hf_secret", "git_token": "git_secret"}
+    options = {"hf_endpoint": "http://hub.example", "hf_token": "hf_secret"}
     said = run(root, "-vvv", models=[{"name": "x", "source": "org/name"}], **options)
     assert said["failed"] and "_secret" not in json.dumps(said)
 

@@ -57,10 +57,10 @@ def test_what_is_named_is_removed_and_nothing_else(old: None) -> None:
     assert refused.returncode and names() == {HEAD, WORKER, OURS}
     text = said(refused.stdout)
     assert f"On no machine: {OURS}, old-ray-haed" in text
-    assert f"{WORKER} runs ray::TaskRunner.run" in text and "legacy_end_jobs" in text
+    assert f"{WORKER} runs ray::TaskRunner.run" in text and "allow_disruption" in text
 
     assert "changed=1" in playbook("cleanup_legacy", legacy_remove=[HEAD], arguments=["--check"]).stdout
     assert names() == {HEAD, WORKER, OURS}
     # As the command line passes it.
-    playbook("cleanup_legacy", arguments=["-e", f"legacy_remove={HEAD},{WORKER}", "-e", f"legacy_end_jobs={WORKER}"])
+    playbook("cleanup_legacy", arguments=["-e", f"legacy_remove={HEAD},{WORKER}", "-e", "allow_disruption=true"])
     assert names() == {OURS}

@@ -49,12 +49,12 @@ def test_workers_that_cannot_join_or_work_are_named(tmp_path: Path) -> None:
     assert again.stdout.count("changed: [") == 1
 
     with bad(SLOW, HANGING):
-        deep = {"preflight_tier": "deep", "preflight_report_dir": str(tmp_path), **places}
+        deep = {"preflight_tier": "deep", "artifacts_dir": str(tmp_path), **places}
         checked = playbook("preflight", check=False, inventories=sources, **deep)
     text = said(checked.stdout)
     assert checked.returncode != 0
     assert f"error {HANGING} runs nothing that Ray starts on it" in text
-    found = json.loads((tmp_path / "test.json").read_text())["findings"]
+    found = json.loads((tmp_path / "preflight" / "test.json").read_text())["findings"]
     named = {(each["key"], each["where"]) for each in found if each["key"].startswith("collective.")}
     slow = {("collective.bandwidth", SLOW)} if SHAPES else set()
     assert named == {*slow, ("collective.works", HANGING)}, found

@@ -74,7 +74,7 @@ def test_root_opens_nothing_below_the_shared_root_and_only_the_program_enters_no
     job = Job(f"test-traced-{time.time_ns()}")
     jobspec = REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml"
     names = ("cluster_up", "stage", "staged", "submit", "status", "logs", "debug_bundle", "stop", "fetch")
-    variables = {"jobspec": str(jobspec), "job_fetch_dir": str(tmp_path), "staging_verify": "full"}
+    variables = {"jobspec": str(jobspec), "artifacts_dir": str(tmp_path), "staging_verify": "full"}
     command = playbook_command(*names, submission_id=job.submission_id, **variables)
     assert traced(tmp_path / "trace", command) == []
     assert job.wait("STOPPED") and (tmp_path / job.submission_id / "status.json").exists()

@@ -151,11 +151,11 @@ def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) 
     seen("2.1", f"{job.submission_id}: SUCCEEDED after {len(rewards)} steps")
 
     # It can be fetched; checkpoints only on request.
-    playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
+    playbook("fetch", submission_id=job.submission_id, artifacts_dir=str(tmp_path))
     fetched = tmp_path / job.submission_id
     assert (fetched / "logs" / "driver.log").read_text(errors="replace") == job.log()
     assert not (fetched / "checkpoints").exists()
-    again = playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
+    again = playbook("fetch", submission_id=job.submission_id, artifacts_dir=str(tmp_path))
     assert "changed=0" in again.stdout
     assert_exported(submit, job)
 

@@ -159,7 +159,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
 
 
 CANARY = "canary-7d1e-4b0a"
-SECRETS = {"job_secrets_from_environment": ["CANARY_API_KEY"]}
+SECRETS = {"job_secrets": {"CANARY_API_KEY": "{{ lookup('ansible.builtin.env', 'CANARY_API_KEY') }}"}}
 HANGING = """
 import os
 import threading
@@ -206,7 +206,7 @@ def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp
 
     # The trainer's workers had the secret, and printed it.
     assert re.search(rf"the key is \[secret\] of length {len(CANARY)}", job.log())
-    playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
+    playbook("debug_bundle", submission_id=job.submission_id, artifacts_dir=str(tmp_path))
     for root in (SHARED_ROOT, tmp_path):
         holders = [path for path in root.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
         assert holders == []
@@ -362,7 +362,7 @@ def test_a_job_trains_on_without_its_head_and_ends_with_its_cluster(tmp_path: Pa
     engine("kill", HEAD)
     done = job.archive.heartbeat().step or 0
     try:
-        playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
+        playbook("debug_bundle", submission_id=job.submission_id, artifacts_dir=str(tmp_path))
         fetched = tmp_path / job.submission_id
         assert list(fetched.glob("debug/*-demand-*/processes.json"))
         problems = [entry["error"] for entry in lines_of(job.archive, "debug/index.jsonl") if entry.get("error")]
@@ -385,7 +385,7 @@ def test_a_job_trains_on_without_its_head_and_ends_with_its_cluster(tmp_path: Pa
 
     os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
     following.wait(timeout=60)
-    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in shown.read_text()
+    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_wait=true" in shown.read_text()
     assert not re.search(rf"{job.submission_id} +FAILED", shown.read_text())
     assert job.archive.read_status().state == "RUNNING"
     assert_ends_with_its_cluster(job)

@@ -75,20 +75,6 @@ REFUSED = {
     "CUDA_VISIBLE_DEVICES": f"verl ends where it differs from {VISIBLE}, which Ray sets for each process",
     VISIBLE: "the plan of the node sets it to its share of the GPUs",
 }
-# Settings for MI300 machines with RoCE, by the name of the profile; docs/rocm.md has the reason of each.
-PROFILES: Mapping[str, Mapping[str, str]] = {
-    "mi300": {
-        "GPU_MAX_HW_QUEUES": "2",
-        "TORCH_NCCL_HIGH_PRIORITY": "1",
-        "NCCL_CHECKS_DISABLE": "1",
-        "NCCL_CROSS_NIC": "0",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-        "NCCL_PROTO": "Simple",
-        "RCCL_MSCCL_ENABLE": "0",
-        "TOKENIZERS_PARALLELISM": "false",
-        "HSA_NO_SCRATCH_RECLAIM": "1",
-    },
-}
 
 
 def properties(text: str) -> dict[str, int]:

@@ -7,9 +7,7 @@ Runs on machines with Python 3.9 and newer.
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,6 @@ DIRECTORIES = (
     "common/code/verl",
     "user/code",
 )
-# Modes that users of a machine can share: the owner has all rights, and others write only with the sticky bit.
-MODE = re.compile(r"0?(2?7[0-7][0145]|[13]7[0-7][0-7])")
 
 
 class BlockedError(Exception):
@@ -43,14 +39,8 @@ def with_parents(names: tuple[str, ...]) -> list[Path]:
     return list(dict.fromkeys(above for path in paths for above in (*list(reversed(path.parents))[1:], path)))
 
 
-# Those that get a mode of their own.
-SHARED = with_parents(tuple(name for name in DIRECTORIES if name.startswith(("common/", "user/"))))
-
-
-def create_directories(shared_root: Path, user: User, check: bool, mode: str = "") -> dict[str, Any]:
+def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, Any]:
     """Create what is missing, and return the changes as ``created``; with ``failed`` and ``msg`` if it is not possible.
-
-    mode: of ``common/`` and ``user/`` and the directories of the layout in them, such as "1777"; empty leaves them.
 
     Root creates only what is missing directly below a shared root that belongs to root, where no other user can
     interfere.
@@ -61,17 +51,14 @@ def create_directories(shared_root: Path, user: User, check: bool, mode: str = "
     def work() -> dict[str, Any]:
         # Otherwise, they are there already.
         created = list(top) if check else []
-        changes: list[str] = []
         try:
             if not check:
                 _require_one_user(shared_root)
             for path in with_parents(DIRECTORIES):
                 _create(shared_root, path, created, check)
-            for path in SHARED if mode else ():
-                changes += _change_mode(shared_root, path, int(mode, 8), created if check else (), check)
         except BlockedError as error:
             return {**failure(str(error)), "created": [str(shared_root / path) for path in created]}
-        return {"created": [*(str(shared_root / path) for path in created), *changes]}
+        return {"created": [str(shared_root / path) for path in created]}
 
     result = as_user(user, shared_root, work)
     made = [str(shared_root / path) for path in top]
@@ -129,25 +116,6 @@ def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> 
         ) from error
     if str(path) in DIRECTORIES and not _can_write(path):
         raise BlockedError(_not_ours(shared_root, path, "nodes could not write there"))
-
-
-def _change_mode(shared_root: Path, path: Path, mode: int, missing: Any, check: bool) -> Iterator[str]:
-    if path in missing:
-        yield f"{shared_root / path} (mode {mode:04o})"
-        return
-    there = path.lstat()
-    before = stat.S_IMODE(there.st_mode)
-    if before == mode:
-        return
-    if os.geteuid() not in (0, there.st_uid):
-        raise BlockedError(
-            f"{shared_root / path} has mode {before:04o} and belongs to {there.st_uid}:{there.st_gid}: the nodes' user "
-            f"{os.geteuid()}:{os.getegid()} cannot give it mode {mode:04o}. Let its owner do it (chmod {mode:04o} "
-            f"{shared_root / path}), or leave ray_node_common_mode empty"
-        )
-    if not check:
-        path.chmod(mode)
-    yield f"{shared_root / path} (mode {before:04o} -> {mode:04o})"
 
 
 def _can_write(path: Path) -> bool:

@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,18 +176,20 @@ def _is_legacy(one: Mapping[str, Any], with_ray: set[str]) -> bool:
     return one["Id"] in with_ray or bool(RAY_NAME.search(one["Name"].lstrip("/"))) or "ray start" in command
 
 
-def refusals(host: str, found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[str]) -> list[Finding]:
+def refusals(host: str, found: Sequence[Legacy], names: Collection[str], ends_jobs: bool) -> list[Finding]:
     """What is named and not removed, and why."""
-    once, todo = {*names} - {*end_jobs}, "wait for it, or name it in legacy_end_jobs as well"
+    if ends_jobs:
+        return []
+    todo = "wait for it, or end it with -e allow_disruption=true"
     return [
-        Finding(host, f"{one.name} runs {', '.join(one.work)}", todo) for one in found if one.name in once and one.work
+        Finding(host, f"{one.name} runs {', '.join(one.work)}", todo) for one in found if one.name in names and one.work
     ]
 
 
-def legacy_report(host: str, found: Sequence[Legacy], remove: Sequence[str], end_jobs: Sequence[str]) -> dict[str, Any]:
+def legacy_report(host: str, found: Sequence[Legacy], remove: Sequence[str], ends_jobs: bool) -> dict[str, Any]:
     """The part of a machine in the report of all machines, and which of the names to remove it has not."""
     return {
         "rows": [[host, one.name, one.kind, one.owner, ", ".join(one.work)] for one in found],
-        "findings": [finding.as_dict() for finding in refusals(host, found, remove, end_jobs)],
+        "findings": [finding.as_dict() for finding in refusals(host, found, remove, ends_jobs)],
         "missing": [name for name in remove if name not in {one.name for one in found}],
     }

@@ -111,11 +111,8 @@ machine.token  warning  only the cluster's users can find and read its token
 machine.disk  error  free space for images and containers
 machine.shm  error  the size of /dev/shm, where Ray runs without containers
 machine.object_store  error  memory for Ray's object store, half of ray_node_shm_gib
-machine.memory  warning  memory for each GPU
 gpu.count  error  the number of GPUs
 gpu.model  warning  all GPUs are of one model, that of preflight_gpu_model (an error)
-gpu.memory_size  error  each GPU has the memory of preflight_gpu_memory_gib
-    use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory
 gpu.engine  error  the container engine can give GPUs to containers
 hca.count  error  the number of HCA ports that are up
 hca.devices  warning  the nodes' user can open the devices of HCAs
@@ -199,7 +196,7 @@ class Expectation:
     """What one machine must have; a zero, an empty text or an empty list expects nothing.
 
     gpus: the minimum; None accepts any number.
-    gpu_model: words in the name of each GPU. gpu_memory_gib: of each GPU, nearly at least.
+    gpu_model: words in the name of each GPU.
     hcas: the minimum of HCA ports that are up.
     shared_root: its path on the machine.
     shared_root_fstypes: the file-system types that it may have, as the kernel names them ("nfs4", "lustre").
@@ -219,11 +216,9 @@ class Expectation:
 
     gpus: int | None = None
     gpu_model: str = ""
-    gpu_memory_gib: float = 0.0
     hcas: int = 0
     shared_root: str = ""
     shared_root_fstypes: Sequence[str] = ()
-    memory_gib_per_gpu: float = 0.0
     disk_free_gib: float = 0.0
     shared_root_free_gib: float = 0.0
     shm_gib: float = 0.0

@@ -305,15 +305,6 @@ def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             f"set ray_node_shm_gib for the nodes of this machine to at most {max(1, int(2 * most_gib))}; "
             "8 is enough for a head",
         )
-    gpus = len(machine.gpus) if expectation.gpus is None else expectation.gpus
-    if machine.memory_bytes < gpus * expectation.memory_gib_per_gpu * GIB:
-        # 80 GB of memory for each GPU: github.com/verl-project/verl/issues/429. Smaller models need less.
-        yield Problem(
-            "machine.memory",
-            f"{gib(machine.memory_bytes)} of memory for {gpus} GPUs, expected at least "
-            f"{expectation.memory_gib_per_gpu:g} GiB per GPU ({gpus * expectation.memory_gib_per_gpu:g} GiB in total)",
-            "use fewer GPUs of this machine, or train without offloading to the CPU; see verl issue 429",
-        )
 
 
 def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
@@ -368,7 +359,7 @@ def _podman(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if not engine.limits_pids:
         yield Problem(
             "podman.limits",
-            "Podman without root cannot limit processes here: ray_node_pids_limit has no effect",
+            "Podman without root cannot limit processes here",
             "use version 2 of cgroups, and delegate the controller pids to users (Delegate= of user@.service)",
         )
     if not engine.tun and not expectation.address:

@@ -58,7 +58,6 @@ class Settings:
     cluster_port_base: int
     cluster_state_dir: str
     cluster_head_storage: str
-    cluster_head_patience: int
     shared_root: str
     shared_root_source: str
     ray_node_cpus: int | None
@@ -66,9 +65,7 @@ class Settings:
     ray_node_shm_gib: float
     ray_node_user: str
     ray_node_env: Mapping[str, str]
-    ray_node_pids_limit: int
     ray_node_read_only: bool
-    ray_node_capabilities: Sequence[str]
     ray_node_devices: Sequence[str]
     ray_node_rdma: str
     ray_node_groups: Sequence[str]
@@ -77,7 +74,6 @@ class Settings:
     cluster_engine: str = DOCKER
     ray_node_runtime: str = CONTAINER
     ray_node_python: str = ""
-    ray_node_env_profile: str = ""
     derived_env: Mapping[str, str] = field(default_factory=dict)
     # The hash of what the image is to be built from, if the inventory has a Dockerfile for it.
     image_inputs: str = ""

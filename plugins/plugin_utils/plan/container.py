@@ -19,7 +19,6 @@ from ...module_utils.cluster.devices import (
     INFINIBAND,
     KFD,
     LOCK_CAPABILITY,
-    PROFILES,
     UNLIMITED_MEMLOCK,
     VISIBLE,
     groups_of,
@@ -54,6 +53,10 @@ COMMAND_PATH = "/usr/local/bin/argus"
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 # The tables of Ray's head.
 TABLES_PATH = "/var/lib/argus-verl/tables"
+# How long workers and their jobs wait for a head that is gone.
+HEAD_PATIENCE_SECONDS = 600
+# The most processes and threads of a node. Ray starts a process for each CPU, with 30 to 200 threads.
+LEAST_PIDS, PIDS_OF_CPU = 32768, 256
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 
@@ -132,7 +135,6 @@ def ray_environment(
         **plan.ports.environment(),
         **storage_environment(plan, tables_path),
         **(head_environment(plan) if plan.role == HEAD else {}),
-        **PROFILES.get(settings.ray_node_env_profile, {}),
         **settings.derived_env,
         **settings.ray_node_env,
         **shared,
@@ -159,7 +161,7 @@ def storage_environment(plan: NodePlan, tables_path: str) -> dict[str, str]:
         return {}
     if plan.role == HEAD:
         return {"RAY_gcs_storage": ROCKSDB, "RAY_gcs_storage_path": tables_path}
-    return {"RAY_gcs_rpc_server_reconnect_timeout_s": str(plan.settings.cluster_head_patience)}
+    return {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_PATIENCE_SECONDS)}
 
 
 def derived_environment(plan: NodePlan) -> dict[str, str]:
@@ -188,24 +190,22 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "security_opts": ["no-new-privileges:true"],
         "cap_drop": ["ALL"],
-        "pids_limit": settings.ray_node_pids_limit,
+        "pids_limit": max(LEAST_PIDS, PIDS_OF_CPU * (plan.cpus or 0)),
         "read_only": settings.ray_node_read_only,
         # Ray's sessions and every cache: a volume without a name, which is removed with the container.
         "volumes": ["/tmp"],  # noqa: S108
         # The image's own may be out of reach for the user, or read-only.
         "working_dir": "/tmp",  # noqa: S108
     }
-    capabilities, devices = list(settings.ray_node_capabilities), list(settings.ray_node_devices)
+    devices = list(settings.ray_node_devices)
     if plan.rdma:
-        capabilities.append(LOCK_CAPABILITY)
+        arguments["capabilities"] = [LOCK_CAPABILITY]
         devices.append(f"{INFINIBAND}:{INFINIBAND}")
     groups = list(settings.ray_node_groups)
     if plan.amd_devices:
         # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
         devices += [f"{path}:{path}" for path in (KFD, DRI)]
         groups += groups_of(plan.amd_devices)
-    if capabilities:
-        arguments["capabilities"] = list(dict.fromkeys(capabilities))
     if devices:
         arguments["devices"] = list(dict.fromkeys(devices))
         # Devices such as InfiniBand lock the memory that they read and write.

@@ -66,26 +66,24 @@ def departure(
     node: str,
     nodes: Sequence[Mapping[str, Any]],
     machines: Mapping[str, PlannedMachine],
-    given_machine: str,
     expected: Collection[str],
     head_machine: str,
 ) -> Departure:
     """How a node leaves.
 
-    nodes: as the head knows them. machines: by their hosts. given_machine: the host of a node whose machine is not
-    in the inventory. expected: the nodes of the inventory.
+    nodes: as the head knows them. machines: by their hosts. expected: the nodes of the inventory.
     """
     alive = [one for one in nodes if one["node_name"] == node and one["state"] == ALIVE]
     # For a while Ray reports a node and its replacement as alive.
     newest = max(alive, key=lambda one: one.get("start_time_ms", 0), default={})
     holders = {host: there for host, there in machines.items() if node in there.present}
-    machine, there = next(iter(holders.items()), (given_machine, None))
+    machine, there = next(iter(holders.items()), ("", None))
     others = [name for name in there.present if name != node] if there else [node]
     return Departure(
         node=node,
         machine=machine,
         node_id=str(newest.get("node_id") or ""),
-        runs=node in there.running if there else bool(machine),
+        runs=there is not None and node in there.running,
         last=not others and machine != head_machine,
         in_inventory=node in expected,
     )
@@ -115,7 +113,7 @@ def departure_findings(
     if not leaving.machine:
         unknown = f"; {', '.join(silent)} did not answer" if silent else ""
         what = f"it is on no machine of the inventory that answers{unknown}"
-        todo = "name the host that has it, with all that Ansible needs to connect: -e drain_machine=HOST"
+        todo = "put its machine into the inventory until the node is out"
         return [Finding(node, f"{what}; removed from Ray only, it would come back", todo)]
     return []
 

@@ -110,7 +110,6 @@ FORMS = {
     ),
     "gpus": (r"(?:[A-Za-z0-9_.-]+:)?[0-9]+", "set a number, or a type and a number such as h100:8"),
     "memory": (r"[0-9]+[KMGT]?", "set MiB, or a number with its unit such as 64G"),
-    "log": (r"\S+", "set a path without blanks, such as logs/slurm-%j.out"),
 }
 
 
@@ -124,13 +123,7 @@ class Wish:
     gpus: str = ""
     cpus: int | None = None
     memory: str = ""
-    partition: str = ""
-    account: str = ""
     time: str = ""
-    constraint: str = ""
-    nodelist: str = ""
-    exclude: str = ""
-    log: str = ""
     head: Sequence[str] = ()
     options: Sequence[str] = ()
     setup: Sequence[str] = ()
@@ -163,25 +156,18 @@ def sbatch_options(**named: object) -> list[str]:
 
 def directives(wish: Wish) -> list[list[str]]:
     # Without one of its hosts, the others go on: a job that can do without it is resumed on them.
-    of_all = ["--no-kill", *sbatch_options(account=wish.account, time=wish.time)]
+    of_all = ["--no-kill", *sbatch_options(time=wish.time)]
     whole = ["--exclusive"] if wish.cpus is None else []
     memory = wish.memory or ("0" if wish.cpus is None else "")
     workers = [
         f"--nodes={wish.nodes}",
         "--ntasks-per-node=1",
         *whole,
-        *sbatch_options(cpus_per_task=wish.cpus, mem=memory),
+        *sbatch_options(cpus_per_task=wish.cpus, mem=memory, gpus_per_node=wish.gpus),
+        *wish.options,
     ]
-    workers += sbatch_options(
-        partition=wish.partition,
-        gpus_per_node=wish.gpus,
-        constraint=wish.constraint,
-        nodelist=wish.nodelist,
-        exclude=wish.exclude,
-    )
-    workers += wish.options
     # An allocation that is requeued comes back without its cluster.
-    first = [f"--job-name={wish.job_name}", "--no-requeue", *sbatch_options(output=wish.log)]
+    first = [f"--job-name={wish.job_name}", "--no-requeue"]
     if not wish.head:
         return [[*first, *of_all, *workers]]
     return [[*first, *of_all, "--nodes=1", "--ntasks=1", *wish.head], [*of_all, *workers]]

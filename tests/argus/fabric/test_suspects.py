@@ -25,8 +25,8 @@ class Fabric:
         found = map(self.rule, groups)
         return [FAILED if bandwidth is None else Measured(bandwidth) for bandwidth in found]
 
-    def verdict(self, nodes: Sequence[str] = NODES, floor: float = 0.0) -> Verdict:
-        return Search(nodes, self.measure, floor).run()
+    def verdict(self, nodes: Sequence[str] = NODES) -> Verdict:
+        return Search(nodes, self.measure).run()
 
 
 def with_bad(*bad: str, bandwidth: float | None) -> Fabric:
@@ -38,15 +38,6 @@ def test_healthy_nodes() -> None:
     verdict = fabric.verdict()
     assert (verdict.bad, verdict.links, verdict.group, verdict.usual) == ((), (), (), 10.0)
     assert fabric.calls == [[NODES], [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]]
-
-
-def test_nodes_above_the_floor_are_measured_once() -> None:
-    fabric = with_bad(bandwidth=None)
-    assert fabric.verdict(floor=10.0) == Verdict(Measured(10.0))
-    assert fabric.calls == [[NODES]]
-    # Below it, somebody is to blame.
-    slow = Fabric(lambda group: 9.9 if "e" in group else 10.0)
-    assert slow.verdict(floor=10.0).bad == ("e",)
 
 
 @pytest.mark.parametrize("bad", NODES)
@@ -92,8 +83,6 @@ def test_odd_number_of_nodes(bad: str, bandwidth: float | None) -> None:
 def test_two_nodes_blame_each_other() -> None:
     assert with_bad("a", bandwidth=None).verdict("ab") == Verdict(FAILED, group=("a", "b"))
     assert with_bad("a", bandwidth=1.0).verdict("ab") == Verdict(Measured(1.0))
-    assert with_bad("a", bandwidth=1.0).verdict("ab", floor=1.1).group == ("a", "b")
-    assert with_bad("a", bandwidth=1.0).verdict("ab", floor=1.0).group == ()
 
 
 def test_halves_of_an_odd_group_leave_out_a_single_node() -> None:

@@ -117,7 +117,7 @@ def test_a_limit_of_processes_that_the_log_does_not_show(exit_code: int) -> None
     failure = outcome(End(exit_code=exit_code, refused_processes=3)).failure
     assert failure
     assert failure.kind == "limit"
-    assert "ray_node_pids_limit" in advice(failure)
+    assert "nproc" in advice(failure)
 
 
 def test_a_signal_from_the_steward_is_a_failure_with_its_verdict() -> None:

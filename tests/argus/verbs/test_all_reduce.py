@@ -11,7 +11,7 @@ from argus import cli
 
 def test_without_ray_nothing_is_measured(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    request = {"workers": ["a", "b"], "floor": 2, "check": True}
+    request = {"workers": ["a", "b"], "check": True}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(request).encode())))
     assert cli.main(["all_reduce", "--json"]) == 0
     answer = json.loads(capfd.readouterr().out)

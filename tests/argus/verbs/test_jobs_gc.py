@@ -85,7 +85,6 @@ EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
         # The running job is the latest one, grpo-new the second.
         ({"keep": 3}, {"grpo-old": [], "grpo-named": [20]}),
         ({"keep": 2, "keep_days": 25}, {"grpo-old": [], "grpo-named": [20]}),
-        ({"keep_days": 15, "states": ["failed"]}, {"sft-failed": []}),
         ({"keep_days": 15, "tags": {"team": "vision"}}, {"grpo-old": [], "grpo-named": [20]}),
     ],
 )

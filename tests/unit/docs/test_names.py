@@ -13,7 +13,7 @@ FOLDERS = "argus|plugins|roles|playbooks|tests|tools|images|inventories|benchmar
 FILE = re.compile(rf"(?<![\w./])(?:{FOLDERS})/[\w./-]+\.(?:py|md|yml|yaml|sh|json|svg)")
 TARGET = re.compile(r"^\s*make ([a-z][a-z-]+)")
 VARIABLE = re.compile(
-    r"-e ((?:cluster|preflight|ray_node|staging|job)_\w+|allow_disruption|submission_id|jobspec|resume_from)="
+    r"-e ((?:cluster|preflight|ray_node|staging|job)_\w+|allow_disruption|submission_id|jobspec|keep|keep_days)="
 )
 
 

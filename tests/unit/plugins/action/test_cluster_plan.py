@@ -78,11 +78,9 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "ray_node_shm_gib": ("1.5", 1.5),
     "ray_node_env": ('{"A": "1"}', {"A": "1"}),
     "cluster_port_base": ("21000", 21000),
-    "ray_node_pids_limit": ("64", 64),
     "ray_node_groups": ("44,render", ["44", "render"]),
     "ray_node_ulimits": ("nofile:1:2", ["nofile:1:2"]),
     "ray_node_read_only": ("no", False),
-    "ray_node_capabilities": ("A,B", ["A", "B"]),
     "ray_node_devices": ("/dev/a:/dev/a", ["/dev/a:/dev/a"]),
     "rotate_token": ("yes", True),
     "cluster_ends_at": ("1000000", 1000000.0),
@@ -106,7 +104,7 @@ def test_choice_that_yaml_reads_as_a_boolean(given: object, value: str) -> None:
 
 
 def test_wrong_values_are_named_with_all_nodes_that_have_them() -> None:
-    hostvars = {"a": {"ray_node_gpus": "x"}, "b": {"ray_node_gpus": "x"}, "c": {"ray_node_env_profile": "mi"}}
+    hostvars = {"a": {"ray_node_gpus": "x"}, "b": {"ray_node_gpus": "x"}, "c": {"ray_node_accelerator": "mi"}}
     _typed, problems = node_variables(hostvars, hostvars, {})
     assert [finding.where for finding in problems] == ["a, b", "c"]
 

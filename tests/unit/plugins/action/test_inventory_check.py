@@ -35,7 +35,7 @@ def test_public_variables_are_those_of_all_entry_points(tmp_path: Path) -> None:
 
 def test_public_variables_include_all_defaults_of_the_roles() -> None:
     names = public_variables().keys()
-    assert {"cluster_name", "ray_node_gpus", "shared_root", "staging_snapshots", "job_fetch_dir"} <= names
+    assert {"cluster_name", "ray_node_gpus", "shared_root", "staging_snapshots", "artifacts_dir"} <= names
     for defaults in (REPO / "roles").glob("*/defaults/main.yml"):
         assert names >= yaml.safe_load(defaults.read_text()).keys()
 
@@ -82,8 +82,8 @@ def test_run_is_checked_with_the_inventory() -> None:
 def test_variables_of_the_inventory_of_slurm_are_known() -> None:
     own = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
     assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
-    (finding,) = inventory_findings(variables(worker_0=own | {"slurm_partitoin": "gpu"}), GROUPS)
-    assert "slurm_partitoin" in finding.what and "slurm_partition" in finding.todo
+    (finding,) = inventory_findings(variables(worker_0=own | {"slurm_memroy": "8G"}), GROUPS)
+    assert "slurm_memroy" in finding.what and "slurm_memory" in finding.todo
 
 
 def test_nodes_without_a_python_of_their_own() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import limits, pack
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import Limits, limits, pack
 from ansible_collections.argus.verl.plugins.plugin_utils import action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 
@@ -75,7 +75,7 @@ def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path)
     assert (job["state"], job["archive"], job["log"]) == ("RUNNING", str(target), [])
     expected = {"changed": True, "files": 3, "path": str(target), "archive": "/srv/jobs/grpo-1", "left_out": []}
     assert result == expected
-    request = {"submission_id": "grpo-1", "checkpoints": False, "max_file_mib": 0, "max_total_mib": 0}
+    request = {"submission_id": "grpo-1", "checkpoints": False}
     assert calls == [("head", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
     # A page that a job has made, with the time of one of ours.
     times = (target / "report.html").stat()
@@ -123,10 +123,10 @@ def test_nothing_is_written_in_check_mode(monkeypatch: pytest.MonkeyPatch, archi
 
 def test_checkpoints_that_are_not_fetched_have_no_other_limits(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:
     """-e passes text."""
-    _result, calls = fetched(monkeypatch, archive, checkpoints="no", max_file_mib="0")
+    _result, calls = fetched(monkeypatch, archive, checkpoints="no")
     assert (calls[0][1]["checkpoints"], calls[0][2]) == (False, limits(False).bundle)
-    _result, calls = fetched(monkeypatch, archive, checkpoints="true", max_total_mib="7")
-    assert (calls[0][1]["checkpoints"], calls[0][2]) == (True, limits(True, 0, 7).bundle)
+    _result, calls = fetched(monkeypatch, archive, checkpoints="true")
+    assert (calls[0][1]["checkpoints"], calls[0][2]) == (True, limits(True).bundle)
 
 
 def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:
@@ -153,7 +153,8 @@ def test_limits_are_checked_on_the_controller_as_well(
 ) -> None:
     (archive / "debug" / "large").write_bytes(b"x" * ((1 << 20) - 1))
     (archive / "debug" / "more").write_bytes(b"x" * (1 << 19))
-    result, _calls = fetched(monkeypatch, archive, max_total_mib="1", checkpoints="no")
+    monkeypatch.setattr(job_archive, "limits", lambda _checkpoints: Limits(1 << 20, 1 << 20))
+    result, _calls = fetched(monkeypatch, archive)
     reason = "the bundle has debug/more, which was refused: with its 512 KiB, all files would have more than 1 MiB"
     assert result == {"failed": True, "changed": False, "msg": f"The archive was not fetched: {reason}."}
     assert not (tmp_path / "here").exists()

@@ -123,14 +123,6 @@ def test_check_mode_reports_and_changes_nothing(machine: Machine) -> None:
     assert machine.networks["own"].read_text() == ""
 
 
-def test_the_mode_of_shared_directories_is_checked_before_anything_is_touched(machine: Machine) -> None:
-    assert 'ray_node_common_mode "0777" is not the mode' in machine.error(common_mode="0777")
-    assert list(machine.shared_root.iterdir()) == []
-    assert f"{machine.shared_root}/user (mode 0755 -> 1777)" in machine.run(common_mode="1777")["diff"]["after"]
-    assert (machine.shared_root / "user").stat().st_mode & 0o7777 == 0o1777
-    assert not machine.run(common_mode="1777")["changed"]
-
-
 def test_another_machine_gets_the_token_of_the_cluster(machine: Machine) -> None:
     result = machine.run(token="c0ffee" * 8)
     assert machine.token.read_text() == "c0ffee" * 8

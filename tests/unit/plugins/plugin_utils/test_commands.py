@@ -53,8 +53,8 @@ def test_a_playbook_is_named_like_the_one_that_runs(playbooks: list[str], expect
 
 def test_a_command_can_be_pasted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "my lab")])
-    assert playbook_command("logs", {"submission_id": "sft-1", "job_follow": True}) == (
-        "ansible-playbook -i 'my lab' playbooks/logs.yml -e submission_id=sft-1 -e job_follow=true"
+    assert playbook_command("logs", {"submission_id": "sft-1", "job_wait": True}) == (
+        "ansible-playbook -i 'my lab' playbooks/logs.yml -e submission_id=sft-1 -e job_wait=true"
     )
 
 
@@ -70,7 +70,7 @@ def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "inventories" / "dev")])
     assert job_commands("sft-1", "RUNNING") == [
         "Status:   ansible-playbook playbooks/status.yml -e submission_id=sft-1",
-        "Follow:   ansible-playbook playbooks/logs.yml -e submission_id=sft-1 -e job_follow=true",
+        "Follow:   ansible-playbook playbooks/logs.yml -e submission_id=sft-1 -e job_wait=true",
         "Stop:     ansible-playbook playbooks/stop.yml -e submission_id=sft-1",
         "Evidence: ansible-playbook playbooks/debug_bundle.yml -e submission_id=sft-1",
         "Fetch:    ansible-playbook playbooks/fetch.yml -e submission_id=sft-1",

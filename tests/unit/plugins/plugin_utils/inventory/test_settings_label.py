@@ -26,8 +26,6 @@ def test_nothing_changed() -> None:
         ({"cpus": 7}, "ray_node_cpus 48 → 7"),
         ({"shm_gib": 3}, "ray_node_shm_gib 2.0 → 3.0"),
         ({"read_only": False}, "ray_node_read_only true → false"),
-        ({"pids_limit": 5}, "ray_node_pids_limit 32768 → 5"),
-        ({"capabilities": ["IPC_LOCK"]}, 'ray_node_capabilities [] → ["IPC_LOCK"]'),
         ({"devices": ["/dev/a:/dev/a"]}, 'ray_node_devices [] → ["/dev/a:/dev/a"]'),
         ({"images": {"cpu": "other:1"}}, "cluster_images argus-verl-cpu:0.1.0 → other:1"),
         ({"user": "7:7"}, "ray_node_user 1001:1002 → 7:7"),

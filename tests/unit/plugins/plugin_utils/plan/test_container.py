@@ -122,14 +122,12 @@ def test_container_has_no_rights_that_ray_does_not_need() -> None:
 
 
 def test_what_a_node_needs_more_is_added_by_name() -> None:
-    changes: dict[str, Any] = {"capabilities": ["SYS_PTRACE"], "pids_limit": 100_000, "read_only": False}
-    arguments = container_arguments(plan(devices=["/dev/infiniband:/dev/infiniband"], **changes))
-    assert arguments["capabilities"] == ["SYS_PTRACE"]
+    arguments = container_arguments(plan(devices=["/dev/infiniband:/dev/infiniband"], cpus=400, read_only=False))
     assert arguments["cap_drop"] == ["ALL"]
     assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
     # Without it, InfiniBand cannot register memory.
     assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
-    assert (arguments["pids_limit"], arguments["read_only"]) == (100_000, False)
+    assert (arguments["pids_limit"], arguments["read_only"]) == (102_400, False)
 
 
 HCAS: dict[str, Any] = {
@@ -151,11 +149,8 @@ def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> 
     assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
     assert arguments["capabilities"] == ["IPC_LOCK"]
     # Both by hand and by itself is once.
-    named = on_hcas(
-        devices=["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"], capabilities=["IPC_LOCK", "SYS_PTRACE"]
-    )
+    named = on_hcas(devices=["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"])
     assert named["devices"] == ["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"]
-    assert named["capabilities"] == ["IPC_LOCK", "SYS_PTRACE"]
     for without in (on_hcas(rdma="false"), on_hcas(role="head"), on_hcas(network="mvp-ray")):
         assert not {"devices", "capabilities"} & without.keys()
         assert without["ulimits"] == ["core:0:0"]
@@ -186,7 +181,7 @@ def test_every_argument_reaches_the_engine() -> None:
     """The task names each argument: one that it forgets would be in the specification only."""
     tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "start_docker.yml").read_text())
     given = tasks[0]["community.docker.docker_container"]
-    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], capabilities=["X"], groups=["44"]))
+    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], rdma="true", groups=["44"]))
     for name in {
         **wanted,
         **container_arguments(head(network="host", address="10.0.0.1")),
@@ -227,7 +222,7 @@ def test_workers_wait_for_a_head_that_has_its_tables_again() -> None:
     assert tables in container_arguments(head())["mounts"] and tables not in container_arguments(plan())["mounts"]
     assert ray_environment(head())["RAY_gcs_storage"] == "rocksdb"
     assert ray_environment(head())["RAY_gcs_storage_path"] == tables["target"]
-    assert ray_environment(plan(head_patience=60))["RAY_gcs_rpc_server_reconnect_timeout_s"] == "60"
+    assert ray_environment(plan())["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
     for node in (head(head_storage="memory"), plan(head_storage="memory")):
         assert not [name for name in ray_environment(node) if name.startswith("RAY_gcs")]
         assert tables not in container_arguments(node)["mounts"]
@@ -269,9 +264,7 @@ def test_specification_is_the_same_in_every_run() -> None:
         {"shm_gib": 4},
         {"user": "7:7"},
         {"env": {"NCCL_DEBUG": "INFO"}},
-        {"pids_limit": 1},
         {"read_only": False},
-        {"capabilities": ["IPC_LOCK"]},
         {"groups": ["44"]},
         {"ulimits": ["nofile:1:1"]},
         {"rdma": "true"},

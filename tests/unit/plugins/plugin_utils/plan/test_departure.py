@@ -40,8 +40,8 @@ def ray_node(name: str, node_id: str = "1", state: str = "ALIVE", start: int = 0
     }  # fmt: skip
 
 
-def leave(node: str, *nodes: dict[str, Any], given: str = "", **machines: Any) -> Departure:
-    return departure(node, nodes, planned(MACHINES | machines), given, INVENTORY, "ctl")
+def leave(node: str, *nodes: dict[str, Any], **machines: Any) -> Departure:
+    return departure(node, nodes, planned(MACHINES | machines), INVENTORY, "ctl")
 
 
 def test_worker_of_the_inventory() -> None:
@@ -58,11 +58,7 @@ def test_worker_that_is_dead_in_ray() -> None:
 def test_worker_that_left_the_inventory() -> None:
     found = leave("worker-9", ray_node("worker-9"))
     assert found == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
-    # With its machine: a host that Ansible reaches can be named.
     assert leave("worker-8", ray_node("worker-8")).machine == ""
-    assert leave("worker-8", ray_node("worker-8"), given="10.0.0.9") == Departure(
-        "worker-8", "10.0.0.9", "1", runs=True
-    )
 
 
 def test_token_stays_on_the_machine_of_the_head() -> None:
@@ -87,7 +83,7 @@ def test_what_cannot_be_taken_out() -> None:
         'did you mean "worker-8"?',
     )
     ((what, todo),) = refusals(leave("worker-8", ray_node("worker-8")))
-    assert what.endswith("removed from Ray only, it would come back") and "-e drain_machine=HOST" in todo
+    assert what.endswith("removed from Ray only, it would come back") and "inventory" in todo
     ((what, _todo),) = refusals(leave("worker-8", ray_node("worker-8")), gpu_2="off")
     assert "gpu_2 did not answer" in what
 
@@ -150,13 +146,13 @@ PROCESSES = {
 
 def test_process_of_the_inventory() -> None:
     nodes = [ray_node("worker-0", "x")]
-    found = departure("worker-0", nodes, planned(PROCESSES), "", INVENTORY, "ctl")
+    found = departure("worker-0", nodes, planned(PROCESSES), INVENTORY, "ctl")
     assert found == Departure("worker-0", "worker-0", "x", runs=True, last=False, in_inventory=True)
     alone = {**PROCESSES, "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("stopped")))}
-    found = departure("worker-0", nodes, planned(alone), "", INVENTORY, "ctl")
+    found = departure("worker-0", nodes, planned(alone), INVENTORY, "ctl")
     assert (found.runs, found.last) == (False, True)
     # Of this one, the host has nothing.
-    assert departure("worker-1", [], planned(PROCESSES), "", INVENTORY, "ctl").machine == ""
+    assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
 
 
 def test_process_that_stays() -> None:

@@ -38,7 +38,7 @@ def options(node: NodePlan) -> list[str]:
 
 
 def test_the_command_of_a_worker() -> None:
-    node = with_podman(plan(devices=["/dev/x:/dev/y"], capabilities=["NET_RAW"], groups=["44"], ulimits=["nofile:9:9"]))
+    node = with_podman(plan(devices=["/dev/x:/dev/y"], groups=["44"], ulimits=["nofile:9:9"]))
     command = podman_run(container_arguments(node))
     found = options(node)
     assert found[:7] == [
@@ -48,7 +48,7 @@ def test_the_command_of_a_worker() -> None:
     for option in (
         *("--name=worker-0", "--user=1001:1002", "--workdir=/tmp", "--shm-size=2048M", "--hostname=worker-0"),
         *("--userns=keep-id", "--volume=/tmp", "--security-opt=no-new-privileges:true", "--security-opt=label=disable"),
-        *("--cap-drop=ALL", "--cap-add=NET_RAW", "--device=/dev/x:/dev/y", "--group-add=44"),
+        *("--cap-drop=ALL", "--device=/dev/x:/dev/y", "--group-add=44"),
         *("--ulimit=core=0:0", "--ulimit=memlock=-1:-1", "--ulimit=nofile=9:9", "--network=mvp-ray"),
         *("--label=argus.verl.node=worker-0", "--read-only", "--read-only-tmpfs=false", "--env-file=/dev/stdin"),
         "--mount=type=bind,source=/var/lib/argus-verl/mvp/auth_token,target=/run/argus-verl/auth_token,readonly",
@@ -73,8 +73,8 @@ def test_a_variable_of_several_lines_is_refused_and_not_read_as_others() -> None
 
 
 def test_with_root_processes_are_limited_and_users_are_those_of_the_machine() -> None:
-    found = options(with_podman(plan(pids_limit=77), ROOTFUL))
-    assert "--pids-limit=77" in found
+    found = options(with_podman(plan(cpus=400), ROOTFUL))
+    assert "--pids-limit=102400" in found
     assert not [option for option in found if option.startswith("--userns")]
 
 
@@ -102,7 +102,7 @@ def test_a_node_that_can_write_everywhere() -> None:
 def test_every_argument_becomes_an_option() -> None:
     known = {*TEXTS, *LISTS, "networks", "ulimits", "labels", "mounts", "read_only", "env", "image", "command"}
     for node in (
-        plan(gpus_there=8, capabilities=["X"], groups=["44"]),
+        plan(gpus_there=8, rdma="true", groups=["44"]),
         head(),
         head(network="host", address="10.0.0.1"),
     ):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
-    PROFILES,
     DeviceFile,
     environment_problem,
     groups_of,
@@ -162,14 +161,3 @@ def test_variables_that_select_gpus_are_refused(name: str, why: str) -> None:
     assert plan(env={"NCCL_DEBUG": "INFO"}).gpus == 4
     # Of NVIDIA, they are the inventory's own business.
     assert plan(accelerator="cpu", images={"cpu": "i"}, env={name: "0"}).accelerator == "cpu"
-
-
-def test_a_profile_of_settings() -> None:
-    own = plan(env_profile="mi300", env={"NCCL_PROTO": "LL"}, derived_env={"NCCL_CROSS_NIC": "2"})
-    environment = ray_environment(own)
-    assert environment["HSA_NO_SCRATCH_RECLAIM"] == "1"
-    # What the machines and the inventory say comes first.
-    assert (environment["NCCL_PROTO"], environment["NCCL_CROSS_NIC"]) == ("LL", "2")
-    assert "HSA_NO_SCRATCH_RECLAIM" not in ray_environment(plan())
-    # Selecting GPUs is nobody's default.
-    assert not any("VISIBLE" in name for name in PROFILES["mi300"])

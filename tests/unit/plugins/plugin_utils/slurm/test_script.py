@@ -41,19 +41,11 @@ def test_a_part_of_each_host_is_asked_for() -> None:
     assert {"--exclusive", "--mem=64G"} < set(directives(replace(WISH, memory="64G"))[0])
 
 
-def test_everything_else_is_asked_for() -> None:
-    wish = replace(
-        WISH, partition="gpu", account="ml", constraint="ib", exclude="gpu-[07,12]", nodelist="gpu-1", log="%j"
-    )
-    wanted = {"--partition=gpu", "--account=ml", "--constraint=ib", "--exclude=gpu-[07,12]"}
-    assert wanted | {"--nodelist=gpu-1", "--output=%j"} < set(directives(wish)[0])
-
-
 def test_a_head_of_its_own_is_the_first_component() -> None:
-    head, workers = directives(replace(WISH, head=["--partition=cpu"], account="ml", partition="gpu"))
+    head, workers = directives(replace(WISH, head=["--partition=cpu"], options=["--partition=gpu"]))
     assert head[:2] == ["--job-name=argus-verl", "--no-requeue"]
-    assert {"--account=ml", "--time=12:00:00", "--nodes=1", "--ntasks=1", "--partition=cpu"} < set(head)
-    assert {"--account=ml", "--time=12:00:00", "--nodes=2", "--partition=gpu"} < set(workers)
+    assert {"--time=12:00:00", "--nodes=1", "--ntasks=1", "--partition=cpu"} < set(head)
+    assert {"--time=12:00:00", "--nodes=2", "--partition=gpu"} < set(workers)
     assert "--partition=gpu" not in head
     written = batch_script(replace(WISH, head=["--partition=cpu"]))
     assert written.count("#SBATCH hetjob\n") == 1
@@ -101,7 +93,6 @@ def test_times_that_slurm_takes(time: str) -> None:
         ({"options": ["#SBATCH --qos=high"]}, "slurm_options"),
         ({"head": ["--qos=high\nrm"]}, "slurm_head"),
         ({"memory": "64 GB"}, "slurm_memory"),
-        ({"log": "a\nrm"}, "slurm_log"),
     ],
 )
 def test_what_slurm_would_take_for_a_comment_is_refused(changes: dict[str, object], where: str) -> None:
