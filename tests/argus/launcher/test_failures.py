@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from argus.archive.failures import Failure, FailureKind
 from argus.hooks.isolation import refuse_foreign
+from argus.io.schema import parse
 from argus.launcher import diagnosis
 from argus.launcher.diagnosis import classify
+from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -406,3 +411,34 @@ def test_the_guard_of_the_transfer_queue() -> None:
     assert found.kind == "transfer_queue"
     assert found.reason == str(raised.value)
     assert not found.kind.retryable(5)
+
+
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
+FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources", "dependency"}
+RETRIED = {"node_lost", "head_lost", "engine_lost", "killed", "gpu_fault", "service"}
+
+
+def test_a_stored_failure() -> None:
+    found = classify(CUDA_OOM, 1)
+    stored = json.loads(json.dumps(asdict(found)))
+    assert parse(Failure, stored) == found
+    # Another version of this collection may know more kinds.
+    assert parse(Failure, {**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
+
+
+def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:
+    told = {rule.kind for rule in CAUSES + CONSEQUENCES}
+    assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
+
+
+def test_the_documentation_has_all_kinds_in_their_order() -> None:
+    rows = [line.split("`")[1] for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
+    assert rows == list(FailureKind)
+
+
+@pytest.mark.parametrize(
+    ("steps", "retried"),
+    [(0, RETRIED), (3, RETRIED | {"communication", "storage"})],
+)
+def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
+    assert {kind for kind in FailureKind if kind.retryable(steps)} == retried

@@ -7,19 +7,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from launcher_job import Setup
 from real_processes import alive
 
-from argus.archive.archive import Archive
-from argus.archive.plan import Plan
 from argus.hooks import redact
 from argus.hooks.redact import Redactor
 from argus.launcher import torchrun
 
-PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=40)
 # As torch.distributed.run: says what it was asked, and starts one rank.
 TORCH = """
 import os, subprocess, sys
@@ -148,63 +144,3 @@ def test_lines(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_not_kept_for_ever(tmp_path: Path) -> None:
     long = b"x" * torchrun.LINE_BYTES
     assert copied(tmp_path, long + b"y\n") == b"> " + long + b"\n> y\n"
-
-
-class FakeRay:
-    """Tasks end in the order of `ended`: each is a node and its exit code, or the exception of its task."""
-
-    def __init__(self, *ended: tuple[int, Any]) -> None:
-        self.codes = dict(ended)
-        self.order = [node for node, _code in ended]
-        self.waited: list[tuple[int, float | None]] = []
-
-    def wait(self, tasks: list[Any], num_returns: int = 1, timeout: float | None = None) -> tuple[list[Any], list[Any]]:
-        if timeout is not None:
-            self.waited.append((num_returns, timeout))
-            return [], tasks
-        first = next(node for node in self.order if node in tasks)
-        return [first], [task for task in tasks if task != first]
-
-    def get(self, task: Any) -> Any:
-        if task == "address":
-            return "10.0.0.1", 29500
-        if isinstance(self.codes[task], Exception):
-            raise self.codes[task]
-        return self.codes[task]
-
-
-def ranks(tmp_path: Path, ray: FakeRay) -> tuple[torchrun.Ranks, list[tuple[Any, ...]]]:
-    started: list[tuple[Any, ...]] = []
-    found = object.__new__(torchrun.Ranks)
-    found.ray, found.plan, found.archive, found.attempt = ray, PLAN, Archive(tmp_path / "sft-1"), "2"
-
-    def start(function: Any, node: int, *given: Any, **room: float) -> Any:
-        started.append((function.__name__, node, *given, room))
-        return "address" if function is torchrun.free_address else node
-
-    found.start = start  # type: ignore[method-assign]
-    return found, started
-
-
-def test_all_nodes_are_started_and_waited_for(tmp_path: Path) -> None:
-    found, started = ranks(tmp_path, ray := FakeRay((1, 0), (0, 0)))
-    assert found.run() == 0
-    given = (str(tmp_path / "sft-1"), "2")
-    room = {"cpus": 40, "gpus": 4}
-    assert started == [
-        ("free_address", 0, {}),
-        ("run_node", 0, *given, "0", "10.0.0.1", "29500", room),
-        ("run_node", 1, *given, "1", "10.0.0.1", "29500", room),
-    ]
-    assert ray.waited == []
-
-
-@pytest.mark.parametrize(("code", "expected"), [(3, 3), (-9, 137)])
-def test_a_node_that_fails_ends_the_attempt(
-    code: int, expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found, _started = ranks(tmp_path, ray := FakeRay((1, code), (0, 0)))
-    assert found.run() == expected
-    # The other has a moment to say what it knows.
-    assert ray.waited == [(1, torchrun.LAST_WORDS_SECONDS)]
-    assert capsys.readouterr().out == f"torchrun has failed on a node, with exit code {code}\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import socket
-import threading
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -13,8 +11,6 @@ import pytest
 from hub import model
 from staging_models import FIRST, NAME, SECOND, STEP, Place, child, files, manifest, names, until
 
-from argus.staging import lock as staging_lock
-from argus.staging.lock import read_progress
 from argus.staging.manifest import Status
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -74,20 +70,6 @@ def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(place: Place, monkey
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
     assert "name: cannot be staged: [Errno 28] No space left" in place.refused()
-
-
-def test_waiting_processes_see_the_progress_of_a_download(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.02)
-    place.hub.fail(FIRST, stall_after=2 * STEP)
-    thread = threading.Thread(target=place.stage)
-    thread.start()
-    total, rest = sum(map(len, model().values())), len(model()[FIRST]) - 2 * STEP
-    until(lambda: (report := read_progress(place.target)) is not None and report.done == total - rest)
-    report = read_progress(place.target)
-    assert report is not None and report.line().startswith(f"downloading {NAME} on {socket.gethostname()}, 384 KiB of ")
-    place.hub.go_on.set()
-    thread.join()
-    assert place.stage().status == Status.EXISTS
 
 
 def test_a_killed_download_continues_with_the_missing_files(place: Place) -> None:

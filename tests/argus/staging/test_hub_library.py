@@ -1,4 +1,4 @@
-"""The real library of the hub where the hub is silent; more of it is in test_models.py and test_datasets.py."""
+"""The real library of the hub where the hub is silent; more of it is in test_hub.py."""
 
 from __future__ import annotations
 

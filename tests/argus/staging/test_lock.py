@@ -133,24 +133,6 @@ def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monke
         stage(asked(tmp_path / "tiny", no_build))
 
 
-@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EACCES, errno.ESTALE])
-def test_errors_of_a_lock_that_another_holds_or_has_removed_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    real, tries = fcntl.flock, []
-
-    def flock(lock: IO[str], operation: int) -> None:
-        tries.append(operation)
-        if len(tries) == 1:
-            raise OSError(code, "held")
-        real(lock, operation)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(staging_lock, "LOCK_SECONDS", 0.01)
-    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
-    assert len(tries) == 2
-
-
 @pytest.mark.parametrize("call", ["open", "fstat"])
 def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

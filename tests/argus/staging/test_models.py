@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hub import model, safetensors
 from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
+from staging_snapshots import put
 from staging_tools import stage
 
 from argus.checks.model import Source, read_config
+from argus.staging import files as staging_files
 from argus.staging import models, tiny
 from argus.staging.hub import matches
 from argus.staging.manifest import MANIFEST, Staged, Status
@@ -219,12 +223,6 @@ def test_an_incomplete_model_is_not_staged(place: Place, content: Mapping[str, b
     assert list(place.target.parent.iterdir()) == []
 
 
-def test_a_model_in_one_file_is_a_model(place: Place) -> None:
-    one = {**without(FIRST, SECOND, "model.safetensors.index.json"), "model.safetensors": safetensors(10)}
-    place.hub.add(NAME, one)
-    assert place.stage().status == Status.STAGED
-
-
 def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.stage()
     place.forget()
@@ -304,3 +302,93 @@ def test_a_name_is_a_directory_below_the_models(root: Path, name: str) -> None:
         request(root, name, models.TinySource())
     with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
         remove_model(root, name)
+
+
+def test_an_unused_model_is_removed_from_the_cache_too(place: Place) -> None:
+    place.stage()
+    assert remove_model(place.root, "name", check=True).status == Status.REMOVED
+    assert place.stage().status == Status.EXISTS
+    assert remove_model(place.root, "name").status == Status.REMOVED
+    assert list(place.target.parent.iterdir()) == []
+    assert not place.cache.exists()
+    assert remove_model(place.root, "name").status == Status.ABSENT
+    place.forget()
+    assert place.stage().status == Status.STAGED
+    assert len(place.hub.gets()) == len(model())
+
+
+def test_files_of_another_name_stay_in_the_cache(place: Place) -> None:
+    place.stage()
+    place.stage("other")
+    by_hand = place.target.with_name("by-hand")
+    by_hand.symlink_to(os.path.relpath(place.cache / "snapshots" / place.commit, by_hand.parent))
+    remove_model(place.root, "name")
+    assert place.stage("other", how={"full": True}).status == Status.EXISTS
+    remove_model(place.root, "other")
+    assert (by_hand / FIRST).read_bytes() == model()[FIRST]
+    by_hand.unlink()
+    place.stage()
+    remove_model(place.root, "name")
+    assert not place.cache.exists()
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bool) -> None:
+    place.stage()
+    place.hub.add(NAME, {**model(), "README.md": b"# Another\n", FIRST: safetensors(64 * 1024, 7)})
+    place.stage("newer")
+    if is_broken:
+        # The library then reports that this is not a repository.
+        (place.cache / "snapshots" / place.commit / "config.json").unlink()
+        (place.cache / "snapshots" / place.commit / "config.json").symlink_to("nowhere")
+    blobs = len(files(place.cache / "blobs"))
+    remove_model(place.root, "name")
+    assert len(files(place.cache / "blobs")) == blobs - 2
+    assert place.stage("newer", how={"full": True}).status == Status.EXISTS
+    assert not (place.cache / "snapshots" / place.commit).exists()
+
+
+def test_a_model_that_a_job_uses_stays(place: Place) -> None:
+    place.stage()
+    put(place.root / "jobs" / "grpo-1", {"config/job_spec.json": '{"model": "name", "shared_root": "/private"}'})
+    with pytest.raises(StagingError, match=f"{place.target}: is used by grpo-1"):
+        remove_model(place.root, "name")
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+
+
+@pytest.mark.parametrize("error", [None, errno.EXDEV, errno.ENOSYS, "at once"])
+def test_a_directory_is_copied(
+    root: Path, directory: Path, error: int | str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if error is not None:
+        # A file system that cannot do it between two files, and one that reports that nothing is left.
+        def copy(*arguments: object) -> int:
+            if isinstance(error, int):
+                raise OSError(error, os.strerror(error))
+            return 0
+
+        monkeypatch.setattr(os, "copy_file_range", copy)
+    staged = of_directory(root, directory)
+    assert staged.status == Status.STAGED
+    target = Path(staged.path)
+    assert files(target) == sorted([*model(), MANIFEST])
+    for name, content in model().items():
+        assert not (target / name).is_symlink()
+        assert (target / name).read_bytes() == content
+        assert manifest(target)["files"][name]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert manifest(target)["source"] == str(directory)
+    assert of_directory(root, directory, full=True).status == Status.EXISTS
+
+
+def test_a_directory_that_changes_meanwhile_is_refused(
+    root: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy(source: Path, target: Path, count: Callable[[int], None]) -> None:
+        shutil.copyfile(source, target)
+        with source.open("ab") as file:
+            file.write(b"more")
+
+    monkeypatch.setattr(staging_files, "copy_file", copy)
+    with pytest.raises(StagingError, match="changed while it was copied"):
+        of_directory(root, directory)
+    assert list((root / "common/models").iterdir()) == []

@@ -28,7 +28,11 @@ from staging_tools import manifest_json, problems, stage
 from argus.staging import store
 from argus.staging.lock import Progress, lock_file, locked
 from argus.staging.manifest import Manifest, Staged, Status, list_files
-from argus.staging.options import StagingError
+from argus.staging.options import (
+    StagingError,
+    check_name,
+    check_shared_root,
+)
 from argus.staging.store import Built, Request, remove
 
 
@@ -413,3 +417,15 @@ def test_two_concurrent_removals_both_succeed(tiny: Path) -> None:
     with process(first):
         until(held.exists)
         assert remove(tiny.parent, "rl_dataset", "tiny", tiny).status == Status.ABSENT
+
+
+def test_a_missing_shared_root_is_not_created(tmp_path: Path) -> None:
+    assert check_shared_root(tmp_path) == tmp_path
+    with pytest.raises(StagingError, match=r"is not a directory here\. Mount or create it first"):
+        check_shared_root(tmp_path / "not-mounted")
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "Tiny", "tiny\n", "a" * 64])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(StagingError, match=r"(?s)^datasets: the name .* is not allowed"):
+        check_name("datasets", name)

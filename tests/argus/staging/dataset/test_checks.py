@@ -115,13 +115,6 @@ def test_a_prompt_ends_before_the_answer() -> None:
     assert errors(RL, [rl_row(prompt=[user("a"), assistant("b"), user("c")])]) == []
 
 
-@pytest.mark.parametrize(("source", "said"), [(None, "None"), ("", "''"), (" ", "' '")])
-def test_a_row_without_data_source(source: Any, said: str) -> None:
-    assert errors(RL, [rl_row(0), rl_row(1, data_source=source)]) == [
-        f"train: has an empty data_source, by which verl selects the reward function: 1 row, counted from 0: 1 ({said})"
-    ]
-
-
 @pytest.mark.parametrize(
     ("reward", "said"),
     [(None, "None"), ({"style": "rule", "ground_truth": None}, "None"), ({"style": None, "ground_truth": ""}, "''")],
@@ -151,12 +144,6 @@ def test_a_conversation_without_an_answer_teaches_nothing() -> None:
     rows = [sft_row(0), sft_row(1, user("a")), sft_row(2, user("a"), assistant("b"))]
     assert errors(SFT, rows) == [
         "train: has no assistant message with content, so there is nothing to learn: 1 row, counted from 0: 1 (user)"
-    ]
-
-
-def test_messages_after_the_last_answer_are_a_warning() -> None:
-    assert warnings(SFT, train=[sft_row(0), sft_row(1, user("a"), assistant("b"), user("c"))]) == [
-        "train: has messages after the last assistant message, which are not learned: 1 row, counted from 0: 1 (user)"
     ]
 
 

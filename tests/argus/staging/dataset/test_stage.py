@@ -13,9 +13,14 @@ from staging_datasets import (
     asked,
     lines,
     mapped,
+    read,
     refused,
+    rl_row,
+    table,
 )
+from staging_tools import manifest_json
 
+from argus.staging.dataset.stage import DatasetBuilder
 from argus.staging.manifest import Status
 
 
@@ -91,3 +96,82 @@ def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
         path.unlink()
     file.write_bytes(b"broken")
     assert "files.train: no file matches" in refused(root, files=files, repair=True, **MAPPED)
+
+
+def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
+    train, val = [rl_row(number) for number in range(10)], [rl_row(number) for number in range(10, 13)]
+    files = {"train": [table(raw / "a.parquet", train)], "val": [table(raw / "b.parquet", val)]}
+    assert asked(root, files=files).status == Status.STAGED
+    assert (read(root), read(root, "val")) == (train, val)
+    target = root / "datasets" / "data"
+    manifest = manifest_json(target)
+    assert sorted(path.name for path in target.iterdir()) == ["manifest.json", "train.parquet", "val.parquet"]
+    assert {name: manifest[name] for name in ("kind", "name", "source", "rows", "report")} == {
+        "kind": "rl_dataset",
+        "name": "data",
+        "source": f"{files['train'][0]}, {files['val'][0]}",
+        "rows": {"train": 10, "val": 3},
+        "report": [],
+    }
+    assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
+
+
+def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, root: Path) -> None:
+    asked(root, files={"train": [lines(raw / "a.jsonl", QUESTIONS)]}, val_rows=4, **MAPPED)
+    assert [row["reward_model"]["ground_truth"] for row in read(root, "val")] == ["1", "6", "11", "16"]
+    assert [row["extra_info"] for row in read(root, "val")] == [{"split": "val", "index": index} for index in range(4)]
+    assert [row["extra_info"]["index"] for row in read(root)] == list(range(16))
+    assert manifest_json(root / "datasets/data")["rows"] == {"train": 16, "val": 4}
+
+
+def test_findings_name_rows_as_they_were_before_some_were_taken_out(raw: Path, root: Path) -> None:
+    rows = [*QUESTIONS, QUESTIONS[5], QUESTIONS[1], QUESTIONS[1]]
+    asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=4, **MAPPED)
+    assert manifest_json(root / "datasets/data")["report"] == [
+        "train: has the same prompt as an earlier row: 2 rows, counted from 0: 21 (as 1), 22 (as 1)",
+        "val: has a prompt that is also in train, so validation repeats training data: 1 row, counted from 0: 5",
+    ]
+
+
+@pytest.mark.parametrize("wanted", [0, 20, 21, -1])
+def test_validation_needs_some_rows_and_not_all(raw: Path, root: Path, wanted: int) -> None:
+    file = lines(raw / "a.jsonl", QUESTIONS)
+    assert f"val_rows: is {wanted}, of 20 rows" in refused(root, files={"train": [file]}, val_rows=wanted, **MAPPED)
+
+
+def test_validation_is_either_given_or_taken(raw: Path, root: Path) -> None:
+    assert "val: has no rows. Set files.val, or set val_rows" in refused(root, files={"train": ["/a.jsonl"]})
+    files = {"train": ["/a.jsonl"], "val": ["/b.jsonl"]}
+    assert "val_rows: is set, but val already has rows" in refused(root, files=files, val_rows=3)
+
+
+def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root: Path) -> None:
+    train, val = [rl_row(number) for number in range(3)], [rl_row(number) for number in range(3, 5)]
+    train[1]["prompt"], val[0]["data_source"] = [{"role": "user", "content": ""}], ""
+    files = {"train": [lines(raw / "a.jsonl", train)], "val": [lines(raw / "b.jsonl", val)]}
+    said = refused(root, files=files)
+    assert said.startswith(
+        f"{root}/datasets/data: is not fit for training:\n- train: has an empty user or assistant message"
+    )
+    assert "\n- val: has an empty data_source" in said
+    assert list((root / "datasets").iterdir()) == []
+
+
+def test_no_rows_at_all_are_refused(raw: Path, root: Path) -> None:
+    files = {"train": [lines(raw / "a.jsonl", [rl_row(1)])], "val": [lines(raw / "b.jsonl", [])]}
+    assert f"{raw}/b.jsonl: there are no rows" in refused(root, files=files)
+
+
+def test_files_that_change_while_they_are_read_are_an_error(
+    raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(lines(raw / "a.jsonl", [rl_row(number) for number in range(3)]))
+    run = DatasetBuilder.run
+
+    def slow_run(builder: DatasetBuilder, *arguments: Any) -> dict[str, int]:
+        with file.open("a") as more:
+            more.write("\n")
+        return run(builder, *arguments)
+
+    monkeypatch.setattr(DatasetBuilder, "run", slow_run)
+    assert f"{file}: changed while it was read" in refused(root, files={"train": [str(file)]}, val_rows=1)
