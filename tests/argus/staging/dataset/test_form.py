@@ -65,12 +65,16 @@ def test_conversations_of_a_question_and_an_answer(raw: Path, root: Path) -> Non
     }
 
 
-def test_the_ground_truth_is_the_unchanged_last_match(raw: Path, root: Path) -> None:
+def test_the_ground_truth_is_the_last_match_without_what_is_to_be_removed(raw: Path, root: Path) -> None:
     answers = ["3 apples, 4 pears: 7", "1,000 or 12", "0 4711"]
     rows = [{"question": f"q{index}", "answer": answer} for index, answer in enumerate(answers)]
     options = {"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": r"([0-9,]+)", "val_rows": 1}
     asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, **options)
     assert [row["reward_model"]["ground_truth"] for row in [*read(root, "val"), *read(root)]] == ["7", "12", "4711"]
+    file = str(raw / "a.jsonl")
+    asked(root, name="removed", files={"train": [file]}, ground_truth_remove="14", **options)
+    rows = [*read(root, "val", "removed"), *read(root, name="removed")]
+    assert [row["reward_model"]["ground_truth"] for row in rows] == ["7", "2", "7"]
 
 
 def test_rows_that_the_pattern_does_not_match_are_named_with_their_values(raw: Path, root: Path) -> None:
