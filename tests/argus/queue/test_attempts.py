@@ -282,3 +282,73 @@ def test_a_lost_answer_is_not_a_refusal(archive: Archive, known: str) -> None:
 def test_a_refused_submission_is_an_error(archive: Archive, known: Any) -> None:
     with pytest.raises(ConnectionError):
         attempts.submit(archive, 1, Client(ConnectionError("the head does not answer"), known))
+
+
+def test_an_attempt_that_succeeded(archive: Archive) -> None:
+    running(archive)
+    before = time.time()
+    assert attempts.record_end(archive, "SUCCEEDED", None, exit_code=0, steps=4, reason="the data ended") == "SUCCEEDED"
+    status = archive.status_json()
+    assert (status["state"], status["reason"], status["failure"]) == ("SUCCEEDED", "the data ended", None)
+    assert (status["exit_code"], status["steps"]) == (0, 4)
+    (ended,) = status["attempts"]
+    assert before <= ended.pop("ended_at") == status["ended_at"]
+    assert ended == {
+        "attempt": 1,
+        "started_at": 5.0,
+        "state": "SUCCEEDED",
+        "kind": "",
+        "reason": "the data ended",
+        "resumed_from": None,
+        "phases": {},
+    }
+
+
+def test_other_ends_are_not_those_of_a_removed_node(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", failures.failure("config", "no key x"))
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == "no key x"
+    running(archive)
+    attempts.record_end(archive, "SUCCEEDED", None)
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "stop", "state"),
+    [
+        ("config", 5, False, "FAILED"),
+        ("communication", 1, False, "RETRYING"),
+        ("communication", 0, False, "FAILED"),
+        ("node_lost", 2, True, "FAILED"),
+    ],
+)
+def test_whether_another_attempt_follows(archive: Archive, kind: str, steps: int, stop: bool, state: str) -> None:
+    running(archive)
+    if stop:
+        archive.ask_to_stop("alice@laptop")
+    assert attempts.record_end(archive, "FAILED", failures.failure(kind, "why"), attempt_steps=steps) == state
+    status = archive.read_status()
+    # Other failures do not name who asked for a stop.
+    assert status.failure and (status.failure.kind, status.reason) == (kind, "why")
+    assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", kind)]
+
+
+def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
+    running(archive)
+    attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
+    archive.set_status("ENDING", ended_at=77.0)
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
+    status = archive.status_json()
+    assert status["ended_at"] == 77.0
+    assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
+    # The details that the launcher recorded stay.
+    assert status["exit_code"] == 1
+
+
+def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
+    archive.write_json("config/plan.json", {**PLAN, "overrides": ["data.seed=1", "trainer.resume_mode=auto"]})
+    attempts.prepare(archive, 2)
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
+    assert archive.status_json()["resumed_from_step"] is None

@@ -139,3 +139,10 @@ def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None
     found.look("01", TRAINS, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
     assert found.engine == (died if is_dead else "")
+
+
+def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
+    found, head = checks(Demand())
+    head.controllers *= 2
+    found.look("01", TRAINS, 1000.0)
+    assert found.queue_problem == ""

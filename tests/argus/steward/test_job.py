@@ -352,3 +352,25 @@ def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
     scene.head.records["one"]["status"] = "SUCCEEDED"
     scene.state("SUCCEEDED")
     assert scene.steward.try_step()
+
+
+def test_a_success_that_its_launcher_could_not_record(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"]["status"] = "SUCCEEDED"
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason, status.failure) == ("SUCCEEDED", "", None)
+    assert [one.state for one in status.attempts] == ["SUCCEEDED"]
+    assert scene.step()
+
+
+def test_reasons_name_nodes(scene: Scene) -> None:
+    """Messages of Ray have its ids."""
+    scene.running()
+    scene.head.node_list += [{**scene.head.node_list[1], "node_id": NODE, "node_name": "worker-7", "state": "DEAD"}]
+    scene.head.records["one"] |= {"status": "FAILED", "message": f"Died on {NODE}:\n  not {GONE}"}
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert status.reason == f"the launcher recorded no end: Died on worker-7: not {GONE}"

@@ -228,3 +228,28 @@ def test_a_submission_that_was_lost_with_the_head_is_sent_again(scene: Scene) ->
     status = scene.archive.read_status()
     assert "cancel 1" in scene.verbs()
     assert (status.state, status.failure and status.failure.kind) == ("RETRYING", "head_lost")
+
+
+def test_a_trainer_that_does_steps_is_not_stopped_for_a_lost_node(scene: Scene) -> None:
+    scene.running()
+    scene.lose("w1")
+    for step in range(8):
+        scene.archive.write_heartbeat("heartbeat.json", step=step)
+        scene.step(after=LOST_NODE_SECONDS - 1)
+    assert "stop 1" not in scene.verbs()
+
+
+def test_a_new_attempt_is_not_the_one_that_ray_forgot(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
+    scene.step(after=1)
+    scene.runner.effects["submit"] = lambda: scene.state(
+        "RUNNING", attempt=2, attempt_submitted_at=scene.clock.now, attempt_started_at=scene.clock.now
+    )
+    scene.step(after=1)
+    assert scene.verbs()[-1] == "submit 2"
+    # Ray has not listed it yet: that is no restarted head.
+    for _step in range(5):
+        scene.step(after=(UNKNOWN_SECONDS - 1) / 5)
+    assert scene.archive.read_status().state == "RUNNING"
