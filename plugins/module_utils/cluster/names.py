@@ -75,6 +75,13 @@ CHECKS: dict[str, Check] = {
     "shared_root_source": directory,
     # Empty is the default user.
     "ray_node_user": form("([0-9]{1,10}:[0-9]{1,10})?", 'set numbers, as in "61000:61000"'),
+    # A negative number would be a number for Ray, too.
+    **dict.fromkeys(
+        ("ray_node_gpus", "ray_node_cpus"),
+        lambda value: (
+            "" if value is None else number(0, 99_999, "set a whole number, or remove it for the default")(value)
+        ),
+    ),
     "ray_node_rdma": lambda asked: (
         "" if str(asked).lower() in (AUTO, ALWAYS, NEVER) else f"set {AUTO}, {ALWAYS} or {NEVER}"
     ),

@@ -117,6 +117,10 @@ VALUES: dict[str, tuple[list[Any], list[Any], str]] = {
         "set a whole number from 1024 to 63536: each node has 1000 ports from it on",
     ),
     **dict.fromkeys(
+        ("ray_node_gpus", "ray_node_cpus"),
+        ([0, 8, "8", None], [-1, 1.5, "", "all", True], "set a whole number, or remove it for the default"),
+    ),
+    **dict.fromkeys(
         ("shared_root", "shared_root_source", "cluster_state_dir"),
         (
             ["/private"],
