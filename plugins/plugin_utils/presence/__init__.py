@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the nodes of a cluster are there: `attendance` in a run, `readiness` after it, `report` at any time."""
+"""Whether the nodes of a cluster are there."""
