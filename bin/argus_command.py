@@ -143,10 +143,13 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="argus", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    # As kubectl and ansible-playbook have it, before the verb or after it.
+    inventory: dict[str, Any] = {"action": "append", "default": [], "metavar": "INVENTORY", "help": "the inventory"}
+    top.add_argument("-i", "--inventory", dest="before", **inventory)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         one = verbs.add_parser(verb.name, help=verb.help, description=f"{verb.playbook}.yml: {verb.help}")
-        one.add_argument("-i", "--inventory", action="append", default=[], help="the inventory")
+        one.add_argument("-i", "--inventory", **inventory)
         one.add_argument("-v", "--verbose", action="store_true", help="show the command that runs")
         one.add_argument("--check", action="store_true", help="change nothing")
         for name, variable in options_of(verb):
@@ -355,10 +358,11 @@ def main(arguments: list[str]) -> int:
     own, rest = arguments, []
     if "--" in arguments:
         own, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
-    if own[:1] == ["gc"] and "--jobs" in own:
-        own = [GC_JOBS, *(word for word in own[1:] if word != "--jobs")]
+    if "gc" in own and "--jobs" in own:
+        own = [GC_JOBS if word == "gc" else word for word in own if word != "--jobs"]
     top = parser()
     asked, further = top.parse_known_args(own)
+    asked.inventory = [*asked.before, *getattr(asked, "inventory", [])]
     if asked.verb == "completion":
         verbs_of_ids = "|".join(verb.name for verb in VERBS if verb.argument.startswith(JOB))
         verbs = " ".join(verb.name for verb in VERBS if verb.name != GC_JOBS)

@@ -121,6 +121,7 @@ def test_the_inventory(directory: Path) -> None:
     expected = ["cluster_up.yml", "-i", f"{directory}/lab/hosts.yml"]
     assert run(directory, "up")[1] == [expected]
     assert run(directory, "up", "-i", "a", "-i", "b")[1] == [["cluster_up.yml", "-i", "a", "-i", "b"]]
+    assert run(directory, "-i", "a", "gc", "--jobs")[1][0][:3] == ["jobs_gc.yml", "-i", "a"]
     assert run(directory, "up", ANSIBLE_INVENTORY="lab")[1] == [["cluster_up.yml"]]
 
 
