@@ -15,7 +15,7 @@ description:
   - With O(expected), waits until the cluster is ready, which means that every expected node is alive with the expected
     CPUs, GPUs and resources. It returns the nodes that are missing and does not fail, so that their logs can be read.
   - Runs C(argus nodes) in the head, from its machine. No module is sent, and the machine needs no Python.
-  - If the head does not answer, the module does not fail, and RV(problem) has the reason.
+  - If the head does not answer, the module does not fail, and C(problem) has the reason.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
