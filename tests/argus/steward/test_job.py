@@ -20,6 +20,7 @@ from argus.queue.room import Demand
 from argus.ray.api import WorkerCapacity
 from argus.ray.departures import Removal, remember_draining
 from argus.steward import job as steward
+from argus.steward.attempt_checks import GONE_SECONDS
 from argus.steward.decisions import BEAT_SECONDS, GRACE_SECONDS
 
 LOST = failures.failure("node_lost", "node w1 was lost")
@@ -149,6 +150,18 @@ def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
     verdict = attempts.verdict(scene.archive)
     assert verdict and verdict.kind == "transfer_queue"
     assert verdict.reason == "the job has 2 controllers of TransferQueue: its samples are in several queues"
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_the_steps_of_an_earlier_attempt_do_not_count(tmp_path: Path, is_own: bool) -> None:
+    """Before its first step, an attempt has no queue yet."""
+    scene = Scene(tmp_path, transfer_queue=True)
+    scene.running(attempt=2)
+    at = scene.clock.now + (1 if is_own else -1)
+    scene.archive.write_heartbeat("heartbeat.json", time=at, step=5, total_steps=8)
+    scene.step(after=1)
+    scene.step(after=GONE_SECONDS + 1)
+    assert ("stop 2" in scene.verbs()) is is_own
 
 
 def test_what_its_nodes_use_is_noted_twice_a_minute(scene: Scene) -> None:
