@@ -17,6 +17,7 @@ from importlib.util import source_from_cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from staging_tools import manifest_json
 
 from argus.staging.source_tree import content_identity
@@ -51,6 +52,15 @@ IGNORED = {
 
 
 TOKEN = "t0ken-that-nobody-may-see"
+
+
+def plain_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git without the configuration of this machine."""
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 def put(directory: Path, texts: Mapping[str, str]) -> Path:

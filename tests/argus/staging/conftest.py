@@ -14,7 +14,7 @@ import huggingface_hub.file_download
 import pytest
 from hub import Hub, model
 from staging_models import NAME, STEP, Place
-from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, put
+from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, plain_git, put
 from staging_store import MIB, NOBODY, asked
 from staging_tools import stage
 
@@ -106,12 +106,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git without the configuration of this machine."""
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    plain_git(monkeypatch)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import node_in, refuse
-from staging_snapshots import IGNORED, LEFT, TAKEN, files, manifest_at, put
+from staging_snapshots import IGNORED, LEFT, TAKEN, files, manifest_at, plain_git, put
 from staging_task import run
 
 from argus.common.shared_root import SNAPSHOTS
@@ -19,12 +18,7 @@ from argus.common.shared_root import SNAPSHOTS
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git without the configuration of this machine."""
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    plain_git(monkeypatch)
 
 
 @pytest.fixture

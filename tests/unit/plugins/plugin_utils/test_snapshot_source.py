@@ -17,17 +17,12 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git impor
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Source
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
-from staging_snapshots import LEFT, TAKEN, TOKEN, SmartHttp, commit, git, put, put_wheel
+from staging_snapshots import LEFT, TAKEN, TOKEN, SmartHttp, commit, git, plain_git, put, put_wheel
 
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git without the configuration of this machine."""
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    plain_git(monkeypatch)
 
 
 @pytest.fixture
