@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -43,7 +44,7 @@ VERBS = {
     "nodes": "nodes",
     "staged": "staged",
     "gc": "staged",
-    "jobs_gc": "jobs_gc",
+    "gc --jobs": "jobs_gc",
     # Internal ones.
     "admit": "submit",
     "pages": "report",
@@ -63,11 +64,18 @@ class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "gc" and "--jobs" in args:
+            args = ["gc --jobs", *(each for each in args[1:] if each != "--jobs")]
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"{__package__}.verbs.{VERBS[cmd_name]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{re.sub('[ -]+', '_', cmd_name)}_command")
         return command
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus jobs_gc: removes checkpoints or archives of jobs that have ended."""
+"""argus gc --jobs: removes checkpoints or archives of jobs that have ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..common.text import size_text
 from ..jobs.registry import Registry
 from ..jobs.superfluous import SUPERFLUOUS, Rules, Verdict, What, used, verdict, verdicts
 from ..staging.files import remove_tree
-from .request import Request, common, request_from, require_own_cluster, show, write_answer
+from .request import Request, common, of_tag, request_from, require_own_cluster, show, write_answer
 
 HEADER = ("job", "state", "size", "verdict")
 REMOVED = "removed"
@@ -30,7 +30,7 @@ NO_RULE = Finding(
 
 
 class JobsGcRequest(Request, Rules):
-    """The options of `jobs_gc`; remove: without it, and with check, nothing is removed."""
+    """The options of `gc --jobs`; remove: without it, and with check, nothing is removed."""
 
     remove: bool = False
     check: bool = False
@@ -54,15 +54,16 @@ def remove(found: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[
     return REMOVED, []
 
 
-@click.command(name="jobs_gc", short_help="Remove old checkpoints or archives of jobs.")
+@click.command(name="gc --jobs", short_help="Remove old checkpoints or archives of jobs.")
 @click.option(
     "--what", type=click.Choice([each.value for each in What]), help="What is removed.  [default: checkpoints]"
 )
+@of_tag
 @click.option("--keep", type=int, help="How many of the latest jobs stay.")
 @click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")
 @click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
 @common
-def jobs_gc_command(as_json: bool, **options: Any) -> None:
+def gc_jobs_command(as_json: bool, **options: Any) -> None:
     """List checkpoints or archives of jobs that have ended, or remove them.
 
     Whatever the options are, the last complete checkpoint of a job stays if another job names that job.

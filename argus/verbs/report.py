@@ -29,8 +29,7 @@ from ..report.data import read_job
 from ..report.index import index, read_rows
 from ..report.page import page, write_page
 from .fetch import STDOUT
-from .request import Request, common, request_from, write_answer
-from .status import tag
+from .request import Request, common, of_tag, request_from, write_answer
 
 MOST_JOBS = 20
 
@@ -69,7 +68,7 @@ def archive_of(root: Path, name: str) -> Archive:
 
 @click.command(name="report", short_help="Write a page of a job, or of several.")
 @click.argument("submission_ids", metavar="ID...", nargs=-1)
-@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tag, help="All jobs with this tag.")
+@of_tag
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file.  [default: stdout]")
 @common
 def report_command(as_json: bool, submission_ids: Sequence[str], output: Path | None, **options: Any) -> None:

@@ -79,6 +79,17 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def as_mapping(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    if wrong := [value for value in values if "=" not in value]:
+        raise click.BadParameter(f"{', '.join(wrong)}: write NAME=VALUE")
+    return dict(value.split("=", 1) for value in values)
+
+
+of_tag = click.option(
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=as_mapping, help="Only jobs with this tag."
+)
+
+
 def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False, **options: Any) -> AnyRequest:
     """The options of the command line, and with --json those of standard input.
 
@@ -87,7 +98,7 @@ def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False,
     given = {name: value for name, value in options.items() if value is not None}
     read = sys.stdin.buffer.readline if one_line else sys.stdin.buffer.read
     try:
-        text = read(MAX_REQUEST_BYTES + 1) if as_json else b"{}"
+        text = read(MAX_REQUEST_BYTES + 1) if as_json and not sys.stdin.isatty() else b"{}"
         if len(text) > MAX_REQUEST_BYTES:
             raise click.UsageError(f"standard input has more than {MAX_REQUEST_BYTES >> 20} MiB")
         return model(**{**given, **json.loads(text or b"{}")})

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -18,7 +18,7 @@ from ..jobs.listing import job_status, jobs_status
 from ..jobs.logs import BEGINNING, Selection
 from ..jobs.report import field, job_report, jobs_report
 from ..ray.api import slowness
-from .request import Request, common, request_from, terminal_width, write_answer
+from .request import Request, common, of_tag, request_from, terminal_width, write_answer
 
 # argus status: one job, or the latest ones.
 
@@ -64,16 +64,9 @@ def shown_status(answer: dict[str, Any]) -> list[str]:
     return [*slowness(answer["slow"]), *report.lines(width)]
 
 
-def tag(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    wrong = [value for value in values if "=" not in value]
-    if wrong:
-        raise click.BadParameter(f"{', '.join(wrong)}: write NAME=VALUE")
-    return dict(value.split("=", 1) for value in values)
-
-
 @click.command(name="status", short_help="Show a job, or the latest ones.")
 @click.argument("submission_id", metavar="[ID]", required=False)
-@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=tag, help="List only jobs with this tag.")
+@of_tag
 @click.option("--limit", type=int, help="How many jobs to list.  [default: 20]")
 @common
 def status_command(as_json: bool, **options: Any) -> None:
@@ -108,8 +101,8 @@ def followed(request: StatusRequest) -> Iterator[str]:
 
 @click.command(name="logs", short_help="Show the log of a job.")
 @click.argument("submission_id", metavar="ID", required=False)
-@click.option("--tail", type=int, help="Show so many lines of its end.  [default: 100]")
-@click.option("--follow", is_flag=True, help="Show what comes, until the job has ended.")
+@click.option("-n", "--lines", "tail", type=int, help="Show so many lines of its end.  [default: 100]")
+@click.option("-f", "--follow", is_flag=True, help="Show what comes, until the job has ended.")
 @click.option("--rank", metavar="N", help="Only lines of this rank of torch.")
 @click.option("--attempt", type=int, metavar="N", help="Only lines of this attempt.")
 @click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")

@@ -20,7 +20,7 @@ from ..jobs.request import resubmission
 from ..jobs.services import Answer, RefusedError, Services, on_machines
 from ..jobs.submit import admit_dependent
 from ..jobs.submit import submit as submit_job
-from ..jobspec.parse import with_defaults
+from ..jobspec.parse import SET, with_defaults
 from .request import Request, common, request_from, services, terminal_width, write_answer
 
 # argus submit: check a JobSpec, and create its job.
@@ -73,12 +73,25 @@ def written_jobspec(file: Any) -> Any:
         raise click.UsageError(f"{file.name} is not YAML: {error}") from error
 
 
+def as_command_line(_context: click.Context, _argument: click.Parameter, values: Sequence[str]) -> list[dict[str, Any]]:
+    if wrong := [value for value in values if "=" not in value]:
+        raise click.BadParameter(f"{', '.join(wrong)}: write KEY=VALUE")
+    return [{SET: list(values)}] if values else []
+
+
+changes = click.argument("command_line", metavar="[KEY=VALUE]...", nargs=-1, callback=as_command_line)
+
+
 @click.command(name="submit", short_help="Check a JobSpec, and submit it.")
 @click.argument("file", metavar="[FILE]", type=click.File("rb"), default="-")
+@changes
 @click.option("--check", is_flag=True, help="Check everything, submit nothing.")
 @common
 def submit_command(as_json: bool, file: Any, **options: Any) -> None:
-    """Submit the JobSpec in FILE, or on standard input. Secrets come from the inventory, so submit.yml has them."""
+    """Submit the JobSpec in FILE, or on standard input, with keys or overrides of the trainer set to other values.
+
+    Secrets come from the inventory, so the controller's argus submit has them.
+    """
     request = request_from(SubmitRequest, as_json, **options)
     if not as_json:
         if file.name == "<stdin>" and sys.stdin.isatty():
@@ -96,6 +109,7 @@ class ResubmitRequest(SubmitRequest):
 
 @click.command(name="resubmit", short_help="Submit an earlier job again.")
 @click.argument("submission_id", metavar="ID", required=False)
+@changes
 @click.option("--check", is_flag=True, help="Check everything, submit nothing.")
 @common
 def resubmit_command(as_json: bool, **options: Any) -> None:

@@ -276,7 +276,7 @@ class NodeAction(Action):
         answer. apart: run it beside the node, whatever the state of that is. attachment: a file on the machine, which
         follows the line of the request on standard input.
         """
-        node, arguments = self.node, (verb, "--json")
+        node, arguments = self.node, (*verb.split(), "--json")
         where = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
         text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
         execute_verb = partial(self.execute_verb, text=text, seconds=seconds, output=output, attachment=attachment)

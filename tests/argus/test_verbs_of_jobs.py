@@ -145,11 +145,11 @@ def test_people_submit_a_file(
     file.write_text("workload: sft\n")
     assert cli.main(["submit", str(file), "--check", "--shared-root", str(tmp_path)]) == 0
     assert "The job would be SUBMITTED" in capsys.readouterr().out
-    assert cli.main(["submit", str(file), "--shared-root", str(tmp_path)]) == 0
+    assert cli.main(["submit", str(file), "retries=2", "--shared-root", str(tmp_path)]) == 0
     assert "Job sft-2: SUBMITTED" in capsys.readouterr().out
-    assert [(request.jobspec, request.check) for request in submitted] == [
+    assert [(request.given, request.check) for request in submitted] == [
         ({"workload": "sft"}, True),
-        ({"workload": "sft"}, False),
+        ({"workload": "sft", "retries": 2}, False),
     ]
     file.write_text("{")
     assert cli.main(["submit", str(file)]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -10,8 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
+
+from argus import cli
 
 REPO = Path(__file__).parents[2]
 ARGUS = REPO / "bin" / "argus_command.py"
@@ -233,3 +237,26 @@ def test_every_verb_has_its_playbook_and_its_variables(directory: Path) -> None:
 
 
 NONE = ("pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
+
+
+# Options of the controller alone: they are those of Ansible, follow a job to its end, or become KEY=VALUE.
+OF_THE_CONTROLLER = {"-h", "--help", "-i", "--inventory", "-v", "--verbose", "--check", "--watch", "--wait", "--force"}
+OF_THE_CONTROLLER |= {"--sweep", "--at-once", "--resume-from", "--priority", "--retries", "--queue"}
+
+
+def test_a_verb_has_the_same_options_in_a_node() -> None:
+    specification = importlib.util.spec_from_file_location("argus_command", ARGUS)
+    assert specification and specification.loader
+    controller = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(controller)
+    [verbs] = [action.choices for action in controller.parser()._actions if action.dest == "verb"]
+    context = click.Context(cli.program)
+    shared = set(verbs) & set(cli.VERBS)
+    assert {"submit", "status", "logs", "gc", "gc --jobs"} <= shared
+    for name in shared - {"drain", "stage", "pages"}:
+        command = cli.program.get_command(context, name)
+        assert command
+        of_node = {option for each in command.params for option in each.opts}
+        options = {option for action in verbs[name]._actions for option in action.option_strings}
+        missing = options - OF_THE_CONTROLLER - of_node - ({"--tag"} if name == "submit" else set())
+        assert not missing, f"argus {name} in a node has no {missing}"

@@ -1,4 +1,4 @@
-"""argus jobs_gc: which checkpoints and archives are removed, and which stay whatever is asked for."""
+"""argus gc --jobs: which checkpoints and archives are removed, and which stay whatever is asked for."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
     def run(**request: Any) -> dict[str, Any]:
         text = json.dumps({"shared_root": str(tmp_path), **request})
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        assert cli.main(["jobs_gc", "--json"]) == 0
+        assert cli.main(["gc", "--jobs", "--json"]) == 0
         answer = json.loads(capfd.readouterr().out)
         answer["verdicts"] = {row[0]: row[3] for row in answer["result"]["rows"]}
         return dict(answer)
@@ -178,14 +178,14 @@ def test_numbers_that_are_none_remove_nothing(
 ) -> None:
     text = json.dumps({"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert cli.main(["jobs_gc", "--json"]) == 2
+    assert cli.main(["gc", "--jobs", "--json"]) == 2
     assert steps(jobs) == EVERY
 
 
 def test_people_see_what_would_be_freed(jobs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = str(jobs.parent)
-    assert cli.main(["jobs_gc", "--shared-root", root]) == 1
-    assert cli.main(["jobs_gc", "--shared-root", root, "--keep-days", "35"]) == 0
+    assert cli.main(["gc", "--jobs", "--shared-root", root]) == 1
+    assert cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35"]) == 0
     assert "would be freed" in capfd.readouterr().out
-    assert cli.main(["jobs_gc", "--shared-root", root, "--keep-days", "35", "--what", "archives", "--remove"]) == 0
+    assert cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35", "--what", "archives", "--remove"]) == 0
     assert "freed" in capfd.readouterr().out and not (jobs / "grpo-old").exists()
