@@ -67,6 +67,8 @@ class Launcher:
         self.ended_by: int | None = None
         # Why this launcher has ended the trainer.
         self.verdict: Failure | None = None
+        # An attempt may end between its last checkpoint and the metrics of that step: the next begins with all done.
+        self.first_step = (archive.read_status().resumed_from_step or 0) if attempt > 1 else 0
         # The last step of the job, and how many this attempt did.
         self.steps = self.attempt_steps = 0
         self.kill_timer: threading.Timer | None = None
@@ -226,7 +228,7 @@ class Launcher:
 
     def outcome(self, code: int, problem: str) -> Outcome:
         """How the attempt ended, from what is known now: nothing that happens later changes it."""
-        self.steps = self.archive.last_step()
+        self.steps = max(self.archive.last_step(), self.first_step)
         self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
         end = End(
             exit_code=code,

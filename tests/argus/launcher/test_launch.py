@@ -131,6 +131,17 @@ def test_another_attempt(job: Setup) -> None:
     assert not (job.archive.path / "config" / "versions.json").exists()
 
 
+@pytest.mark.parametrize(("steps", "state"), [(2, "SUCCEEDED"), (3, "FAILED")])
+def test_an_attempt_that_resumes_from_the_last_checkpoint_has_nothing_to_do(job: Setup, steps: int, state: str) -> None:
+    job.policy = {"retries": 1}
+    job.archive.driver_log.write_text(f"Total training steps: {steps}\n")
+    job.archive.set_status("SUBMITTED", attempt=2, resumed_from_step=2)
+    job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=idle"]})
+    job.run("idle", attempt=2)
+    status = job.archive.status_json()
+    assert (status["state"], status["steps"], status["attempt_steps"]) == (state, 2, 0)
+
+
 @pytest.mark.parametrize(("attempt", "left"), [(1, [1, 2, 3, 4]), (2, [3, 4])])
 def test_the_checkpoints_of_earlier_attempts_count(job: Setup, attempt: int, left: list[int]) -> None:
     """verl itself looks after those of one attempt."""
