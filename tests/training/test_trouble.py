@@ -82,7 +82,7 @@ def known_checkpoints(job: Job) -> tuple[str, tuple[int, ...]]:
 
 def test_grpo_resumes_after_a_worker_and_after_its_rollout_server_was_lost(submit: Submit) -> None:
     settings = {
-        **{"trainer.total_training_steps": 6, "trainer.save_freq": 2},
+        **{"trainer.total_training_steps": 10, "trainer.save_freq": 2},
         **{"trainer.max_actor_ckpt_to_keep": 1, "trainer.max_critic_ckpt_to_keep": 1},
     }
     job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=2, trainer_overrides=settings)
@@ -98,15 +98,15 @@ def test_grpo_resumes_after_a_worker_and_after_its_rollout_server_was_lost(submi
     _first, second, third = attempts = job.wait()["attempts"]
     # Its trainer fails of the server's end, or waits for it.
     assert [each["kind"] for each in attempts] in (["node_lost", kind, ""] for kind in ("killed", "engine_lost"))
-    assert third["state"] == "SUCCEEDED" and second["resumed_from"] > 0 and third["resumed_from"] == 4
+    assert third["state"] == "SUCCEEDED" and second["resumed_from"] > 0 and third["resumed_from"] >= 4
     # Each attempt has its own metrics file, because verl truncates the file at its start.
     own = [line["step"] for line in lines_of(job.archive, "logs/metrics-2.jsonl")]
     assert min(own) in (second["resumed_from"], second["resumed_from"] + 1)
     # Joined, each step is there exactly once.
-    assert [entry["step"] for entry in metrics_of(job.archive)] == list(range(1, 7))
+    assert [entry["step"] for entry in metrics_of(job.archive)] == list(range(1, 11))
     assert events(job).count("RETRYING") == 2 and events(job)[-1] == "CLOSED"
     # All attempts together have as many checkpoints as one keeps.
-    assert known_checkpoints(job) == ("SUCCEEDED", (6,))
+    assert known_checkpoints(job) == ("SUCCEEDED", (10,))
     assert [path.name for path in (job.archive.path / "checkpoints").glob("*/actor")] == ["actor"]
 
 
