@@ -72,58 +72,30 @@ EXPECTED: list[Row] = [
     (AS_ML, {"user": "1001:44"}, "", ""),
     (AS_ML | {"engine": NONE}, {"user": "61000:61000"}, "", ""),
     *(
-        (
-            {"engine": replace(DOCKER, status=status, error="why", nvidia=False), "disk": None},
-            {},
-            "machine.engine error",
-            f"why | {todo}",
-        )
-        for status, todo in (
-            (EngineStatus.MISSING, "install"),
-            (EngineStatus.DENIED, "group"),
-            (EngineStatus.NO_ANSWER, "daemon"),
-            (EngineStatus.FAILED, "run the command"),
-        )
+        ({"engine": replace(DOCKER, status=status, error="why", nvidia=False)}, {}, "machine.engine error", "why")
+        for status in (EngineStatus.MISSING, EngineStatus.DENIED, EngineStatus.NO_ANSWER, EngineStatus.FAILED)
     ),
     # GPUs: number, driver, model, memory, and access for containers.
     ({"gpus": gpus(7)}, {}, "gpu.count error", "7 GPUs | 8 | dmesg"),
-    ({"gpus": []}, {}, "gpu.count error", "install the driver"),
     ({"gpus": gpus(4)}, {"gpus": 4}, "", ""),
     ({"gpus": [], "rocm_gpus": ROCM}, {}, "", ""),
     ({"gpus": [], "rocm_gpus": ROCM[1:]}, {}, "gpu.count error", "7 GPUs"),
     ({"gpus": [], "gpus_error": BROKEN}, {}, "gpu.answers error", f"0 GPUs | 8 | {BROKEN}"),
     ({"gpus": [], "gpus_error": BROKEN}, {"gpus": 0}, "gpu.answers warning", ""),
-    ({"gpus": [], "gpus_error": BROKEN}, {"gpus": None}, "gpu.answers error", ""),
-    ({"gpus": gpus(7), "gpus_error": "GPU7 is lost"}, {}, "gpu.answers error", "7 GPUs | GPU7 is lost"),
     ({"gpus": [*gpus(6), *gpus(2, "NVIDIA A100")]}, {}, "gpu.model warning", f"2 x NVIDIA A100, 6 x {H100}"),
     ({}, {"gpu_model": "nvidia h100"}, "", ""),
-    ({}, {"gpu_model": "A100"}, "gpu.model error", f"8 x {H100} | A100"),
     ({}, {"gpu_model": "H10"}, "gpu.model error", "H10"),
     ({}, {"gpus": 0, "gpu_model": "A100"}, "", ""),
     ({"gpus": [*gpus(7), *gpus(1, "NVIDIA A100")]}, {"gpu_model": "H100"}, "gpu.model warning, gpu.model error", ""),
     ({"engine": replace(DOCKER, nvidia=False)}, {}, "gpu.engine error", "nvidia-ctk runtime configure"),
-    ({"engine": replace(DOCKER, nvidia=False, name="podman")}, {}, "gpu.engine error", "nvidia-ctk cdi generate"),
     ({"engine": replace(DOCKER, nvidia=False)}, {"gpus": 0}, "", ""),
     # HCAs, and whether the nodes' user can open their devices.
     ({"hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "down")]}, {}, "hca.count error", "mlx5_1 port 1 (ib1) | cable"),
-    (
-        {"hcas": [hca("mlx5_0", "up"), replace(hca("mlx5_1", "down"), netdev=None)]},
-        {},
-        "hca.count error",
-        "(no netdev)",
-    ),
-    ({"hcas": [hca("mlx5_0", "up")]}, {}, "hca.count error", "ibstat"),
     ({"hcas": []}, {}, "hca.count error", "no HCA"),
     ({"hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "down")]}, {"hcas": 1}, "", ""),
     ({"rdma_devices": CLOSED}, {}, "", ""),
     ({"rdma_devices": CLOSED, "gid": 1001}, {"rdma": "auto"}, "hca.devices warning", "1000:1001 | uverbs0"),
     ({"rdma_devices": CLOSED, "uid": 0}, {"rdma": "auto"}, "hca.devices warning", "61000:61000"),
-    (
-        {"rdma_devices": CLOSED, "uid": 0},
-        {"rdma": "true", "user": "7:8", "groups": ["44"]},
-        "hca.devices warning",
-        "7:8",
-    ),
     ({"rdma_devices": CLOSED}, {"rdma": "auto", "groups": ["110"]}, "", ""),
     # The number of a named group is not known here.
     ({"rdma_devices": CLOSED}, {"rdma": "auto", "groups": ["44", "rdma"]}, "", ""),
@@ -132,30 +104,14 @@ EXPECTED: list[Row] = [
     ({"rdma_devices": [], "hcas": []}, {"rdma": "true", "hcas": 0}, "hca.devices error", "would not start"),
     ({"rdma_devices": [], "hcas": []}, {"rdma": "auto", "hcas": 0}, "", ""),
     # The shared root.
-    (
-        mount(exists=False, mount_point="/", fstype="ext4"),
-        {},
-        "root.answers error",
-        "/private | nfs4 or lustre | create",
-    ),
+    (mount(exists=False, mount_point="/", fstype="ext4"), {}, "root.answers error", "/private | nfs4 or lustre"),
     (mount(mount_point="/", fstype="ext4"), {}, "root.type error", "preflight_shared_root_fstypes"),
     (mount(fstype="ext4"), {"shared_root_fstypes": []}, "", ""),
     (mount(writable=False), {}, "root.writable error", "uid 1000 | root_squash"),
     (mount(writable=False, options=["ro"]), {}, "root.writable error", "option rw"),
     (mount(free_bytes=150 * GIB), {}, "root.space error", "150.0 GiB | 200"),
     (mount(free_bytes=200 * GIB), {}, "", ""),
-    (
-        mount(fstype="ext4", writable=False, free_bytes=0),
-        {},
-        "root.type error, root.writable error, root.space error",
-        "",
-    ),
-    (
-        mount(exists=False, error="does not answer", free_bytes=0),
-        {},
-        "root.answers error",
-        "does not answer | umount -l",
-    ),
+    (mount(exists=False, error="does not answer", free_bytes=0), {}, "root.answers error", "does not answer"),
     ({"mounts": [replace(PRIVATE, path="/other", exists=False, writable=False), PRIVATE]}, {}, "", ""),
     # Disk and memory.
     ({"disk": DISK}, {}, "machine.disk error", "/var/lib/docker | 20.0 GiB | docker image prune"),
@@ -163,22 +119,12 @@ EXPECTED: list[Row] = [
     ({"disk": DISK, "engine": NONE}, {}, "machine.disk error", "/tmp/ray"),
     ({"shm_bytes": GIB // 16}, {}, "machine.shm error", "64 GiB | ray_node_shm_gib"),
     ({"shm_bytes": 64 * GIB}, {}, "", ""),
-    (
-        {"memory_bytes": 24 * GIB},
-        {"object_store_gib": 64},
-        "machine.object_store error",
-        "to at most 45;",
-    ),
+    ({"memory_bytes": 24 * GIB}, {"object_store_gib": 64}, "machine.object_store error", "to at most 45;"),
     # Ray wants 5 % beside it.
     ({"memory_bytes": 68 * GIB}, {"object_store_gib": 64}, "", ""),
     ({"memory_bytes": 67 * GIB}, {"object_store_gib": 64}, "machine.object_store error", ""),
     ({"containers": {"mvp-ray-head": container(None)}}, {}, "machine.node_name error", "mvp-ray-head | no cluster"),
-    (
-        {"containers": {"mvp-ray-head": container("other"), "a": container()}},
-        {},
-        "machine.node_name error",
-        "mvp-ray-head | other",
-    ),
+    ({"containers": {"a": container("other"), "b": container()}}, {}, "machine.node_name error", "other"),
 ]
 
 
@@ -240,7 +186,6 @@ def software(ray: str | None = None, **changes: Any) -> dict[str, Any]:
     return {"software": replace(SOFTWARE, **({"packages": {"ray": ray}} if ray else {}), **changes)}
 
 
-OTHER_RAY = ["raylet 7", *(f"gcs_server {pid}" for pid in range(10, 14))]
 NO_GPUS = {"gpus": 0}
 ALWAYS: list[Row] = [
     (nvidia(memory_used_mib=1023), {}, "", ""),
@@ -260,12 +205,7 @@ ALWAYS: list[Row] = [
     (used_by(3, container="", memory_mib=1024), {}, "gpu.processes error", ""),
     (used_by(4, of_node=True), {}, "", ""),
     # That of a job's own mistake is left out.
-    (
-        {"xids": [Xid("0000:3b:00", 31, 1, "x"), Xid("0000:83:00", 79, 2, "off the bus")]},
-        {},
-        "gpu.xid error",
-        "0000:83:00 | 79",
-    ),
+    ({"xids": [Xid("0000:3b:00", 31, 1, "x"), Xid("0000:83:00", 79, 2, "y")]}, {}, "gpu.xid error", "0000:83:00 | 79"),
     ({"xids": [Xid("0000:5e:00", 63, 1, "y")]}, {}, "gpu.xid warning", "63"),
     ({"kernel_log_error": "dmesg: not permitted"}, {}, "gpu.xid note", "not permitted"),
     (amd(), {"gpu_model": "MI300X"}, "", ""),
@@ -303,29 +243,16 @@ ALWAYS: list[Row] = [
     (podman() | {"missing_packages": ["requests"]}, {}, "", ""),
     (podman(lingers=False, boots=False), {}, "podman.lingers error", "loginctl enable-linger ml"),
     (podman(boots=False), {}, "podman.boot warning", "systemctl --user enable podman-restart.service"),
-    (podman(boots=False, rootless=False), {}, "podman.boot warning", ": systemctl enable podman-restart.service"),
     (podman(limits_pids=False), {}, "podman.limits warning", ""),
     (podman(tun=False), {}, "podman.tun error", "chmod 0666 /dev/net/tun"),
     (podman(tun=False), {"address": "10.0.0.1"}, "", ""),
-    (
-        podman(status=EngineStatus.DENIED, error="denied", tun=False),
-        {},
-        "machine.engine error",
-        "usermod --add-subuids",
-    ),
     ({"engine": replace(DOCKER, lingers=False, boots=False, limits_pids=False, tun=False)}, {}, "", ""),
     # A node without a container.
     (process(), {}, "", ""),
     (process() | {"uid": 0}, {}, "process.root error", ""),
     (process(ray=""), {}, "process.ray error", "ray_node_python"),
     (process(address=""), {}, "process.address error", ""),
-    (
-        process(others=OTHER_RAY),
-        {},
-        "process.other_ray warning",
-        "raylet 7 | gcs_server 12 and 1 more",
-    ),
-    (process(others=OTHER_RAY[:4]), {}, "process.other_ray warning", "gcs_server 12)"),
+    (process(others=["raylet 7", "gcs_server 10"]), {}, "process.other_ray warning", "raylet 7 | gcs_server 10"),
 ]
 
 
@@ -362,7 +289,9 @@ OF_PORTS: list[Row] = [
     *(({"ports_in_use": [20000], **process(state)}, {}, "", "") for state in ("running", "orphaned")),
     *(({"ports_in_use": [20000], **process(state)}, {}, "machine.port error", "") for state in ("stopped", "")),
     (OUTGOING, {}, "machine.port warning", "21500-21999 | net.ipv4.ip_local_reserved_ports=20000-21999"),
-    ({"ephemeral_ports": (32768, 60999)}, {}, "", ""),
+    ({"ephemeral_ports": (22000, 60999)}, {}, "", ""),
+    ({"ephemeral_ports": (1024, 20000)}, {}, "machine.port warning", "20000-20000"),
+    ({"ephemeral_ports": (1024, 65535), "reserved_ports": [(1, 21000), (21001, 65535)]}, {}, "", ""),
     # In a container network, nothing but the dashboard is opened on the machine.
     ({"ephemeral_ports": (1024, 65535)}, {"ports": [DASHBOARD]}, "", ""),
 ]
@@ -371,29 +300,6 @@ OF_PORTS: list[Row] = [
 @pytest.mark.parametrize(("changes", "expected", "shown", "words"), OF_PORTS)
 def test_ports(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
     check(changes, {"ports": PORTS, **expected}, shown, words)
-
-
-@pytest.mark.parametrize(
-    ("ephemeral", "reserved", "given"),
-    [
-        (None, [], None),
-        ((10000, 19999), [], None),
-        ((21000, 60999), [], None),
-        ((10000, 20000), [], (20000, 20000)),
-        ((20999, 60999), [], (20999, 20999)),
-        ((1024, 65535), [], (20000, 20999)),
-        ((1024, 65535), [(1, 65535)], None),
-        ((1024, 65535), [(20000, 20500)], (20501, 20999)),
-        ((1024, 65535), [(20500, 20999), (20000, 20000)], (20001, 20499)),
-        ((1024, 65535), [(1024, 2048), (30000, 30010)], (20000, 20999)),
-    ],
-)
-def test_ports_that_the_kernel_may_give_away(
-    ephemeral: tuple[int, int] | None, reserved: list[tuple[int, int]], given: tuple[int, int] | None
-) -> None:
-    plan = {"ports": [PortRange("worker-0", "all", 20000, 20999)]}
-    found = findings({"ephemeral_ports": ephemeral, "reserved_ports": reserved}, plan)
-    assert [finding.what.split()[5] for finding in found] == ([f"{given[0]}-{given[1]}"] if given else [])
 
 
 # --- Owners and modes -------------------------------------------------------------------------------------------------
@@ -437,32 +343,13 @@ def modes(directory: int, token: int) -> dict[str, Any]:
 
 ROOT: dict[str, Any] = {"uid": 0, "user": "root"}
 OWNERS: list[Row] = [
-    # Advice is the owner that the archives have, unless that is root.
-    (
-        mount(archives_owner="1000:1000") | ROOT,
-        {},
-        "root.owner error",
-        '"1000:1000" | chown -hR 61000:61000 /private/jobs',
-    ),
-    (
-        mount(archives_owner="61000:61000") | ROOT,
-        {"user": "61001:61001"},
-        "root.owner error",
-        "chown -hR 61001:61001 /private/jobs",
-    ),
-    (mount(archives_owner="0:0") | ROOT, {}, "root.owner error", ": change their owner"),
+    (mount(archives_owner="1000:1000") | ROOT, {}, "root.owner error", "chown -hR 61000:61000 /private/jobs"),
     (mount(archives_owner="61000:100") | ROOT, {}, "", ""),
     (mount(archives_owner="1000:1000") | ROOT, {"user": "1000:1000"}, "", ""),
     (mount(archives_owner=None) | ROOT, {}, "", ""),
     # Where Ansible is not root, everything belongs to its own user, and so it is for nodes without a container.
     (mount(archives_owner="1000:1000"), {}, "", ""),
     (mount(archives_owner="0:0") | process() | {"uid": 0, "gid": 0}, {"user": "7:7"}, "process.root error", ""),
-    (
-        mount(archives_owner="1002:1002") | process() | {"uid": 0, "gid": 0},
-        {},
-        "root.owner error, process.root error",
-        "",
-    ),
     (mount(mode=0o777) | ROOT, {}, "root.mode warning", "777"),
     *((mount(mode=mode) | ROOT, {}, "", "") for mode in (0o1777, 0o775, 0o755)),
     # The token.
@@ -476,8 +363,6 @@ OWNERS: list[Row] = [
     (state(writable=False), TOKEN, "machine.state_dir error", "ray"),
     (state(exists=False, writable=False, mode=None), TOKEN, "machine.state_dir error", "cannot be created"),
     (state(fstype="nfs4"), TOKEN, "machine.state_dir error", "local disk"),
-    (state(fstype="lustre"), TOKEN, "machine.state_dir error", "local disk"),
-    (state(fstype="nfs", writable=False), TOKEN, "machine.state_dir error, machine.state_dir error", ""),
     (state(free_bytes=64 * 2**20 - 1), TOKEN, "machine.state_dir error", "64 MiB"),
     (state(free_bytes=64 * 2**20), {**TOKEN, "head_storage": "rocksdb"}, "machine.state_dir error", "512 MiB"),
 ]
