@@ -20,13 +20,8 @@ def test_an_address_that_a_token_may_be_sent_to(address: str | None) -> None:
 
 def test_a_token_is_not_sent_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
     address = "http://mirror.example.com"
-    message = (
-        'endpoint: "http://mirror.example.com" would get the token unencrypted. Use an address with https '
-        "(staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
-    )
-    with pytest.raises(StagingError) as refused:
+    with pytest.raises(StagingError, match="would get the token unencrypted"):
         resolve_endpoint(address, "hf_secret")
-    assert str(refused.value) == message
     # Files are compared with the hashes of the hub; without a token there is nothing to lose.
     assert resolve_endpoint(address) == address
     monkeypatch.setenv("HF_ENDPOINT", address)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import huggingface_hub
 import huggingface_hub.constants
 import huggingface_hub.file_download
@@ -14,7 +12,6 @@ import huggingface_hub.utils._http
 import pytest
 from hub import Hub
 
-from argus.staging import hub as staging_hub
 from argus.staging.hub import Repository, fetch
 from argus.staging.lock import Progress
 
@@ -50,15 +47,3 @@ def test_a_stalled_download_is_repeated(hub: Hub, tmp_path: Path, monkeypatch: p
 def test_the_list_of_files_without_a_timeout_is_not_requested(hub: Hub, tmp_path: Path) -> None:
     hub.fail("/tree/", 100, silent=True)
     assert sorted(fetch(of(hub, tmp_path), Progress())) == sorted(CONTENT)
-
-
-def test_requests_without_a_timeout_of_their_own_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_hub, "ANSWER_SECONDS", 0.1)
-    library = staging_hub.load_library(tmp_path)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        with pytest.raises(httpx.ReadTimeout):
-            library.get_session().get(
-                f"http://127.0.0.1:{silent.getsockname()[1]}/api/models/{NAME}/xet-read-token/main"
-            )

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from staging_tools import stage
 
-from argus.staging import manifest
 from argus.staging.listing import UNFINISHED, UNKNOWN, list_staged
 from argus.staging.lock import Progress, lock_file, locked
 from argus.staging.options import Verify
@@ -46,17 +45,6 @@ def test_staged_targets_are_listed_with_their_problems(target: Path) -> None:
     assert by_hand["kind"] == UNKNOWN and "was not staged" in by_hand["problems"][0]
     (target / "train.parquet").write_bytes(b"other")
     assert found(target, Verify.FULL)[1]["problems"] == ["train.parquet has 5 bytes, not 1000"]
-
-
-def test_of_very_many_added_files_the_first_are_listed(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(target)
-    for number in range(25):
-        (target / f"{number:02}").touch()
-    *named, more = found(target, Verify.QUICK)[0]["problems"]
-    assert named == [f"{number:02} is not in the manifest" for number in range(20)]
-    assert more == "and 5 more"
-    monkeypatch.setattr(manifest, "MOST_ADDED", 22)
-    assert found(target, Verify.QUICK)[0]["problems"][20:] == ["and 2 more"]
 
 
 def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:

@@ -9,19 +9,17 @@ import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from staging_store import MIB, asked, no_build, process, siblings, until
+from staging_store import asked, no_build, process, siblings, until
 from staging_tools import stage
 
 from argus.staging import lock as staging_lock
 from argus.staging.files import THREADS
 from argus.staging.lock import (
     Progress,
-    ProgressReport,
     is_held,
     lock_file,
     locked,
@@ -95,14 +93,6 @@ def _write_all_the_time(progress: Progress, file: Path) -> None:
         assert json.loads(file.read_text())["done"] == 0
 
 
-def test_progress_in_one_line() -> None:
-    report = ProgressReport("head", 17, started_at=100.0, time=100.0)
-    assert report.line() == "starting on head"
-    report = replace(report, what="copying", done=10 * MIB, time=110.0)
-    assert report.line() == "copying on head, 10 MiB, 1 MiB/s"
-    assert replace(report, total=40 * MIB).line() == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
-
-
 def test_a_holder_without_a_heartbeat_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.3)
 
@@ -170,14 +160,6 @@ def test_a_lock_is_held_as_long_as_its_process_works(tmp_path: Path) -> None:
     # A file that a killed process has left is not locked.
     lock_file(target).touch()
     assert not is_held(target)
-
-
-def test_progress_that_is_not_a_report_is_ignored(tmp_path: Path) -> None:
-    for text in ("", "[]", "{", '{"host": "head"}'):
-        lock_file(tmp_path / "tiny").write_text(text)
-        assert read_progress(tmp_path / "tiny") is None
-    lock_file(tmp_path / "tiny").write_text('{"host": "head", "pid": 17, "of": "a later version"}\nthe rest of a line')
-    assert read_progress(tmp_path / "tiny") == ProgressReport("head", 17)
 
 
 REPORT = {"host": "head", "pid": 17, "what": "copying", "done": 1, "total": 2, "started_at": 1.0, "time": 2.0}

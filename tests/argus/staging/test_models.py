@@ -39,14 +39,8 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
     for name, content in model().items():
         assert (place.target / name).read_bytes() == content
     said = manifest(place.target)
-    assert {key: said[key] for key in ("kind", "name", "source", "revision", "commit", "endpoint")} == {
-        "kind": "model",
-        "name": "name",
-        "source": NAME,
-        "revision": "main",
-        "commit": place.commit,
-        "endpoint": place.hub.url,
-    }
+    source = {"source": NAME, "revision": "main", "commit": place.commit, "endpoint": place.hub.url}
+    assert {"kind": "model", "name": "name", **source}.items() <= said.items()
     assert {name: each["sha256"] for name, each in said["files"].items()} == {
         name: hashlib.sha256(content).hexdigest() for name, content in model().items()
     }
@@ -172,20 +166,6 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) 
     assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
     assert (place.target / "tokenizer.json").is_symlink()
     assert place.hub.asked == []
-
-
-def test_a_changed_link_is_restored(place: Place) -> None:
-    place.stage()
-    right = place.target.readlink()
-    newer = place.hub.add(NAME, {**model(), "README.md": b"# Newer\n"})
-    place.stage("newer", revision=newer)
-    place.target.unlink()
-    place.target.symlink_to(place.target.with_name("newer").readlink())
-    assert "README.md has" in place.refused()
-    assert place.stage(how={"repair": True}).status == Status.REPAIRED
-    assert place.target.readlink() == right
-    assert place.stage("newer", revision=newer, how={"full": True}).status == Status.EXISTS
-    assert names(place.target.parent) == [".name.manifest.json", ".newer.manifest.json", "name", "newer"]
 
 
 def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
@@ -332,15 +312,10 @@ def test_files_of_another_name_stay_in_the_cache(place: Place) -> None:
     assert not place.cache.exists()
 
 
-@pytest.mark.parametrize("is_broken", [False, True])
-def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bool) -> None:
+def test_files_of_another_revision_stay_in_the_cache(place: Place) -> None:
     place.stage()
     place.hub.add(NAME, {**model(), "README.md": b"# Another\n", FIRST: safetensors(64 * 1024, 7)})
     place.stage("newer")
-    if is_broken:
-        # The library then reports that this is not a repository.
-        (place.cache / "snapshots" / place.commit / "config.json").unlink()
-        (place.cache / "snapshots" / place.commit / "config.json").symlink_to("nowhere")
     blobs = len(files(place.cache / "blobs"))
     remove_model(place.root, "name")
     assert len(files(place.cache / "blobs")) == blobs - 2

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from staging_store import (
     MIB,
-    NOBODY,
     as_nobody,
     asked,
     build,
@@ -25,9 +24,8 @@ from staging_store import (
 )
 from staging_tools import manifest_json, problems, stage
 
-from argus.staging import store
 from argus.staging.lock import Progress, lock_file, locked
-from argus.staging.manifest import Manifest, Staged, Status, list_files
+from argus.staging.manifest import Staged, Status, list_files
 from argus.staging.options import (
     StagingError,
     check_name,
@@ -69,15 +67,6 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
     assert siblings(target) == ["tiny"]
 
 
-def test_a_read_only_directory_has_no_write_permission_anywhere(tmp_path: Path) -> None:
-    stage(asked(tmp_path / "snapshot", read_only=True))
-    modes = {
-        path.relative_to(tmp_path).as_posix(): oct(path.stat().st_mode & 0o777) for path in tmp_path.glob("snapshot/**")
-    }
-    assert modes == {"snapshot": "0o555", "snapshot/more": "0o555"}
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.*")} == {0o444}
-
-
 @pytest.mark.parametrize("form", ["directory", "file", "dangling link"])
 def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str) -> None:
     target = tmp_path / "tiny"
@@ -98,35 +87,6 @@ def test_one_name_is_not_two_kinds(tiny: Path) -> None:
     for check in (False, True):
         with pytest.raises(StagingError, match=r"tiny: is of kind rl_dataset, not model\. Choose another name"):
             stage(Request("model", "tiny", tiny, no_build), check=check, repair=True)
-
-
-def test_one_name_is_not_two_contents(tiny: Path) -> None:
-    def differs(manifest: Manifest) -> str:
-        return f"comes from {manifest.source}, not from there."
-
-    for check in (False, True):
-        with pytest.raises(StagingError, match=r"comes from here, not from there\..*another name, or remove it"):
-            stage(asked(tiny, no_build, differs=differs), check=check, repair=True)
-    assert stage(asked(tiny, no_build, differs=lambda manifest: "")).status == Status.EXISTS
-
-
-def test_a_link_is_staged_and_removed_without_its_destination(tmp_path: Path) -> None:
-    elsewhere, target = tmp_path / "elsewhere", tmp_path / "tiny"
-    elsewhere.mkdir()
-
-    def link(directory: Path, progress: Progress) -> Built:
-        said = build(elsewhere, progress)
-        directory.rmdir()
-        directory.symlink_to(elsewhere)
-        return said
-
-    assert stage(asked(target, link)).status == Status.STAGED
-    assert target.is_symlink()
-    assert stage(asked(target, no_build), full=True).status == Status.EXISTS
-    before = everything(elsewhere)
-    assert remove(target.parent, "rl_dataset", "tiny", target).status == Status.REMOVED
-    assert everything(elsewhere) == before
-    assert siblings(target) == ["elsewhere"]
 
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
@@ -208,19 +168,10 @@ def test_hidden_files_of_other_names_stay(tmp_path: Path) -> None:
     assert siblings(tmp_path / "tiny") == sorted([*others, "tiny"])
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "datasets").write_text("a file, where a directory has to be")
-    with pytest.raises(StagingError, match=rf"tiny: cannot be staged: .*Check that user id {os.geteuid()} may write"):
-        stage(asked(tmp_path / "datasets" / "tiny"))
-
-
 def test_a_directory_of_another_user_is_named(nobodys: Path) -> None:
     nobodys.chmod(0o555)
     error = as_nobody(lambda: stage(asked(nobodys / "tiny")).status)
-    user = NOBODY if os.geteuid() == 0 else os.geteuid()
-    assert re.search(
-        rf"tiny: cannot be staged: .*Permission denied.*Check that user id {user} may write there", str(error)
-    )
+    assert re.search(r"tiny: cannot be staged: .*Permission denied", str(error))
     assert list(nobodys.iterdir()) == []
 
 
@@ -394,29 +345,6 @@ def test_an_unused_target_is_removed(tmp_path: Path) -> None:
     again = remove(target.parent, "rl_dataset", "tiny", target)
     assert (again.status, again.changed) == (Status.ABSENT, False)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("check", [False, True])
-def test_a_target_that_jobs_use_is_not_removed(tiny: Path, check: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "users", lambda _root, _target: ["grpo-1", "grpo-2"])
-    with pytest.raises(StagingError, match=r"tiny: is used by grpo-1, grpo-2\. Wait until .* stop them \(stop\.yml\)"):
-        remove(tiny.parent, "rl_dataset", "tiny", tiny, check=check)
-    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
-    assert siblings(tiny) == ["tiny"]
-
-
-def test_two_concurrent_removals_both_succeed(tiny: Path) -> None:
-    held = tiny.with_name("held")
-
-    def first() -> None:
-        with locked(tiny):
-            held.touch()
-            time.sleep(0.5)
-            tiny.rename(tiny.with_name("gone"))
-
-    with process(first):
-        until(held.exists)
-        assert remove(tiny.parent, "rl_dataset", "tiny", tiny).status == Status.ABSENT
 
 
 def test_a_missing_shared_root_is_not_created(tmp_path: Path) -> None:

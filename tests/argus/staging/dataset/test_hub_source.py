@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hub import Hub
-from staging_datasets import QUESTIONS, asked, hubs, jsonl, mapped, put, read, refused, removed
+from staging_datasets import QUESTIONS, asked, hubs, put, read, refused, removed
 from staging_tools import manifest_json
 
-from argus.staging.dataset import sources
 from argus.staging.manifest import Status
 from argus.staging.options import StagingError
 
@@ -27,13 +25,8 @@ def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     assert (root / "hf/hub/datasets--team--sums/snapshots" / commit / "main/test.jsonl").is_file()
     text = (root / "datasets/data/manifest.json").read_text()
     assert hub.token not in text
-    said = json.loads(text)
-    assert {name: said[name] for name in ("source", "revision", "commit", "endpoint")} == {
-        "source": "team/sums",
-        "revision": "main",
-        "commit": commit,
-        "endpoint": hub.url,
-    }
+    wanted = {"source": "team/sums", "revision": "main", "commit": commit, "endpoint": hub.url}
+    assert wanted.items() <= json.loads(text).items()
 
 
 def test_an_existing_dataset_causes_no_request_and_stays_pinned(root: Path, hub: Hub) -> None:
@@ -82,24 +75,6 @@ def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -
     assert removed(root).status == Status.ABSENT
 
 
-def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
-    old = put(hub)
-    asked(root, **hubs(hub))
-    asked(root, name="other", **hubs(hub), val_rows=None)
-    new = put(hub, main__test=QUESTIONS[16:])
-    asked(root, name="newer", **hubs(hub))
-    # A directory that was not staged, and files of the node.
-    (root / "datasets/by-hand").mkdir()
-    mapped(raw, root, name="of-files")
-    cached = root / "hf/hub/datasets--team--sums/snapshots"
-    for name, left in (("data", {old, new}), ("of-files", {old, new}), ("newer", {old})):
-        assert removed(root, name).status == Status.REMOVED
-        assert {path.name for path in cached.iterdir()} == left
-    assert (cached / old / "main/test.jsonl").read_bytes() == jsonl(QUESTIONS[15:])
-    removed(root, "other")
-    assert not cached.exists()
-
-
 @pytest.mark.parametrize("check", [True, False])
 def test_missing_files_are_reported_before_any_download(root: Path, hub: Hub, check: bool) -> None:
     put(hub)
@@ -111,22 +86,3 @@ def test_missing_files_are_reported_before_any_download(root: Path, hub: Hub, ch
         "team/sums: has no file val/* (files.val); it has: README.md, main/extra.py, main/test.jsonl"
     )
     assert not hub.gets(".jsonl")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"hub": "gsm8k"}, 'hub: "gsm8k" is not a repository'),
-        ({"endpoint": "mirror"}, 'endpoint: "mirror" is not an address'),
-    ],
-)
-def test_names_of_the_hub_are_checked(root: Path, hub: Hub, options: dict[str, Any], said: str) -> None:
-    assert said in refused(root, **hubs(hub, **options))
-
-
-def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
-    names = ["README.md", "a/1", "a/2", "a/[x]", "b/1"]
-    assert sources.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
-        "train": ["b/1", "a/1", "a/2", "a/[x]"],
-        "val": ["a/[x]", "a/1", "a/2"],
-    }

@@ -62,25 +62,19 @@ def test_check_mode_builds_nothing(raw: Path, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value"),
     [
-        ("data_source", "other", "was staged with data_source openai/gsm8k, but the request has data_source other"),
-        ("instruction", "Think.", "was staged with no instruction, but the request has instruction Think."),
-        (
-            "ground_truth_pattern",
-            None,
-            r"was staged with ground_truth_pattern #### (\S+), but the request has no ground_truth_pattern",
-        ),
-        ("columns", {**COLUMNS, "ability": "answer"}, "was staged with columns {'prompt': "),
+        ("data_source", "other"),
+        ("instruction", "Think."),
+        ("ground_truth_pattern", None),
+        ("columns", {**COLUMNS, "ability": "answer"}),
     ],
 )
-def test_another_option_is_another_dataset(raw: Path, root: Path, option: str, value: Any, said: str) -> None:
+def test_another_option_is_another_dataset(raw: Path, root: Path, option: str, value: Any) -> None:
     train, val = lines(raw / "a.jsonl", QUESTIONS[:15]), lines(raw / "b.jsonl", QUESTIONS[15:])
     options = {"files": {"train": [train], "val": [val]}, **MAPPED}
     asked(root, **options)
-    message = refused(root, **{**options, option: value})
-    assert said in message
-    assert message.endswith("Staged content never changes: choose another name, or remove it first (state: absent).")
+    assert option in refused(root, **{**options, option: value})
 
 
 def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
@@ -106,13 +100,8 @@ def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
     target = root / "datasets" / "data"
     manifest = manifest_json(target)
     assert sorted(path.name for path in target.iterdir()) == ["manifest.json", "train.parquet", "val.parquet"]
-    assert {name: manifest[name] for name in ("kind", "name", "source", "rows", "report")} == {
-        "kind": "rl_dataset",
-        "name": "data",
-        "source": f"{files['train'][0]}, {files['val'][0]}",
-        "rows": {"train": 10, "val": 3},
-        "report": [],
-    }
+    assert (manifest["kind"], manifest["name"], manifest["report"]) == ("rl_dataset", "data", [])
+    assert manifest["source"] == f"{files['train'][0]}, {files['val'][0]}"
     assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
 
 
@@ -150,10 +139,7 @@ def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root:
     train[1]["prompt"], val[0]["data_source"] = [{"role": "user", "content": ""}], ""
     files = {"train": [lines(raw / "a.jsonl", train)], "val": [lines(raw / "b.jsonl", val)]}
     said = refused(root, files=files)
-    assert said.startswith(
-        f"{root}/datasets/data: is not fit for training:\n- train: has an empty user or assistant message"
-    )
-    assert "\n- val: has an empty data_source" in said
+    assert "\n- train: has an empty user" in said and "\n- val: has an empty data_source" in said
     assert list((root / "datasets").iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from argus.staging.dataset.source import Upload
-from argus.staging.dataset.sources import no_match, source_of
+from argus.staging.dataset.sources import source_of
 from argus.staging.items import Dataset
 from argus.staging.lock import Progress
 from argus.staging.manifest import Manifest
@@ -69,11 +69,6 @@ def test_a_manifest_that_a_job_has_changed_is_a_difference() -> None:
         assert "was staged without /home/ann/train.jsonl" in upload(FILE).differs(broken)
 
 
-def test_a_missing_file_names_the_controller() -> None:
-    with pytest.raises(StagingError, match=r"files\.train: the controller ann has no file /home/ann/x\.jsonl"):
-        upload(FILE, missing=["/home/ann/x.jsonl"]).size()
-
-
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [(["/home/ann/x.jsonl"], r"files\.train: the controller ann has no file"), ([], r"val: has no rows")],
@@ -93,22 +88,3 @@ def test_files_are_needed_only_to_build(tmp_path: Path) -> None:
     assert both.members == {"0/train.jsonl": FILE}
     arrived = [tmp_path / "0" / "train.jsonl"]
     assert both.fetch(tmp_path, Progress(), None).files == {"train": arrived, "val": arrived}
-
-
-def test_an_error_names_files_as_the_controller_does(tmp_path: Path) -> None:
-    other = replace(FILE, path=r"/b/\1/train.jsonl")
-    error = StagingError(f"{tmp_path}/1/train.jsonl:3", f"is not as in {tmp_path}/0/train.jsonl.", "Correct it.")
-    found = upload(FILE, other, received=tmp_path).with_own_paths(error).finding
-    assert (found.where, found.what) == (r"/b/\1/train.jsonl:3", "is not as in /home/ann/train.jsonl.")
-
-
-def test_a_path_that_a_node_does_not_have_is_reported_with_both_paths_of_the_shared_root() -> None:
-    what, todo = no_match("/srv/verl/raw/a.jsonl", "mvp-ray-head", "/private", "/srv/verl")
-    assert what == (
-        "no file matches /srv/verl/raw/a.jsonl on mvp-ray-head, where the shared root is /private (/srv/verl on its "
-        "machine)."
-    )
-    assert todo == "Give /private/raw/a.jsonl: nodes see the shared root there."
-    what, todo = no_match("/home/ann/a.jsonl", "head", "/private", "/private")
-    assert what == "no file matches /home/ann/a.jsonl on head, where the shared root is /private."
-    assert "from: controller" in todo
