@@ -23,11 +23,6 @@ def test_workers_on_machines_with_hcas_get_rdma() -> None:
     assert not rdma_given("auto", worker=True, host_network=True, hcas=[UP], files=[])
 
 
-def test_rdma_can_be_asked_for_and_refused() -> None:
-    assert rdma_given("true", worker=False, host_network=False, hcas=[], files=[])
-    assert not rdma_given("false", worker=True, host_network=True, hcas=[UP], files=[OPEN])
-
-
 @pytest.mark.parametrize(
     ("mode", "uid", "groups", "opens"),
     [

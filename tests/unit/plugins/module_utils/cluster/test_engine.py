@@ -94,21 +94,6 @@ def test_image() -> None:
     assert parse_image("[]\n") is None
 
 
-def test_engine_failure_names_the_program_without_its_path() -> None:
-    engine = parse_engine_info("/opt/bin/docker", 127, "", "")[0]
-    assert (engine.name, engine.error) == ("docker", '"/opt/bin/docker" is not installed: it is not on PATH')
-    engine = parse_engine_info("docker", 3, "", "")[0]
-    assert engine.error == '"docker info" failed with exit code 3: no message'
-
-
-def test_cdi_directories_of_the_engine() -> None:
-    assert parse_engine_info("podman", 0, recorded("podman_info.json"), "")[1] == [
-        "/etc/cdi",
-        "/var/run/cdi",
-    ]
-    assert parse_engine_info("docker", 0, recorded("docker_info.json"), "")[1] == []
-
-
 @pytest.mark.parametrize(
     ("err", "absent"),
     [

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
     mount_of,
-    parse_meminfo,
     parse_mountinfo,
 )
 from samples import recorded
@@ -32,10 +31,3 @@ def test_options_of_the_mount_and_of_its_file_system() -> None:
     mount = mount_of("/private/models", parse_mountinfo(recorded("mountinfo.txt")))
     assert mount is not None
     assert mount.options == ["ro", "relatime", "vers=4.2", "hard", "addr=10.0.0.2"]
-
-
-def test_meminfo_in_bytes() -> None:
-    known = parse_meminfo(recorded("meminfo.txt"))
-    assert known["MemTotal"] == 2113958512 * 1024
-    # It has no unit, so it is not a size.
-    assert "HugePages_Total" not in known

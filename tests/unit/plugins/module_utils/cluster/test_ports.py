@@ -5,19 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
-    HEAD_USES,
-    HIGHEST_BASE,
-    NODE_PORTS,
-    NODE_USES,
-    WORKERS_OFFSET,
     PortPlan,
     PortRange,
     dashboard_port,
-    node_number,
 )
 from jinja2 import Template
-
-from argus.steward import web
 
 DEFAULTS = Path(__file__).resolve().parents[5] / "roles" / "cluster" / "defaults" / "main.yml"
 
@@ -38,14 +30,6 @@ def test_plan_of_the_head() -> None:
         "--max-worker-port=30999",
     ]
     assert plan.environment() == {"AUTOSCALER_METRIC_PORT": "30001", "DASHBOARD_METRIC_PORT": "30002"}
-
-
-def test_plan_of_the_second_worker() -> None:
-    plan = PortPlan(30000, 2)
-    assert (plan.base, plan.first, plan.last, plan.head) == (30000, 32000, 32999, False)
-    assert plan.options()[0] == "--node-manager-port=32010"
-    assert plan.options()[-2:] == ["--min-worker-port=32020", "--max-worker-port=32999"]
-    assert plan.environment() == {}
 
 
 @pytest.mark.parametrize(
@@ -78,24 +62,6 @@ def test_ports_of_all_nodes_of_a_machine_are_different() -> None:
     ]
     assert len(ports) == len(set(ports))
     assert (min(ports), max(ports)) == (20000, 23999)
-
-
-def test_places_are_below_those_of_the_workers() -> None:
-    offsets = [use.offset for use in (*HEAD_USES, *NODE_USES)]
-    assert len(offsets) == len(set(offsets)) and max(offsets) < WORKERS_OFFSET < NODE_PORTS
-    # Each is set in one way, but that of the steward, which counts from the dashboard's.
-    assert all(bool(use.option) != bool(use.variable) or use.offset == 5 for use in (*HEAD_USES, *NODE_USES))
-    dashboard = next(use for use in HEAD_USES if use.variable == web.PORT_OF_DASHBOARD)
-    assert dashboard.offset + web.FURTHER == 5
-    assert PortPlan(HIGHEST_BASE, 1).last == 65535
-
-
-def test_numbers_of_nodes() -> None:
-    siblings = ["a", "b"]
-    assert [node_number(node, False, True, siblings) for node in siblings] == [1, 2]
-    assert [node_number(node, False, False, siblings) for node in siblings] == [1, 1]
-    # The head has its own, wherever it is.
-    assert node_number("head", True, True, siblings) == node_number("head", True, False, []) == 0
 
 
 @pytest.mark.parametrize(("base", "port"), [(20000, 8265), (20001, 20005), (30000, 30004)])

@@ -49,13 +49,6 @@ def test_broken_driver_is_an_error() -> None:
     assert error == "Failed to initialize NVML: Driver/library version mismatch NVML library version: 550.144"
 
 
-@pytest.mark.parametrize("code", [0, 15])
-def test_lost_gpu_is_an_error_beside_the_other_gpus(code: int) -> None:
-    lost = "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
-    gpus, error = Probe(run=answering({"nvidia-smi": (code, f"{nvidia_smi(7)}\n{lost}\n", "")})).gpus()
-    assert (len(gpus), error) == (7, lost)
-
-
 def test_processes_on_gpus_are_those_of_containers(tmp_path: Path) -> None:
     smi = (RECORDED.parent / "preflight" / "nvidia_smi_blackwell.xml").read_text()
     write(tmp_path / "proc/4242/cgroup", f"0::/docker/{'a' * 64}\n")
@@ -337,19 +330,7 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     assert machine.disk
     assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")
     assert machine.memory_bytes == 2113958512 * 1024
-    assert machine.to_json()["engine"] == {
-        "name": "docker",
-        "status": "ok",
-        "version": "20.10.24+dfsg1",
-        "error": None,
-        "root_dir": "/var/lib/docker",
-        "nvidia": True,
-        "rootless": False,
-        "limits_pids": True,
-        "lingers": True,
-        "boots": True,
-        "tun": True,
-    }
+    assert (machine.engine.name, machine.engine.status, machine.engine.nvidia) == ("docker", EngineStatus.OK, True)
     assert list(machine.containers) == ["mvp-ray-head"]
     assert machine.containers["mvp-ray-head"].labels["argus.verl.role"] == "head"
     image = machine.images["argus-verl-cpu:0.1.0"]

@@ -50,13 +50,8 @@ def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
         assert (tmp_path / "mvp" / "jobs").stat().st_uid == 61000
         (tmp_path / "mvp" / "jobs" / "grpo-1.json").write_text("{}")
         assert state.provide_registry(NODES) == []
-        with pytest.raises(StateError) as error:
+        with pytest.raises(StateError, match=f"{tmp_path}/mvp/jobs belongs to 61000:61000"):
             state.provide_registry(User(1000, 1000))
-    assert str(error.value) == (
-        f"{tmp_path}/mvp/jobs belongs to 61000:61000, and the nodes' user is 1000:1000; change the owner of what "
-        f"is in it (chown -R 1000:1000 {tmp_path}/mvp/jobs), or run the nodes as that user "
-        '(ray_node_user: "61000:61000")'
-    )
 
 
 @as_root
@@ -103,15 +98,8 @@ def test_a_program_that_is_a_link_is_refused(tmp_path: Path) -> None:
 def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mvp").mkdir()
     os.chown(tmp_path / "mvp", 1000, 1000)
-    with (
-        pytest.raises(StateError) as error,
-        State(str(tmp_path), "mvp", check=False).opened(),
-    ):
+    with pytest.raises(StateError, match="mvp belongs to uid 1000"), State(str(tmp_path), "mvp", check=False).opened():
         pass
-    assert str(error.value) == (
-        f"{tmp_path}/mvp belongs to uid 1000, not to uid 0 that Ansible is on this machine; change its owner, or "
-        "connect as that user"
-    )
 
 
 def test_a_directory_that_another_host_of_the_same_home_has_removed(tmp_path: Path) -> None:

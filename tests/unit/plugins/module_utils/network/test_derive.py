@@ -169,13 +169,6 @@ def test_network_of_the_inventory_comes_before_the_fastest() -> None:
     assert (found["b"].interface, found["b"].address) == ("eth1", "10.9.0.2")
 
 
-def test_first_of_equal_networks() -> None:
-    def equal(last: int) -> Host:
-        return at(Interface("z", (f"10.9.0.{last}/24",)), Interface("a", (f"10.10.0.{last}/24",)))
-
-    assert common_network([equal(1), equal(2)]) == ip_network("10.9.0.0/24")
-
-
 def test_machine_without_a_common_network_keeps_its_own_address() -> None:
     """As with one subnet for each rack."""
     racks = {

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import (
     Hca,
     described,
     hcas_of_sysfs,
     parse_ibdev2netdev,
-    parse_rate,
 )
 from samples import recorded
 
@@ -50,14 +48,6 @@ def test_ibdev2netdev_lists_ports_up_and_down() -> None:
         ("mlx5_4", "ib4", "down"),
         ("mlx5_bond_0", "bond0", "up"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "rate"),
-    [("400 Gb/sec (4X NDR)", 400), ("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100), ("", 0), ("fast", 0)],
-)
-def test_rate(text: str, rate: float) -> None:
-    assert parse_rate(text) == rate
 
 
 def test_infiniband_port_of_sysfs(tmp_path: Path) -> None:

@@ -33,9 +33,6 @@ def test_clock_that_differs(ahead: float, severity: str) -> None:
     machines = {"ctl": probed(0), "gpu-0": probed(ahead), "gpu-1": probed(0.2)}
     (found,) = clock_findings(machines, "ctl")
     assert (found.where, found.severity) == ("gpu-0", severity)
-    side = "ahead of" if ahead > 0 else "behind"
-    # 1.5 s of the way of each of the two are subtracted.
-    assert found.what == f"its clock is at least {abs(ahead) - 1.5:.0f} s {side} that of ctl"
 
 
 def test_limit() -> None:

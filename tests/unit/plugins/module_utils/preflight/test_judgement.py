@@ -58,14 +58,6 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
     assert [each.where for each in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
 
 
-def test_keys_have_one_form() -> None:
-    for key, check in CHECKS.items():
-        assert re.fullmatch(r"[a-z]+\.[a-z_]+", key)
-        assert check.severity in (ERROR, WARNING)
-        assert check.about
-        assert not check.about.endswith(".")
-
-
 def test_variables_may_be_text() -> None:
     ports = [{"node": "h", "use": "GCS", "first": 1, "last": 2}]
     values = {"gpus": "8", "disk_free_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
@@ -104,13 +96,6 @@ def test_machines_without_an_answer() -> None:
     result = judged(["a", "b"], {"a": probed("a")}, FAST, others=[silent])
     assert result.findings == [silent]
     assert result.silent == ["b"]
-
-
-def test_the_result_of_the_module_is_parsed() -> None:
-    finding = Finding("a", "x", "y", ERROR, "gpu.count")
-    result = {"machine": HEALTHY.to_json(), "expect": {"gpus": 4}, "findings": [finding.as_dict()]}
-    found = Probed.from_json("a", result)
-    assert found == Probed(Context("a", HEALTHY, Expectation(gpus=4)), [finding])
 
 
 # --- Acceptance

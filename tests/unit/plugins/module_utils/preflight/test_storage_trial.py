@@ -6,7 +6,6 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import (
     TrialResult,
     trial_findings,
-    trial_of,
 )
 
 NAMES = ("a", "b", "c")
@@ -57,13 +56,9 @@ def test_file_that_is_seen_late(seconds: float, late: bool) -> None:
 
 
 def test_owner_that_differs() -> None:
-    assert only(b=seeing(uid=65534)) == (
-        "storage.owner",
-        "b",
-        "it sees user 65534 as owner of a file that belongs to user 61000 on c",
-    )
+    assert only(b=seeing(uid=65534))[:2] == ("storage.owner", "b")
     squashed = replace(B, written={**WRITTEN, "seen_uid": 65534})
-    assert ("storage.owner", "b", "a file of user 61000 belongs to user 65534 there") in findings(b=squashed)
+    assert ("storage.owner", "b") in [found[:2] for found in findings(b=squashed)]
 
 
 def test_machine_that_could_not_write_is_said_once() -> None:
@@ -84,11 +79,3 @@ def test_locks() -> None:
 
 def test_rename() -> None:
     assert only(b=replace(B, written={**WRITTEN, "renamed": False}))[0] == "storage.rename"
-
-
-def test_answers_of_tasks() -> None:
-    seen = {"b": {"seconds": 0.5, "uid": 1, "right": True}}
-    result = trial_of({"trial": WRITTEN}, {"trial": {"seen": seen, "locks": {"flock": "held"}}})
-    assert result == TrialResult("", WRITTEN, seen, {"flock": "held"})
-    assert trial_of({"msg": "no"}, {"msg": "not either"}).error == "no"
-    assert trial_of({}, {}) == TrialResult()

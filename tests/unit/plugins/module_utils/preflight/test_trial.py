@@ -44,13 +44,6 @@ def test_two_machines_that_share_a_directory(tmp_path: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_one_machine_alone(tmp_path: Path) -> None:
-    alone = of(tmp_path, "a", ("a",))
-    alone.written()
-    assert alone.compared() == {"seen": {}, "locks": {}}
-    alone.removed()
-
-
 def test_machines_with_directories_of_their_own_do_not_see_each_other(tmp_path: Path) -> None:
     for number, host in enumerate(NAMES):
         (tmp_path / str(number)).mkdir()
