@@ -9,9 +9,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from ansible_collections.argus.verl.plugins.plugin_utils.streams import (
     BLOCK,
     READ_PART,
-    WRITE_PART,
     fetch_file,
-    not_copied,
     read_command,
     write_command,
 )
@@ -68,17 +66,3 @@ def test_a_file_that_was_replaced_is_read_to_its_size_and_no_further(tmp_path: P
     there.symlink_to("/dev/zero")
     with pytest.raises(subprocess.CalledProcessError):
         fetch_file(lambda command, _data: sh(command), str(there), str(here), READ_PART + 5)
-
-
-def test_parts_consist_of_blocks() -> None:
-    assert WRITE_PART % BLOCK == READ_PART % BLOCK == 0
-
-
-def test_a_file_that_is_not_copied() -> None:
-    stderr = b"dd: failed to open '/a/b': No such file or directory\n"
-    assert not_copied("ray-head", "/a/b", stderr) == (
-        "ray-head: /a/b was not copied: dd: failed to open '/a/b': No such file or directory"
-    )
-    full = b"dd: error writing '/a': No space left on device\n1+0 records in\n0+0 records out\n"
-    assert not_copied("ray-head", "/a", full).endswith("No space left on device")
-    assert not_copied("ray-head", "/a", b"3+0 records in\n3+0 records out\n").endswith("no reason given")

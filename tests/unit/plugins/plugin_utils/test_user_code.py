@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import FILE_BYTES, MOST_FILES, targets, unstaged
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import targets, unstaged
 
 
 def hash_of(text: str) -> str:
@@ -54,11 +54,3 @@ def test_where_the_files_of_a_source_are_copied(rewards: Path) -> None:
     assert names(f"{rewards}/") == ["user/code/graders/digits.py", "user/code/notes.md", "user/code/one.py"]
     assert names(str(rewards)) == [f"user/code/rewards/{name}" for name in ("graders/digits.py", "notes.md", "one.py")]
     assert names(f"{rewards}/none") == []
-
-
-def test_a_large_tree_costs_little(tmp_path: Path) -> None:
-    for number in range(MOST_FILES + 5):
-        (tmp_path / f"m{number}.py").touch()
-    assert len(list(targets(f"{tmp_path}/"))) == MOST_FILES
-    (tmp_path / "m0.py").write_bytes(b"x" * (FILE_BYTES + 1))
-    assert unstaged([f"{tmp_path}/m0.py"], {"user/code/m0.py": hash_of("x" * FILE_BYTES)}) == []

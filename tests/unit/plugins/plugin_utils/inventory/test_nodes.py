@@ -91,8 +91,7 @@ def test_worker_may_use_less_than_its_share() -> None:
 def test_more_gpus_than_the_machine_has(gpus_there: int, asked: int | None, text: str) -> None:
     with pytest.raises(PlanError) as error:
         plan(gpus_there=gpus_there, gpus=asked)
-    todo = "set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
-    assert str(error.value) == f"{text}; {todo}"
+    assert str(error.value).startswith(text)
 
 
 def test_cuda_on_a_machine_without_gpus() -> None:
@@ -101,12 +100,8 @@ def test_cuda_on_a_machine_without_gpus() -> None:
 
 
 def test_accelerator_without_an_image() -> None:
-    with pytest.raises(PlanError) as error:
+    with pytest.raises(PlanError, match="worker-0: cluster_images has no image for the accelerator 'cpu'"):
         plan(images={"cuda": "verl:1"})
-    assert str(error.value) == (
-        "worker-0: cluster_images has no image for the accelerator 'cpu', only for cuda; "
-        "add one, or set ray_node_accelerator"
-    )
 
 
 def test_cpu_can_be_chosen_on_a_machine_with_gpus() -> None:

@@ -11,7 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     SPECIFICATION_LABEL,
     Container,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, expected_node
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
     AS_PLANNED,
     STALE,
@@ -19,10 +19,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
     ActionKind,
     PlannedNode,
     decide,
-    planned_node,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments
-from samples import SETTINGS, WORKERS, container, machine, plan, planned
+from samples import container, plan, planned
 
 
 def existing(plan: NodePlan, **changes: Any) -> dict[str, Container]:
@@ -127,23 +126,6 @@ def test_rotated_token_recreates_every_container(state: str, disrupts: bool) -> 
 
 
 # --- The planned node -------------------------------------------------------------------------------------------------
-
-
-def test_planned_node_without_a_container() -> None:
-    worker = planned_node(SETTINGS, machine(), WORKERS)
-    assert worker.container == container_arguments(plan())
-    assert worker == PlannedNode(
-        accelerator="cpu",
-        image="argus-verl-cpu:0.1.0",
-        image_missing=False,
-        user="1001:1002",
-        container=worker.container,
-        action=ActionKind.CREATE,
-        reason="no container",
-        started_at=None,
-        expected=expected_node(plan()),
-    )
-    assert planned_node(SETTINGS, machine(images={}), WORKERS).image_missing
 
 
 def test_planned_node_as_json_and_back() -> None:

@@ -228,12 +228,6 @@ def test_workers_wait_for_a_head_that_has_its_tables_again() -> None:
         assert tables not in container_arguments(node)["mounts"]
 
 
-def test_head_counts_resources_every_second() -> None:
-    """With Ray's default of 5 s, the gate of each job would wait that long."""
-    assert ray_environment(head())["AUTOSCALER_UPDATE_INTERVAL_S"] == "1"
-    assert "AUTOSCALER_UPDATE_INTERVAL_S" not in ray_environment(plan())
-
-
 # --- The specification ------------------------------------------------------------------------------------------------
 
 

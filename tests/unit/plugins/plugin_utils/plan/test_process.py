@@ -19,7 +19,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
     sessions_directory,
     start_command,
 )
-from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan, with_settings
+from samples import PROCESS_HOST, PROCESS_SETTINGS, machine, process_plan, with_settings
 
 STARTED = "1970-01-01T00:01:00+00:00"
 
@@ -88,15 +88,6 @@ def test_sessions_of_clusters_are_apart_and_their_sockets_fit() -> None:
         sessions_directory("mvp", longest + "x" * 20)
 
 
-def test_the_longest_directory_is_named() -> None:
-    with pytest.raises(PlanError) as error:
-        sessions_directory("mvp", "/" + "x" * 60)
-    most = int(str(error.value).rpartition(" ")[2])
-    assert sessions_directory("mvp", "/" + "x" * (most - 1))
-    with pytest.raises(PlanError):
-        sessions_directory("mvp", "/" + "x" * most)
-
-
 def test_planned_process() -> None:
     plan = planned_node(PROCESS_SETTINGS, machine(process=PROCESS_HOST, user="ml"), ["worker-0"])
     assert (plan.container, plan.image, plan.image_missing, plan.user) == ({}, "", False, "1001:1002")
@@ -130,14 +121,6 @@ def test_action_for_a_process_that_is_there(state: str, changes: dict[str, objec
     plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
     assert Action(plan.action, plan.reason, plan.disrupts) == expected
     assert plan.started_at == STARTED
-
-
-def test_gpus_of_a_process() -> None:
-    there = machine(8, process=PROCESS_HOST)
-    plan = planned_node(with_settings(PROCESS_SETTINGS, accelerator="cuda"), there, ["worker-0"])
-    assert plan.expected.gpus == 8
-    assert "--num-gpus=8" in plan.process["command"]
-    assert len(there.gpus) == len(gpus(8))
 
 
 def test_variables_that_are_derived_anew_do_not_restart_a_process() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     DeviceFile,
-    environment_problem,
     groups_of,
     read_devices,
     read_gpus,
@@ -52,16 +51,6 @@ def root(tmp_path: Path) -> Path:
 def test_gpus_are_those_of_the_driver_in_the_order_of_hip(root: Path) -> None:
     assert read_gpus(root) == [f"/dev/dri/renderD{128 + 8 * gpu}" for gpu in range(8)]
     assert read_gpus(root / "none") == []
-
-
-def test_a_gpu_of_eight_gib_counts(tmp_path: Path) -> None:
-    node(tmp_path, 1, {**MI300, "drm_render_minor": 129}, (1, 8 * GIB))
-    assert read_gpus(tmp_path) == ["/dev/dri/renderD129"]
-
-
-def test_a_gpu_that_may_not_be_read_is_left_out(root: Path) -> None:
-    (root / "sys/class/kfd/kfd/topology/nodes/2/properties").unlink()
-    assert len(read_gpus(root)) == 7
 
 
 def test_devices_are_those_that_exist(root: Path) -> None:
@@ -139,21 +128,9 @@ def test_a_process_has_the_share_as_well() -> None:
     assert ray_environment(found)["HIP_VISIBLE_DEVICES"] == "0,1"
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("ROCR_VISIBLE_DEVICES", "Ray raises without HIP_VISIBLE_DEVICES, and verl raises with it"),
-        (
-            "CUDA_VISIBLE_DEVICES",
-            "verl ends where it differs from HIP_VISIBLE_DEVICES, which Ray sets for each process",
-        ),
-        ("HIP_VISIBLE_DEVICES", "the plan of the node sets it to its share of the GPUs"),
-    ],
-)
-def test_variables_that_select_gpus_are_refused(name: str, why: str) -> None:
-    problem = f"{name} cannot be set with rocm: {why}; remove it from ray_node_env"
-    assert environment_problem({name: "0,1"}) == problem
-    with pytest.raises(PlanError, match=f"worker-0: {problem}"):
+@pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])
+def test_variables_that_select_gpus_are_refused(name: str) -> None:
+    with pytest.raises(PlanError, match=f"worker-0: {name} cannot be set with rocm"):
         plan(env={name: "0,1"})
     # On the head they would reach all jobs that run there.
     with pytest.raises(PlanError):

@@ -7,7 +7,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     Attendance,
     crash,
-    first_line,
     machine_problem,
     shortage_findings,
     silent_findings,
@@ -106,16 +105,3 @@ def test_machine_that_does_not_answer() -> None:
     assert found.todo.endswith("ansible -m ping, or go on with fewer workers: -e cluster_min_workers=1")
     (found,) = silent_findings({"gpu-1": "x"}, absent("worker-1", least=1))
     assert found.todo.endswith("ansible -m ping")
-
-
-def test_frame_around_the_warning_about_a_host_key_is_left_out() -> None:
-    frame = "@" * 59
-    said = (
-        f"Failed to connect to the host via ssh: {frame}\r\n"
-        "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
-        f"{frame}\r\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\r\nHost key verification failed."
-    )
-    assert first_line(said) == "Failed to connect to the host via ssh: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!"
-    assert first_line("no route:") == "no route:"
-    assert first_line("Task failed: a\nb") == "a"
-    assert first_line("@@@\n \n") == "without a message"
