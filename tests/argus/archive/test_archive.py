@@ -48,15 +48,6 @@ def line(step: int, **data: float) -> str:
     return json.dumps({"step": step, "data": data}) + "\n"
 
 
-def test_a_new_archive(archive: Archive) -> None:
-    assert archive.submission_id == "grpo-1"
-    assert sorted(path.name for path in archive.path.iterdir()) == ["checkpoints", "config", "debug", "logs"]
-    assert archive.driver_log == archive.path / "logs" / "driver.log"
-    assert archive.status_json() == {}
-    assert list(metrics_of(archive)) == []
-    assert archive.checkpoints() == []
-
-
 def test_an_archive_is_never_reused(archive: Archive) -> None:
     archive.write_text("config/mine.txt", "mine")
     with pytest.raises(FileExistsError):

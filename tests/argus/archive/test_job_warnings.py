@@ -74,15 +74,11 @@ def test_a_healthy_job_has_no_warnings() -> None:
 def test_rewards_that_raise() -> None:
     raised = Raised(11, "ValueError: no\n  answer (/private/user/code/r.py, line 7)")
     steps = seen(*[{"actor/lr": 1.0}] * 10)
-    assert text(Settings(samples_of_step=32), steps, reward=raised) == (
-        "the reward function raised for 11 of 320 samples, which were left out: "
-        "ValueError: no answer (/private/user/code/r.py, line 7)"
-    )
     # More than there are: those of a validation are among them.
-    assert text(Settings(samples_of_step=1), steps, rollout=raised).startswith("the rollout raised for 11 samples,")
-    assert "the log has no traceback" in text(Settings(), steps, reward=Raised(1))
+    assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
     (warning,) = find(Evidence(Settings(samples_of_step=32), steps, Logged(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
+    assert "ValueError: no answer (/private/user/code/r.py, line 7)" in warning.text
     (warning,) = find(Evidence(Settings(), steps, Logged(reward=Raised(1, "x" * 1000))))
     assert len(warning.text) == MAX_LENGTH and warning.text.endswith("x …")
 
@@ -144,12 +140,10 @@ def test_a_loss_that_never_moves() -> None:
 
 def test_prompts_that_were_cut_or_dropped() -> None:
     steps = seen(*[{"prompt_length/min": 64.0, "prompt_length/max": 64.0}] * 10)
-    assert text(Settings(max_prompt_length=64, samples_of_step=32), steps, cut=320, longest=70) == (
-        "320 of 320 prompts were cut from the left to 64 tokens, the longest has 70: raise data.max_prompt_length"
-    )
-    assert "they were probably cut" in text(Settings(max_prompt_length=64), steps)
+    assert "320 of 320" in text(Settings(max_prompt_length=64, samples_of_step=32), steps, cut=320, longest=70)
+    assert kinds(Settings(max_prompt_length=64), steps) == ["prompts_cut"]
     assert kinds(Settings(max_prompt_length=65), steps) == []
-    assert text(Settings(), Seen(), dropped=28, rows=144).startswith("28 of 144 rows of the datasets were dropped")
+    assert "28 of 144" in text(Settings(), Seen(), dropped=28, rows=144)
 
 
 @pytest.mark.parametrize(("longest", "ratio", "found"), [(32.0, 0.5, True), (32.0, 0.49, False), (31.0, 1.0, False)])

@@ -109,12 +109,6 @@ def test_expected_node_from_variables_of_ansible() -> None:
     assert ExpectedNode.from_json(node.to_json()) == node
 
 
-def test_row_as_json_and_back() -> None:
-    row = NodeRow("worker-0", "GPU 4", "dead", NodeState.MISSING)
-    assert NodeRow.from_json(row.to_json()) == row
-    assert type(row.to_json()[3]) is str
-
-
 # --- Nodes that are known not to come, or not to stay -----------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from argus.common.findings import (
     CELL_WIDTH,
-    ERROR,
     WARNING,
     Finding,
     findings_table,
@@ -10,21 +9,6 @@ from argus.common.findings import (
 
 SECOND = Finding("b", "gone", "bring it back", key="b.c")
 THIRD = Finding("c", "wrong", "correct it")
-
-
-def test_a_finding_is_an_error_without_a_key_by_default() -> None:
-    assert (THIRD.severity, THIRD.key) == (ERROR, "")
-
-
-def test_a_finding_travels_as_a_dictionary() -> None:
-    assert SECOND.as_dict() == {
-        "where": "b",
-        "what": "gone",
-        "todo": "bring it back",
-        "severity": "error",
-        "key": "b.c",
-    }
-    assert Finding(**SECOND.as_dict()) == SECOND
 
 
 def test_the_table_fits_a_terminal() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from argus.archive.archive import JOB
 from argus.evidence import node
-from argus.evidence.node import Process, clip
+from argus.evidence.node import Process
 from argus.hooks import redact
 from argus.hooks.redact import Redactor
 from argus.io.control_group import oom_kills
@@ -145,13 +145,6 @@ def test_real_stacks(job: str, start: START) -> None:
 
 
 # --- What is written --------------------------------------------------------------------------------------------------
-
-
-def test_a_long_text_is_cut_in_the_middle() -> None:
-    assert clip("abcdef", 6) == "abcdef"
-    assert clip("abcdefg", 6) == "abc\n[… 1 characters left out …]\nefg"
-    text = clip("a" * 1000 + "b" * 1000, 100)
-    assert text == "a" * 50 + "\n[… 1900 characters left out …]\n" + "b" * 50
 
 
 def test_evidence_holds_no_secrets_and_is_not_cut_for_that(tmp_path: Path) -> None:

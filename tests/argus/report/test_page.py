@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,12 +151,6 @@ def test_all_curves_together_are_bounded(jobs: Jobs, count: int, monkeypatch: py
     points = sum(len(line["values"]) for lines in data["charts"] for line in lines)
     assert 5_000 < points <= page.TOTAL_POINTS
     assert max(len(line["values"]) for lines in data["charts"] for line in lines) <= page.MOST_POINTS
-
-
-def test_the_files_are_in_the_program() -> None:
-    assert {"page.html", "page.js", "page.css", "uplot.min.js", "uplot.min.css", "uplot.LICENSE"} <= {
-        path.name for path in Path(str(resources.files("argus.report"))).iterdir()
-    }
 
 
 def test_files_of_users_are_compared(jobs: Jobs) -> None:

@@ -27,13 +27,6 @@ def test_extremes_ends_and_gaps_stay(most: int) -> None:
     assert sum(map(math.isnan, kept)) == 1
 
 
-def test_memory_is_bounded_while_it_is_read() -> None:
-    made = Curve()
-    for step in range(1, 100_000):
-        made.add(step, float(step))
-        assert len(made.steps) <= 2 * MOST_POINTS + SPARE
-
-
 def test_a_later_attempt_replaces_the_steps_that_it_repeats() -> None:
     made = curve([1.0, 2.0, 3.0, 4.0])
     made.add(3, 30.0)

@@ -58,8 +58,3 @@ def test_every_duration_is_that_of_the_source() -> None:
         if (seconds := actual(row["file"], row["name"])) != int(row["number"]) * UNITS[row["unit"]]
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_constants_of_every_form_are_found() -> None:
-    text = "A = 5.0\nB, C = 0.5, 7 * 86_400\nD: float = 2\ndef f() -> None:\n    E = 1\nF = g()\n"
-    assert constants(text) == {"A": 5.0, "B": 0.5, "C": 604_800, "D": 2}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from unit.docs import pages, sources
@@ -88,17 +87,3 @@ def test_troubleshooting_quotes_messages() -> None:
 )
 def test_a_quote_is_held_against_python(code: str, quote: str, expected: bool) -> None:
     assert any(fits(quote, source) for source in sources.of_python(code)) is expected
-
-
-def test_a_quote_is_held_against_yaml_and_shell() -> None:
-    [text] = sources.of_text("msg: >-\n  The cluster {{ name }} is\n  not ready after $(limit) s of $HOME\n")
-    assert fits("The cluster <name> is not ready after <n> s of <home>", text)
-
-
-def test_quotes_are_bold_code_and_code_in_a_column_of_messages(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "**`a message`**, `other code`\n\n| Key | Message |\n|---|---|\n| `k` | `one <n>`, ``two `x` `` |\n\n"
-        "| Key | Meaning |\n|---|---|\n| `k` | `no` |\n\n```\n**`in a block`**\n```\n"
-    )
-    assert [quote.text for quote in pages.quotes(page)] == ["a message", "one <n>", "two `x`"]

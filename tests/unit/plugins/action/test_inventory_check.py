@@ -22,17 +22,6 @@ def variables(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: dict(BOX) for name in NODES} | {name.replace("_", "-"): own for name, own in others.items()}
 
 
-def test_public_variables_are_those_of_all_entry_points(tmp_path: Path) -> None:
-    for role, entries in {
-        "one": {"main": {"options": {"a": {}}}, "down": {"options": {"b": {"default": 7}}}},
-        "two": {"x": {}},
-    }.items():
-        (tmp_path / role / "meta").mkdir(parents=True)
-        (tmp_path / role / "meta" / "argument_specs.yml").write_text(yaml.safe_dump({"argument_specs": entries}))
-    (tmp_path / "three").mkdir()
-    assert public_variables(tmp_path) == {"a": None, "b": 7}
-
-
 def test_public_variables_include_all_defaults_of_the_roles() -> None:
     names = public_variables().keys()
     assert {"cluster_name", "ray_node_gpus", "shared_root", "staging_snapshots", "artifacts_dir"} <= names

