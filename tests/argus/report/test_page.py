@@ -138,21 +138,6 @@ def test_a_large_file_is_read_in_pieces(jobs: Jobs, monkeypatch: pytest.MonkeyPa
     assert job.curves.curves["actor/lr"].steps[0] == 0 and job.curves.curves["actor/lr"].steps[-1] > 90_000
 
 
-@pytest.mark.parametrize("count", [1, 20])
-def test_all_curves_together_are_bounded(jobs: Jobs, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "TOTAL_POINTS", 20_000)
-    monkeypatch.setattr(page, "LEAST_POINTS", 3)
-    archive = jobs(GRPO)
-    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
-        for step in range(400):
-            file.write(json.dumps({"step": step, "data": {f"m{each}": step * 1.1 for each in range(100)}}) + "\n")
-    job = read_job(archive)
-    data = data_of(page.page([job] * count, 0.0))
-    points = sum(len(line["values"]) for lines in data["charts"] for line in lines)
-    assert 5_000 < points <= page.TOTAL_POINTS
-    assert max(len(line["values"]) for lines in data["charts"] for line in lines) <= page.MOST_POINTS
-
-
 def test_files_of_users_are_compared(jobs: Jobs) -> None:
     archives = [jobs(GRPO), jobs(RETRIED)]
     for number, archive in enumerate(archives):

@@ -168,6 +168,20 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) 
     assert place.hub.asked == []
 
 
+def test_a_changed_link_is_restored(place: Place) -> None:
+    place.stage()
+    right = place.target.readlink()
+    newer = place.hub.add(NAME, {**model(), "README.md": b"# Newer\n"})
+    place.stage("newer", revision=newer)
+    place.target.unlink()
+    place.target.symlink_to(place.target.with_name("newer").readlink())
+    assert "README.md has" in place.refused()
+    assert place.stage(how={"repair": True}).status == Status.REPAIRED
+    assert place.target.readlink() == right
+    assert place.stage("newer", revision=newer, how={"full": True}).status == Status.EXISTS
+    assert names(place.target.parent) == [".name.manifest.json", ".newer.manifest.json", "name", "newer"]
+
+
 def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
     place.stage()
     # As a kill between the two leaves it.

@@ -95,9 +95,8 @@ def test_an_empty_message(content: Any) -> None:
 
 def test_an_empty_system_message_is_a_warning_and_a_tool_message_may_be_empty() -> None:
     system, tool = {"role": "system", "content": ""}, {"role": "tool", "content": ""}
-    assert warnings(RL, train=[rl_row(0), rl_row(1, prompt=[system, user("a"), tool])]) == [
-        "train: has an empty system or developer message: 1 row, counted from 0: 1 (system)"
-    ]
+    (said,) = warnings(RL, train=[rl_row(0), rl_row(1, prompt=[system, user("a"), tool])])
+    assert said.endswith(": 1 (system)")
 
 
 def test_a_message_that_calls_a_tool_may_be_empty() -> None:
@@ -108,10 +107,8 @@ def test_a_message_that_calls_a_tool_may_be_empty() -> None:
 
 
 def test_a_prompt_ends_before_the_answer() -> None:
-    assert errors(RL, [rl_row(0), rl_row(1, prompt=[user("a"), assistant("b")])]) == [
-        "train: has a prompt that ends with an assistant message, so there is nothing to answer: "
-        "1 row, counted from 0: 1 (assistant)"
-    ]
+    (said,) = errors(RL, [rl_row(0), rl_row(1, prompt=[user("a"), assistant("b")])])
+    assert "ends with an assistant message" in said and said.endswith(": 1 (assistant)")
     assert errors(RL, [rl_row(prompt=[user("a"), assistant("b"), user("c")])]) == []
 
 
@@ -132,19 +129,16 @@ def test_a_reward_model_needs_no_ground_truth() -> None:
 def test_verls_reward_for_gsm8k_finds_numbers_without_commas_only() -> None:
     truths = ["1,000", "-3.5", "1000", "$5", "seven"]
     rows = [rl_row(number, reward_model={"ground_truth": truth}) for number, truth in enumerate(truths)]
-    what = "has a ground_truth that verl's reward function for openai/gsm8k never matches: not a number without commas"
-    assert warnings(RL, train=rows) == [f"train: {what}: 3 rows, counted from 0: 0 (1,000), 3 ($5), 4 (seven)"]
-    assert warnings(RL, train=[rl_row(0, reward_model={"ground_truth": 42})]) == [
-        f"train: {what}: 1 row, counted from 0: 0 (42)"
-    ]
+    (said,) = warnings(RL, train=rows)
+    assert said.endswith(": 3 rows, counted from 0: 0 (1,000), 3 ($5), 4 (seven)")
+    assert len(warnings(RL, train=[rl_row(0, reward_model={"ground_truth": 42})])) == 1
     assert warnings(RL, train=[{**row, "data_source": "x"} for row in rows]) == []
 
 
 def test_a_conversation_without_an_answer_teaches_nothing() -> None:
     rows = [sft_row(0), sft_row(1, user("a")), sft_row(2, user("a"), assistant("b"))]
-    assert errors(SFT, rows) == [
-        "train: has no assistant message with content, so there is nothing to learn: 1 row, counted from 0: 1 (user)"
-    ]
+    (said,) = errors(SFT, rows)
+    assert "no assistant message" in said and said.endswith(": 1 (user)")
 
 
 # --- Equal rows ------------------------------------------------------------------------------------------------------
@@ -162,9 +156,8 @@ def test_rows_that_are_there_twice(batch: int) -> None:
 
 def test_validation_prompts_in_train_are_a_warning() -> None:
     train = [rl_row(number) for number in range(5)]
-    assert warnings(RL, train=train, val=[rl_row(9), rl_row(3), rl_row(0, data_source="x")]) == [
-        "val: has a prompt that is also in train, so validation repeats training data: 2 rows, counted from 0: 1, 2"
-    ]
+    (said,) = warnings(RL, train=train, val=[rl_row(9), rl_row(3), rl_row(0, data_source="x")])
+    assert said.startswith("val: ") and said.endswith(": 2 rows, counted from 0: 1, 2")
 
 
 def test_the_same_words_about_another_image_are_another_prompt() -> None:
@@ -180,12 +173,9 @@ def test_the_same_words_about_another_image_are_another_prompt() -> None:
 
 def test_a_dataset_for_another_workload_is_reported_as_such() -> None:
     rl, sft = (pyarrow.Table.from_pylist([row]).schema for row in (rl_row(), sft_row()))
-    assert schema_problem(rl, SFT) == (
-        "is a dataset for ppo and grpo (prompt, reward_model), not for sft: it has no column messages",
-        "choose another dataset, or another workload",
-    )
-    what, _todo = schema_problem(sft, RL) or ("", "")
-    assert what == "is a dataset for sft (messages), not for ppo and grpo: it has no column prompt"
+    for schema, workload, said in ((rl, SFT, "is a dataset for ppo and grpo"), (sft, RL, "is a dataset for sft")):
+        what, _todo = schema_problem(schema, workload) or ("", "")
+        assert what.startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hub import Hub
-from staging_datasets import QUESTIONS, asked, hubs, put, read, refused, removed
+from staging_datasets import QUESTIONS, asked, hubs, jsonl, mapped, put, read, refused, removed
 from staging_tools import manifest_json
 
 from argus.staging.manifest import Status
@@ -73,6 +73,24 @@ def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -
     assert not (root / "hf/hub/datasets--team--sums").exists()
     assert list((root / "datasets").iterdir()) == []
     assert removed(root).status == Status.ABSENT
+
+
+def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
+    old = put(hub)
+    asked(root, **hubs(hub))
+    asked(root, name="other", **hubs(hub), val_rows=None)
+    new = put(hub, main__test=QUESTIONS[16:])
+    asked(root, name="newer", **hubs(hub))
+    # A directory that was not staged, and files of the node.
+    (root / "datasets/by-hand").mkdir()
+    mapped(raw, root, name="of-files")
+    cached = root / "hf/hub/datasets--team--sums/snapshots"
+    for name, left in (("data", {old, new}), ("of-files", {old, new}), ("newer", {old})):
+        assert removed(root, name).status == Status.REMOVED
+        assert {path.name for path in cached.iterdir()} == left
+    assert (cached / old / "main/test.jsonl").read_bytes() == jsonl(QUESTIONS[15:])
+    removed(root, "other")
+    assert not cached.exists()
 
 
 @pytest.mark.parametrize("check", [True, False])

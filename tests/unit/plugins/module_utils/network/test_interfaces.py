@@ -29,16 +29,16 @@ def tree(root: Path, name: str, **files: str) -> None:
 
 def test_interfaces(tmp_path: Path) -> None:
     tree(tmp_path, "eth0", mtu="9000", operstate="up", speed="25000")
-    tree(tmp_path, "ib0", mtu="2044", operstate="down", speed="-1")
+    tree(tmp_path, "ib1", mtu="2044", operstate="down", speed="-1")
     (tmp_path / "sys/class/net/bonding_masters").write_text("bond0\n")
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/route").write_text(ROUTES)
     assert interfaces_of_sysfs(tmp_path, {"eth0": ["10.0.0.20/24"]}) == [
         Interface("eth0", ("10.0.0.20/24",), 9000, 25.0, "up", uplink=True),
-        Interface("ib0", (), 2044, 0.0, "down", uplink=False),
+        Interface("ib1", (), 2044, 0.0, "down", uplink=False),
     ]
     # The addresses are those of this machine.
-    (eth0, _ib0) = read_interfaces(tmp_path)
+    (eth0, _ib1) = read_interfaces(tmp_path)
     assert eth0.addresses == tuple(addresses_of_kernel().get("eth0", ()))
 
 

@@ -6,6 +6,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import (
     TrialResult,
     trial_findings,
+    trial_of,
 )
 
 NAMES = ("a", "b", "c")
@@ -79,3 +80,11 @@ def test_locks() -> None:
 
 def test_rename() -> None:
     assert only(b=replace(B, written={**WRITTEN, "renamed": False}))[0] == "storage.rename"
+
+
+def test_answers_of_tasks() -> None:
+    seen = {"b": {"seconds": 0.5, "uid": 1, "right": True}}
+    result = trial_of({"trial": WRITTEN}, {"trial": {"seen": seen, "locks": {"flock": "held"}}})
+    assert result == TrialResult("", WRITTEN, seen, {"flock": "held"})
+    assert trial_of({"msg": "no"}, {"msg": "not either"}).error == "no"
+    assert trial_of({}, {}) == TrialResult()
