@@ -58,12 +58,8 @@ def test_a_package_that_differs_from_its_hash_ends_the_build(
 ) -> None:
     lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
     wheel(tmp_path / "index", "import os")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match=r"a package differs from its hash in .*/requirements\.txt"):
         build.collect_wheels(tmp_path / "wheels")
-    assert ended.value.code == (
-        f"images/cpu/build.py: a package differs from its hash in {tmp_path}/requirements.txt; pip names it above. Its "
-        "index may be wrong or compromised: compare the package with the one of its publisher"
-    )
     assert "harmless==1.0" in capsys.readouterr().err
     assert list((tmp_path / "wheels").iterdir()) == []
 
@@ -84,11 +80,8 @@ def test_without_the_cpu_build_of_torch_the_message_says_how_to_configure_pip(
 ) -> None:
     # The default index has the build for CUDA, without a local version.
     lock(tmp_path, f"torch==1.0+cpu --hash=sha256:{wheel(tmp_path / 'index', name='torch')}")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match=r"pip's configuration does not give torch==1\.0\+cpu"):
         build.collect_wheels(tmp_path / "wheels")
-    assert str(ended.value.code).startswith(
-        "images/cpu/build.py: pip's configuration does not give torch==1.0+cpu, PyTorch's build for CPUs. Add the "
-    )
 
 
 def test_the_base_has_a_digest(build: ModuleType) -> None:

@@ -125,10 +125,7 @@ def test_known_licences_pass(licenses: list[dict[str, Any]]) -> None:
 def test_other_licences_are_named_with_their_package(licenses: list[dict[str, Any]], stated: str) -> None:
     found = check({"name": "fine", "licenses": [{"expression": "MIT"}]}, {"name": "odd", "licenses": licenses})
     assert found.returncode == 1
-    assert found.stderr == (
-        f"odd: the licence {stated} is not in tools/licences.py. Read it; add it to ALLOWED or REVIEWED, or remove the "
-        "package\n"
-    )
+    assert found.stderr.startswith(f"odd: the licence {stated} is not in tools/licences.py")
     assert f"{stated}: odd\n" in found.stdout
 
 

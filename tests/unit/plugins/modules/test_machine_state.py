@@ -321,7 +321,5 @@ def test_a_user_has_numbers(machine: Machine, user: str) -> None:
 
 def test_the_token_never_lies_where_jobs_can_write(machine: Machine) -> None:
     for place in (machine.shared_root, machine.shared_root / "user" / "state"):
-        assert machine.error(state_dir=str(place)) == (
-            "cluster_state_dir lies in the shared root, where every job could replace the token: move it"
-        )
+        assert "cluster_state_dir lies in the shared root" in machine.error(state_dir=str(place))
     assert list(machine.shared_root.iterdir()) == []

@@ -65,6 +65,11 @@ def test_a_job_that_was_stopped_offers_its_checkpoint(state: str, checkpoint: in
     assert "resume_from" not in "".join(job_commands("sft-1", state))
 
 
+def test_the_report_on_a_stopped_job_offers_its_checkpoint() -> None:
+    job = JobInfo("sft-1", "STOPPED", archive="/j/sft-1", resumable=10).to_json()
+    assert any("resume_from=sft-1" in line for line in job_status({"job": job, "time": 1000.0}, "mvp")["text"])
+
+
 @pytest.mark.parametrize(("registered", "offered"), [(True, True), (None, True), (False, False)])
 def test_a_job_that_the_head_does_not_know_is_not_offered_to_be_submitted_again(
     registered: bool | None, offered: bool

@@ -49,6 +49,12 @@ def test_broken_driver_is_an_error() -> None:
     assert error == "Failed to initialize NVML: Driver/library version mismatch NVML library version: 550.144"
 
 
+def test_lost_gpu_is_an_error_beside_the_other_gpus() -> None:
+    lost = "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
+    gpus, error = Probe(run=answering({"nvidia-smi": (15, f"{nvidia_smi(7)}\n{lost}\n", "")})).gpus()
+    assert (len(gpus), error) == (7, lost)
+
+
 def test_processes_on_gpus_are_those_of_containers(tmp_path: Path) -> None:
     smi = (RECORDED.parent / "preflight" / "nvidia_smi_blackwell.xml").read_text()
     write(tmp_path / "proc/4242/cgroup", f"0::/docker/{'a' * 64}\n")

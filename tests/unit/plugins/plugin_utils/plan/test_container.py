@@ -73,6 +73,8 @@ def test_nodes_on_one_machine_with_its_network_have_ports_of_their_own() -> None
 def test_ports_without_an_option_are_set_in_the_environment() -> None:
     environment = ray_environment(head())
     assert (environment["AUTOSCALER_METRIC_PORT"], environment["DASHBOARD_METRIC_PORT"]) == ("20001", "20002")
+    # With Ray's default of 5 s, the gate of each job would wait that long.
+    assert environment["AUTOSCALER_UPDATE_INTERVAL_S"] == "1"
     assert "AUTOSCALER_METRIC_PORT" not in ray_environment(plan())
     assert ray_environment(head(env={"DASHBOARD_METRIC_PORT": "1"}))["DASHBOARD_METRIC_PORT"] == "1"
 

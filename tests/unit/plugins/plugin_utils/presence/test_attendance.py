@@ -32,6 +32,11 @@ def absent(*names: str, least: int | None = None) -> Attendance:
         ({"failed": True, "msg": "all items", "results": [{}, {"failed": True, "msg": "no space"}]}, "no space"),
         ({"results": [{"unreachable": True, "msg": "cut"}], "msg": "x"}, "cut"),
         ({"failed": True}, "without a message"),
+        # The frame of ssh's warning about another host key.
+        (
+            {"failed": True, "msg": "by ssh: @@@\r\n@    WARNING: CHANGED!     @\r\n@@@\r\nIT IS"},
+            "by ssh: WARNING: CHANGED!",
+        ),
     ],
 )
 def test_problem_of_a_task(result: dict[str, Any] | None, problem: str) -> None:
