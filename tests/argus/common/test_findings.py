@@ -8,7 +8,6 @@ from argus.common.findings import (
 )
 
 SECOND = Finding("b", "gone", "bring it back", key="b.c")
-THIRD = Finding("c", "wrong", "correct it")
 
 
 def test_the_table_fits_a_terminal() -> None:

@@ -10,7 +10,6 @@ from samples import hca
 
 UP, DOWN = hca("mlx5_0", "up"), hca("mlx5_1", "down")
 OPEN = DeviceFile("/dev/infiniband/uverbs0", 0o666, 0, 0)
-CLOSED = DeviceFile("/dev/infiniband/uverbs1", 0o660, 0, 110)
 
 
 def test_workers_on_machines_with_hcas_get_rdma() -> None:

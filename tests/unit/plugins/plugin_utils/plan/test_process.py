@@ -24,9 +24,6 @@ from samples import PROCESS_HOST, PROCESS_SETTINGS, machine, process_plan, with_
 STARTED = "1970-01-01T00:01:00+00:00"
 
 
-SESSIONS = "/tmp/argus-verl-e25ef5f3"
-
-
 def test_ray_is_started_as_in_a_container() -> None:
     plan = process_plan()
     arguments = process_arguments(plan, PROCESS_HOST, "ml")
