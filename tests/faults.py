@@ -200,6 +200,7 @@ def fill_shared_root(_job: Job, outage: float) -> None:
 
 
 NODE_LOST, KILLED, ENGINE = ("node_lost",), ("killed",), ("engine_lost",)
+FULL = "the shared root is full for 60 s"
 CUT = "the network to the head is cut for 120 s"
 CHECKPOINT = "the last checkpoint is cut, and the trainer killed"
 FAULTS = (
@@ -211,7 +212,7 @@ FAULTS = (
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
     Fault("an inference server is killed", kill_server, RETRIED, kinds=ENGINE, begins=has_step, rows="EngineRows"),
     Fault(CHECKPOINT, cut_checkpoint, RETRIED, kinds=KILLED, begins=has_two_checkpoints, within=5),
-    Fault("the shared root is full for 60 s", fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_step),
+    Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
 )
 # What needs no file system of the tests' own.
