@@ -35,6 +35,9 @@ MARK = "\nCOMPOSED "
 OPTIONS = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
 # OmegaConf appends the Python types of its nodes, Hydra how to get a traceback, or to add a key, which verl ignores.
 NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR", "To append to your config")
+# Where verl registers its estimators, and how: by a member of its enumeration, or by a name.
+ESTIMATORS = "verl/trainer/ppo/core_algos.py"
+REGISTERED = re.compile(r"register_adv_est\(\s*(?:AdvantageEstimator\.(\w+)|[\"']([\w.-]+)[\"'])")
 # Names of sections that verl passes on to something else as they are.
 PASSED_ON = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
 
@@ -67,6 +70,7 @@ class Composition:
     output: the directory into which Hydra writes the configuration of a run.
     errors: every override that Hydra refuses.
     unread: the keys that overrides add, and that nothing reads.
+    estimators: the names that algorithm.adv_estimator may have; empty if it has one of them.
     """
 
     config: dict[str, Any] | None = None
@@ -74,6 +78,7 @@ class Composition:
     output: str = ""
     errors: tuple[Refusal, ...] = ()
     unread: tuple[str, ...] = ()
+    estimators: tuple[str, ...] = ()
 
 
 def compose(
@@ -110,8 +115,9 @@ def compose(
         last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
         return failed(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
-    errors = tuple(Refusal(**error) for error in values["errors"])
-    return Composition(values["config"], values["yaml"], values["output"], errors, tuple(values["unread"]))
+    refusals = tuple(Refusal(**error) for error in values.pop("errors"))
+    lists = {name: tuple(values.pop(name)) for name in ("unread", "estimators")}
+    return Composition(errors=refusals, **lists, **values)
 
 
 def failed(error: str) -> Composition:
@@ -151,6 +157,7 @@ def composed(
     version = {"version_base": main["version_base"]} if "version_base" in main else {}
     with initialize_config_dir(directory, **version):
         composition = composed_in(main.get("config_name") or "", overrides)
+        composition = replace(composition, estimators=estimators(composition.config, Path(code_path), user_code))
         refused = {refusal.key for refusal in composition.errors}
         overrides = [(key, override) for key, override in overrides if key not in refused]
         added = [
@@ -194,6 +201,21 @@ def composed_once(name: str, overrides: Overrides) -> Composition:
     plain = OmegaConf.to_container(config, resolve=True)
     # JSON has no form for some values; their text stands for them.
     return Composition(json.loads(json.dumps(plain, default=str)), OmegaConf.to_yaml(OmegaConf.create(plain)), output)
+
+
+def estimators(config: Any, code_path: Path, user_code: str) -> tuple[str, ...]:
+    """The estimators that verl and users' code register, if the configuration names none of them."""
+    asked = ((config or {}).get("algorithm") or {}).get("adv_estimator")
+    if not asked:
+        return ()
+    members = dict(re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", "\n".join(sources(code_path / ESTIMATORS)), re.MULTILINE))
+    names: set[str] = set()
+    for place in (code_path / ESTIMATORS, code_path, *([Path(user_code)] if user_code else [])):
+        found = (match.groups() for text in sources(place) for match in REGISTERED.finditer(text))
+        names |= {members.get(member, member) or name for member, name in found}
+        if asked in names:
+            return ()
+    return tuple(sorted(names))
 
 
 def main_decorator(path: Path) -> dict[str, Any]:

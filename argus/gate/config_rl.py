@@ -7,8 +7,21 @@ import math
 
 from ..archive.plan import VAL_ONLY
 from ..common.findings import WARNING, about
+from ..jobspec.owned import ESTIMATOR
 from .config import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
+# Those that compare the answers to one prompt.
+BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
+GROUPED = (
+    "grpo",
+    "grpo_vectorized",
+    "gdpo",
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "reinforce_plus_plus_baseline",
+    *BASELINES,
+)
 TOKENS = "ppo_max_token_len_per_gpu"
 CRITIC_SEQUENCE = "critic.fsdp.ulysses_sequence_parallel_size"
 # Its file is one for all jobs of a cluster.
@@ -18,7 +31,7 @@ PROMETHEUS = f"{ROLLOUT}.prometheus"
 def needs_critic(job: JobConfig) -> bool:
     # trainer/ppo/utils.py:need_critic
     enabled = job.get("critic.enable")
-    return bool(enabled) if enabled is not None else job.get("algorithm.adv_estimator") == "gae"
+    return bool(enabled) if enabled is not None else job.get(ESTIMATOR) == "gae"
 
 
 def needs_reference(job: JobConfig) -> bool:
@@ -57,14 +70,34 @@ def data_parallel(job: JobConfig) -> int:
 
 
 def estimator(job: JobConfig) -> Found:
-    # trainer/ppo/core_algos.py:compute_grpo_outcome_advantage: a group of one has mean 0 and deviation 1
-    if job.get("algorithm.adv_estimator") == "grpo" and job.number(f"{ROLLOUT}.n", 2) == 1:
+    name, n = job.get(ESTIMATOR), f"{ROLLOUT}.n"
+    answers = job.number(n, 2)
+    # trainer/ppo/core_algos.py: compute_grpo_passk_outcome_advantage raises; in the others, a group of one has mean 0
+    # and deviation 1, or is its own baseline
+    if name == "grpo_passk" and answers == 1:
+        yield about(n, "is 1, but grpo_passk compares the best two answers of a prompt", "set it to 2 or more")
+    elif name in GROUPED and answers == 1:
         what = "is 1: a single answer has nothing to be compared with, so its advantage is its reward"
-        yield about(f"{ROLLOUT}.n", what, "set it to 2 or more", WARNING)
+        yield about(n, what, "set it to 2 or more", WARNING)
     # trainer/ppo/ray_trainer.py:compute_advantage: values=data.batch["values"]
-    if job.get("algorithm.adv_estimator") == "gae" and not needs_critic(job):
-        what = "is false, but gae needs the values of a critic"
-        yield about("critic.enable", what, "remove it, or choose workload: grpo")
+    if name == "gae" and not needs_critic(job):
+        yield about("critic.enable", "is false, but gae needs the values of a critic", "remove it, or choose grpo")
+    elif job.workload == "grpo" and needs_critic(job):
+        # Its model is verl's own example otherwise.
+        yield about(ESTIMATOR, f"is {name} with a critic, but workload: grpo has none", "choose workload: ppo")
+    elif job.workload == "ppo" and name and not needs_critic(job):
+        what = f"is {name}, so the job has no critic: verl makes one for gae, or with critic.enable=True"
+        yield about(ESTIMATOR, what, "choose workload: grpo", WARNING)
+    # trainer/ppo/v1/trainer_base.py:_compute_advantage
+    if job.get("trainer.use_v1") and name in ("remax", "gdpo", *BASELINES):
+        what = f"is {name}, which needs more of a step than verl {'.'.join(map(str, job.release))} gives it"
+        yield about(ESTIMATOR, what, "set trainer.use_v1=False, for verl's older trainer")
+    if name in BASELINES and not job.get(f"{ACTOR}.calculate_sum_pi_squared"):
+        key = f"{ACTOR}.calculate_sum_pi_squared"
+        yield about(key, f"is false, but {name} needs the sums", f"set {key}=True")
+    if name == "gdpo" and not job.get("algorithm.gdpo_reward_keys"):
+        todo = "set it to names of the values that the reward function returns: ++algorithm.gdpo_reward_keys=[a,b]"
+        yield about("algorithm.gdpo_reward_keys", "has no value, but gdpo needs it", todo)
 
 
 def batch(job: JobConfig) -> Found:

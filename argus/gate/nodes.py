@@ -22,7 +22,7 @@ from ..common.shared_root import USER_CODE
 from ..common.text import one_line
 from ..io.hydra import override_key
 from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
-from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_todo, owned_values
+from ..jobspec.owned import ESTIMATOR, OVERRIDES, OWNED_OVERRIDES, about_override, owned_todo, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
 from ..jobspec.verl_releases import Profile, profile_of, release_of
@@ -165,6 +165,7 @@ def ask_nodes(
             found += owned_findings(composed, job, request)
             found += config_findings(composed.config, request.workload, *size, version, request.environment)
             found += unread_findings(spec, composed.unread, config, version)
+            found += estimator_findings(composed, version)
         values[workers[one]] = answer.on_node
     return replace(answer, findings=(*found, *findings_of_nodes(values)))
 
@@ -247,6 +248,14 @@ def unread_findings(spec: JobSpec, added: Sequence[str], job: JobConfig, version
             yield about_override(key, f"is not read by verl {version}", todo, WARNING)
         elif reason and not key.endswith((".enable", ".enabled")):
             yield about_override(key, f"is not read: {reason}", "remove it", WARNING)
+
+
+def estimator_findings(composed: Composition, version: str) -> Iterator[Finding]:
+    if composed.estimators:
+        name = str(Configuration(composed.config or {}).get(ESTIMATOR))
+        what = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE} registers"
+        near = difflib.get_close_matches(name, composed.estimators, MOST_HINTS) or composed.estimators
+        yield about(ESTIMATOR, what, f"choose one of these: {', '.join(near)}")
 
 
 def refusal_finding(refusal: Refusal, job: JobConfig, version: str, unread: Sequence[str] = ()) -> Finding:

@@ -36,7 +36,6 @@ OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
     "trainer.n_gpus_per_node": "set resources.gpus_per_node",
     LOCAL_DIR: "remove it; with a submission_id, it may repeat <shared_root>/jobs/<submission_id>/checkpoints",
-    ESTIMATOR: "set workload: ppo or workload: grpo",
     "custom_reward_function.path": "set reward_fn_path; verl 0.9 silently ignores this key",
     "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
     f"{REWARD_FUNCTION}.path": "set reward_fn_path",
@@ -157,7 +156,6 @@ def owned_values(workload: str, archive: str, size: tuple[int, int], reward: Rew
     values |= {f"ray_kwargs.ray_init.{name}": None for name in RAY_INIT}
     if workload == SFT:
         return values
-    values[ESTIMATOR] = estimator(workload)
     if reward:
         return {**values, f"{REWARD_FUNCTION}.path": reward.path, f"{REWARD_FUNCTION}.name": reward.name}
     return {**values, "custom_reward_function.path": None, f"{REWARD_FUNCTION}.path": None}

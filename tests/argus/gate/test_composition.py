@@ -29,6 +29,17 @@ FILES = {
     "main.py": MAIN,
     "none.py": "def main(): pass\n",
     "broken.py": "def main(:\n",
+    "ppo/core_algos.py": """
+class AdvantageEstimator(str, Enum):
+    GAE = "gae"
+    GRPO_PASSK = "grpo_passk"
+
+@register_adv_est(AdvantageEstimator.GAE)
+@register_adv_est(
+    AdvantageEstimator.GRPO_PASSK
+)
+""",
+    "patch.py": "@core_algos.register_adv_est('of-the-snapshot')\n",
     "config/trainer.yaml": """
 defaults:
   - actor@actor: fsdp
@@ -272,3 +283,15 @@ def test_one_that_does_not_come_back(code: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(composition, "SOURCE", "import time; time.sleep(60)")
     monkeypatch.setattr(composition, "TIMEOUT_SECONDS", 0.2)
     assert failed(code) == f"composing {MODULE} took more than 0.2 s"
+
+
+@pytest.mark.parametrize("name", ["gae", "grpo_passk", "of-the-snapshot", "of_a_team"])
+def test_estimators_that_a_snapshot_or_users_code_registers(code: str, tmp_path: Path, name: str) -> None:
+    (tmp_path / "user.py").write_text('@register_adv_est("of_a_team")\n')
+    overrides = [("algorithm.adv_estimator", f"+algorithm.adv_estimator={name}")]
+    assert composition.compose(code, MODULE, overrides, {}, user_code=str(tmp_path)).estimators == ()
+
+
+def test_an_estimator_that_nothing_registers(code: str) -> None:
+    known = compose(code, "+algorithm.adv_estimator=grpo").estimators
+    assert known == ("gae", "grpo_passk", "of-the-snapshot")

@@ -5,11 +5,21 @@ from typing import Any
 import pytest
 from composed_config import ACTOR, ROLLOUT, Wrong, check, found, told
 
+ESTIMATOR = "algorithm.adv_estimator"
+SUMS = f"{ACTOR}.calculate_sum_pi_squared"
 REF = "actor_rollout_ref.ref"
 PROMETHEUS = {"enable": True, "port": 9090, "file": "/tmp/p.yml"}
 
 WRONG: list[Wrong] = [
     ("grpo", {f"{ROLLOUT}.n": 1}, "warning", "set it to 2 or more"),
+    ("grpo", {f"{ROLLOUT}.n": 1, ESTIMATOR: "rloo"}, "warning", "set it to 2 or more"),
+    ("grpo", {f"{ROLLOUT}.n": 1, ESTIMATOR: "grpo_passk"}, "error", "set it to 2 or more"),
+    ("grpo", {ESTIMATOR: "gae"}, "error", "workload: ppo"),
+    ("ppo", {ESTIMATOR: "remax", "trainer.use_v1": False}, "warning", "workload: grpo"),
+    ("grpo", {ESTIMATOR: "remax"}, "error", "set trainer.use_v1=False"),
+    ("grpo", {ESTIMATOR: "optimal_token_baseline", SUMS: True}, "error", "set trainer.use_v1=False"),
+    ("grpo", {ESTIMATOR: "optimal_token_baseline", "trainer.use_v1": False}, f"error {SUMS}", f"set {SUMS}=True"),
+    ("grpo", {ESTIMATOR: "gdpo", "trainer.use_v1": False}, "error algorithm.gdpo_reward_keys", ""),
     ("grpo", {f"{ACTOR}.checkpoint.async_save": True}, "error", ""),
     ("grpo", {"trainer.val_only": True, "trainer.val_before_train": False}, "error", ""),
     ("grpo", {"data.gen_batch_size": 100}, "error", ""),
@@ -198,6 +208,11 @@ def test_megatron() -> None:
     (text,) = found("grpo", {**megatron, **changes, f"{ACTOR}.megatron": sizes})
     assert text.startswith(f"error {ACTOR}.ppo_mini_batch_size ") and "multiple of 2, such as 4" in text
     assert found("grpo", {f"{ACTOR}.strategy": "other", f"{ACTOR}.ppo_mini_batch_size": 1}) == []
+
+
+@pytest.mark.parametrize("name", ["rloo", "opo", "gpg", "reinforce_plus_plus", "one_of_a_team"])
+def test_estimators_without_a_critic(name: str) -> None:
+    assert found("grpo", {ESTIMATOR: name}) == []
 
 
 def test_engines_fill_nodes() -> None:

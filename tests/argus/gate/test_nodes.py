@@ -180,7 +180,6 @@ def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
     ("key", "value"),
     [
         ("trainer.default_local_dir", "/tmp/x"),
-        ("algorithm.adv_estimator", "gae"),
         ("trainer.nnodes", 1),
         ("trainer.n_gpus_per_node", 8),
         ("ray_kwargs.ray_init.num_cpus", 8),

@@ -70,7 +70,6 @@ def test_a_variable_that_the_job_has_anyway_is_accepted(where: str) -> None:
 
 
 DIFFERENT: list[tuple[dict[str, Any], str]] = [
-    ({"workload": "grpo", "trainer_overrides": ["algorithm.adv_estimator=gae"]}, "algorithm.adv_estimator"),
     ({"resources": {"nnodes": 1}, "trainer_overrides": ["trainer.nnodes=2"]}, "trainer.nnodes"),
     (
         {"submission_id": "a", "trainer_overrides": ["trainer.default_local_dir=/private/jobs/b/checkpoints"]},
@@ -78,7 +77,6 @@ DIFFERENT: list[tuple[dict[str, Any], str]] = [
     ),
     # The id is made later.
     ({"trainer_overrides": ["trainer.default_local_dir=/private/jobs/a/checkpoints"]}, "trainer.default_local_dir"),
-    ({"workload": "sft", "trainer_overrides": ["algorithm.adv_estimator=grpo"]}, "algorithm.adv_estimator"),
 ]
 
 
