@@ -50,6 +50,7 @@ JUDGED = {
         "..EE",
     ),
     "trainer.save_freq": "WWEE",
+    "trainer.total_training_steps": "EEEW",
 }
 # In SFT, verl divides by the frequencies.
 JUDGED_SFT = {"trainer.save_freq": "EWEE", "trainer.test_freq": "E.EE"}

@@ -18,7 +18,7 @@ from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import Child
 
-SFT = "sft"
+SFT, EVAL = "sft", "eval"
 MISSING = "???"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 # verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
@@ -93,6 +93,11 @@ class CheckRequest:
     @property
     def is_sft(self) -> bool:
         return self.workload == SFT
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The parts of the dataset that the job uses."""
+        return ("val",) if self.workload == EVAL else ("train", "val")
 
     def setting(self, key: str, default: Any = None) -> Any:
         """A value of the composed configuration."""

@@ -141,7 +141,7 @@ STAGE_AGAIN = "correct the data and stage it again"
 
 def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     found: list[Finding] = []
-    for split in ("train", "val"):
+    for split in request.splits:
         files = data_files(request, split)
         counts = []
         for file in files:

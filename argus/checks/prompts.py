@@ -113,7 +113,7 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     if not is_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
         return []
     found: list[Finding] = []
-    samples = [sample for split in ("train", "val") if (sample := sample_of(request, split)).rows]
+    samples = [sample for split in request.splits if (sample := sample_of(request, split)).rows]
     for sample in measured(request, directory, samples) if samples else ():
         if sample.measured:
             longest = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""

@@ -115,9 +115,9 @@ def compose(
         last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
         return failed(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
-    refusals = tuple(Refusal(**error) for error in values.pop("errors"))
-    lists = {name: tuple(values.pop(name)) for name in ("unread", "estimators")}
-    return Composition(errors=refusals, **lists, **values)
+    values["errors"] = tuple(Refusal(**error) for error in values["errors"])
+    values |= {name: tuple(values[name]) for name in ("unread", "estimators")}
+    return Composition(**values)
 
 
 def failed(error: str) -> Composition:

@@ -322,7 +322,9 @@ def prometheus(job: JobConfig) -> Found:
         yield about(f"{PROMETHEUS}.enable", what, todo, WARNING)
 
 
+# Those that hold for a job that only validates as well.
+EVAL_RULES = (parallelism, engines, validation, generation, lora, allocator, prometheus)
 RL_RULES = (
     *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
-    *(parallelism, engines, validation, generation, lora, allocator, prometheus),
+    *EVAL_RULES,
 )

@@ -29,7 +29,7 @@ from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
-from ..jobspec.verl_releases import PPO, SFT, profile_of, refusal
+from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal
 from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
 from ..ray.api import RayHead, free_workers
 from .nodes import Inspection, ask_nodes
@@ -221,7 +221,7 @@ def file_findings(spec: JobSpec) -> list[Finding]:
         found += input_findings("code_path", code_path, code_path / "mvp_marker.py", root)
     model, dataset, reward = Path(spec.inputs.model), Path(spec.inputs.dataset), spec.inputs.reward
     found += input_findings("model", model, model / "config.json", root)
-    for split in ("train", "val") if spec.workload != SFT else ("train",):
+    for split in {SFT: ("train",), EVAL: ("val",)}.get(spec.workload, ("train", "val")):
         found += input_findings("dataset", dataset, dataset / f"{split}.parquet", root)
     return found + (input_findings("reward_fn_path", Path(reward.file), Path(reward.file), root) if reward else [])
 
@@ -248,16 +248,19 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
     archive = Archive(archive_path(spec.shared_root, origin))
     try:
         plan = archive.plan()
-        found = list(checkpoints.finished(archive.path / "checkpoints", spec.workload))
+        # A validation needs no critic.
+        workload = GRPO if spec.workload == EVAL else spec.workload
+        found = list(checkpoints.finished(archive.path / "checkpoints", workload))
     except UnreadableError as error:
         return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:
         known = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
         todo = nearest(origin, known) or "status.yml lists the jobs"
         return [about("resume_from", f"there is no job {origin}", todo)], None
-    if plan.workload != spec.workload:
+    fitting = (GRPO, PPO) if spec.workload == EVAL else (spec.workload,)
+    if plan.workload not in fitting:
         what = f"{origin} is a job of workload {plan.workload}, but this job has workload {spec.workload}"
-        return [about("resume_from", what, "resume from a job of the same workload")], None
+        return [about("resume_from", what, f"resume from a job of workload {' or '.join(fitting)}")], None
     good = next((checkpoint for checkpoint in found if not checkpoint.problem), None)
     if good is None:
         why = "; ".join(checkpoint.problem for checkpoint in found) or "it saved none"

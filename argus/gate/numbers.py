@@ -15,9 +15,9 @@ from typing import Any
 
 from ..checks.common import leaves
 from ..common.findings import ERROR, WARNING, Finding, about
-from ..jobspec.verl_releases import release_of
+from ..jobspec.verl_releases import EVAL, SFT, release_of
 from .config import RULES, SFT_RULES, JobConfig
-from .config_rl import RL_RULES, absent_parts
+from .config_rl import EVAL_RULES, RL_RULES, absent_parts
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,9 @@ def is_of_other_batches(section: Mapping[str, Any], name: str) -> bool:
     return dynamic is False if "max_token_len" in name else dynamic is True and "micro_batch_size" in name
 
 
+WORKLOAD_RULES = {SFT: SFT_RULES, EVAL: EVAL_RULES}
+
+
 def config_findings(
     config: Mapping[str, Any],
     workload: str,
@@ -211,7 +214,7 @@ def config_findings(
     """
     release = release_of(version) or ()
     job = JobConfig(config, workload, nnodes, gpus_per_node, release, environment or {})
-    found = [finding for rule in (*RULES, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
+    found = [finding for rule in (*RULES, *WORKLOAD_RULES.get(workload, RL_RULES)) for finding in rule(job)]
     # The other rules say more about a key than its number alone.
     known = {finding.key for finding in found}
     return found + [finding for finding in number_findings(job) if finding.key not in known]

@@ -37,6 +37,7 @@ class Progress:
 
     trend: values of the metric up to the last one, evenly distributed. tokens_per_second: of all GPUs together.
     tokens_per_second_per_gpu: as verl measures it. seconds: of the parts of the last step, by verl's names.
+    validation: what a job that trains nothing has measured, by verl's names.
     """
 
     step: int = 0
@@ -48,6 +49,7 @@ class Progress:
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    validation: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from ..archive.job_warnings import JobWarning
 from ..archive.status import ENDED, JobState, Status
 from ..common.text import duration, printable
 from ..io.reading import open_file
+from ..jobspec.verl_releases import EVAL
 from ..launcher import log
 from .info import JobInfo, Progress
 
 # The metric that people check first, by workload.
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
 # trainer/ppo/metric_utils.py:process_validation_metrics: the first is that of the first data source.
-VALIDATION = "val-core/"
+VALIDATION, MOST_VALIDATIONS = "val-core/", 24
 # verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
 THROUGHPUT = "perf/throughput"
 # trainer/ppo/v1/trainer_base.py: what verl measures of a step of PPO and GRPO, in this order, and the whole of it.
@@ -94,8 +95,14 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         trend=tuple(known[::-1][:: -(-len(known) // TREND_POINTS) or 1][::-1]),
         tokens_per_second=tokens_per_second(found, heartbeat),
         tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),
+        validation=validation(found) if status.workload == EVAL else {},
         seconds={part: spent[0] for part in PARTS if (spent := values(found[-1:], f"{TIMING}{part}"))},
     )
+
+
+def validation(steps: Sequence[metrics.Step]) -> dict[str, float]:
+    names = [name for name in (steps[-1].metrics if steps else ()) if name.startswith(VALIDATION)]
+    return {name: value for name in names[:MOST_VALIDATIONS] if (value := steps[-1].value(name)) is not None}
 
 
 def tokens_per_second(steps: Sequence[metrics.Step], heartbeat: Heartbeat) -> float | None:

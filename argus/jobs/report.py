@@ -300,7 +300,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if job.progress.step or job.progress.total_steps:
         left = "" if job.time_left is None else f", {duration(job.time_left)} left"
         lines.append(("Step", f"{steps(job.progress)}{left}"))
-    if job.progress.last is not None:
+    lines += [("Validation", f"{name} {value:.3f}") for name, value in job.progress.validation.items()]
+    if job.progress.last is not None and not job.progress.validation:
         lines.append(("Metric", f"{job.progress.metric} {job.progress.last:.3f}, initially {job.progress.first:.3f}"))
     if trend := sparkline(job.progress.trend, TREND_WIDTH):
         lines.append(("Trend", trend))

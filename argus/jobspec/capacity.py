@@ -14,7 +14,7 @@ from ..common.findings import Finding, about
 from ..common.text import one_line
 from ..queue.room import UNITS_KEY
 from .spec import JobSpec
-from .verl_releases import GRPO, PPO, SFT
+from .verl_releases import EVAL, GRPO, PPO, SFT
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ ASKED = "ray.resources"
 # transfer_queue/controller.py
 CONTROLLER_CPUS = 1
 # CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
-CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3}
+CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3, EVAL: 3}
 
 
 def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:

@@ -21,7 +21,7 @@ from ..queue.room import UNITS_KEY
 from .capacity import Cluster, JobSize, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec
-from .verl_releases import GRPO, PER_GPU, PPO, REWARD_FUNCTION, SFT, Profile
+from .verl_releases import EVAL, GRPO, PER_GPU, PPO, REWARD_FUNCTION, SFT, Profile
 
 # Hydra's directory in the archive.
 HYDRA_DIRECTORY = "config/hydra"
@@ -93,18 +93,20 @@ def sft_overrides(inputs: Inputs, device: str, validates: bool = True) -> list[s
     ]
 
 
-def data_overrides(inputs: Inputs, validates: bool = True) -> list[str]:
+def data_overrides(inputs: Inputs, validates: bool = True, trains: bool = True) -> list[str]:
     val = hydra_value(f"{inputs.dataset}/val.parquet" if validates else None)
-    return [f"data.train_files={hydra_value(f'{inputs.dataset}/train.parquet')}", f"data.val_files={val}"]
+    # verl opens both.
+    train = hydra_value(f"{inputs.dataset}/train.parquet") if trains else val
+    return [f"data.train_files={train}", f"data.val_files={val}"]
 
 
 def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
     inputs = spec.inputs
     overrides = [
-        *data_overrides(inputs),
+        *data_overrides(inputs, trains=spec.workload != EVAL),
         f"actor_rollout_ref.model.path={hydra_value(inputs.model)}",
         # verl reads val_only after a validation before the training.
-        *([] if is_true(spec.trainer_overrides, VAL_ONLY) else ["trainer.val_before_train=False"]),
+        *([] if validates_only(spec) else ["trainer.val_before_train=False"]),
         "trainer.max_actor_ckpt_to_keep=3",
         "trainer.max_critic_ckpt_to_keep=3",
     ]
@@ -116,7 +118,11 @@ def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
             f"{REWARD_FUNCTION}.path={hydra_value(inputs.reward.path)}",
             f"{REWARD_FUNCTION}.name={hydra_value(inputs.reward.name)}",
         ]
-    if spec.workload == GRPO:
+    if spec.workload == EVAL:
+        # verl prepares a training of a step all the same.
+        overrides += [f"{VAL_ONLY}=True", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=1"]
+        overrides += ["data.train_batch_size=1", "trainer.total_training_steps=1"]
+    elif spec.workload == GRPO:
         overrides += [
             "algorithm.adv_estimator=grpo",
             # An advantage is relative to the other answers in its group, so a group needs several answers.
@@ -126,6 +132,10 @@ def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
     else:
         overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={hydra_value(inputs.model)}"]
     return overrides
+
+
+def validates_only(spec: JobSpec) -> bool:
+    return spec.workload == EVAL or is_true(spec.trainer_overrides, VAL_ONLY)
 
 
 def sample_overrides(asked: Iterable[str], archive: str) -> list[str]:
@@ -183,7 +193,7 @@ CPU_SFT = [
 
 def accelerator_overrides(workload: str, accelerator: str, gpus: int) -> list[str]:
     if accelerator == "cpu":
-        return {SFT: CPU_SFT, GRPO: CPU_RL, PPO: CPU_RL + CPU_CRITIC}[workload]
+        return {SFT: CPU_SFT, PPO: CPU_RL + CPU_CRITIC}.get(workload, CPU_RL)
     if workload == SFT:
         return []
     parallel = ["actor_rollout_ref.rollout.tensor_model_parallel_size=1"] if gpus == 1 else []

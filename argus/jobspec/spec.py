@@ -192,8 +192,9 @@ class JobSpec(BaseModel):
         "`<workload>-<UTC time>-<random>`.",
         None,
     )
-    workload: Literal["ppo", "grpo", "sft"] = key(
-        "The kind of training. All three use verl's Ray trainers; `ppo` and `grpo` run `main_ppo`."
+    workload: Literal["ppo", "grpo", "sft", "eval"] = key(
+        "The kind of training. All use verl's Ray trainers; `ppo` (with a critic), `grpo` (without one) and `eval` run "
+        "`main_ppo`. `eval` trains nothing: it validates the model, or the checkpoint of `resume_from`, once."
     )
     shared_root: Annotated[str, AfterValidator(plain_root)] = key(
         "The directory that all nodes share, at the same path. That of the inventory, or not set.", DEFAULT_SHARED_ROOT
@@ -215,7 +216,7 @@ class JobSpec(BaseModel):
     )
     dataset: str = key(
         "A directory with `train.parquet` and `val.parquet`, as the name of a directory in `<shared_root>/datasets/` "
-        "or as an absolute path. `sft` does not need `val.parquet`."
+        "or as an absolute path. `sft` does not need `val.parquet`, and `eval` needs nothing else."
     )
     address: Annotated[
         str,
@@ -307,7 +308,11 @@ class JobSpec(BaseModel):
             "{} is not a submission id",
             "give the id of the job whose last checkpoint this job resumes from",
         ),
-    ] = key("The id of a job with the same workload. The new job resumes from its last complete checkpoint.", None)
+    ] = key(
+        "The id of a job with the same workload, for `eval` of a `ppo` or `grpo` one. The new job resumes from its "
+        "last complete checkpoint.",
+        None,
+    )
     depends_on: Annotated[
         str | None,
         fits(SUBMISSION_ID.fullmatch, "{} is not a submission id", "give the id of the job that has to succeed before"),

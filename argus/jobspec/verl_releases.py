@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..archive.plan import RAY, TORCHRUN
 
-SFT, GRPO, PPO = "sft", "grpo", "ppo"
+SFT, GRPO, PPO, EVAL = "sft", "grpo", "ppo", "eval"
 Release = tuple[int, int, int]
 OLDEST: Release = (0, 8, 0)
 # The first release whose names of settings are not in the tables below.

@@ -15,11 +15,12 @@ from ..archive import checkpoints, failures, job_warnings, metrics
 from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.failures import Failure, FailureKind
 from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
-from ..archive.plan import Plan
+from ..archive.plan import VAL_ONLY, Plan
 from ..archive.program import Runner
 from ..archive.status import Phase
 from ..evidence import hardware
 from ..evidence.evidence import Moment
+from ..io.hydra import is_true
 from ..io.reading import UnreadableError
 from ..ray import departures
 from .log import LogFollower, LogScan, expected_steps
@@ -297,7 +298,9 @@ class Watch:
     def stall(self, now: float, last_output: float) -> str:
         """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes."""
         if self.first is None:
-            since = now - (self.began or now)
+            # A job that only validates has no steps, but prints something now and then.
+            heard = last_output if is_true(self.plan.overrides, VAL_ONLY) else 0.0
+            since = now - max(self.began or now, heard)
             phase = f", while {self.health.phase}" if self.health.phase else ""
             phase += f"; the job {notice}" if (notice := self.steward().notice) else ""
             limit, reason = self.plan.start_timeout, f"no first step for {since:.0f} s{phase}"

@@ -218,6 +218,7 @@ job:
           all GPUs together for SFT, from the tokens of the last steps and the pace since the first one.
         - C(seconds) of the parts of the last step, by verl's names, such as C(gen), C(update_actor) and
           C(update_weights). Empty for SFT.
+        - C(validation) of V(eval), by verl's names.
       type: dict
     checkpoints:
       description:

@@ -45,7 +45,7 @@ CPU = Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
 CASES = [
     (version, workload, cluster.accelerator)
     for version in VERSIONS
-    for workload in ("ppo", "grpo", "sft")
+    for workload in ("ppo", "grpo", "eval", "sft")
     for cluster in (CUDA, CPU)
     if cluster is CUDA or version >= "0.9"
 ]

@@ -254,15 +254,15 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
 # --- Resuming ---------------------------------------------------------------------------------------------------------
 
 
-def checkpoint(root: Path, size: int = 8) -> Path:
-    archive = Archive(root / "jobs/sft-0")
+def checkpoint(root: Path, size: int = 8, workload: str = "sft", part: str = "") -> Path:
+    archive = Archive(root / f"jobs/{workload}-0")
     archive.reserve()
-    archive.write_json("config/plan.json", {"workload": "sft"})
+    archive.write_json("config/plan.json", {"workload": workload})
     path = archive.path / "checkpoints/global_step_10"
-    path.mkdir()
+    (path / part).mkdir(parents=True)
     for rank in range(size):
         for kind in ("model", "optim"):
-            zipfile.ZipFile(path / f"{kind}_world_size_{size}_rank_{rank}.pt", "w").close()
+            zipfile.ZipFile(path / part / f"{kind}_world_size_{size}_rank_{rank}.pt", "w").close()
     (path.parent / "latest_checkpointed_iteration.txt").write_text("10")
     return path
 
@@ -277,6 +277,15 @@ def test_resuming(root: Path) -> None:
     assert result.checkpoint == str(path)
     assert result.job
     assert f"trainer.resume_from_path={path}" in result.job.plan.overrides
+
+
+@pytest.mark.parametrize(("origin", "fits"), [("grpo", True), ("ppo", True), ("sft", False)])
+def test_an_evaluation_of_a_checkpoint_needs_no_data_to_train_with(root: Path, origin: str, fits: bool) -> None:
+    path = checkpoint(root, workload=origin, part="" if origin == "sft" else "actor")
+    (root / "datasets/gsm8k/train.parquet").unlink()
+    result = gate(root, workload="eval", resume_from=f"{origin}-0")
+    assert [finding.key for finding in result.findings] == ([] if fits else ["resume_from"])
+    assert result.checkpoint == (str(path) if fits else "")
 
 
 def test_sft_without_data_for_validation(root: Path) -> None:

@@ -62,6 +62,7 @@ PACE = Heartbeat(time=160.0, step=4, first_step=1, first_step_at=100.0)
             {1: ((0, {"val-aux/num_turns/mean": 2.0, VALIDATED: 0.25}),)},
             {"metric": VALIDATED, "step": 0, "last": 0.25},
         ),
+        ("eval", {1: ((60, {"val-aux/x": 2.0, VALIDATED: 0.25}),)}, {"last": 0.25, "validation": {VALIDATED: 0.25}}),
         # The tenth attempt comes after the second.
         (
             "sft",

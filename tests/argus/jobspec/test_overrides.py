@@ -93,6 +93,9 @@ def test_a_job_that_only_validates() -> None:
     # verl reads val_only after a first validation alone.
     only = settings(planned(CUDA, trainer_overrides=["trainer.val_only=True"]))
     assert only["trainer.val_only"] == "True" and "trainer.val_before_train" not in only
+    evaluation = settings(planned(CUDA, workload="eval"))
+    assert evaluation["trainer.val_only"] == "True" and "trainer.val_before_train" not in evaluation
+    assert evaluation["data.train_files"] == evaluation["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
 
 
 # All overrides of three jobs, below those that every job has.

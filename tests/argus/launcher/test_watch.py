@@ -168,6 +168,16 @@ def test_a_start_has_a_limit_of_its_own(archive: Archive, runner: Runner, now: f
         assert verdict.kind == "stalled"
 
 
+@pytest.mark.parametrize(("now", "stalls"), [(2599.9, False), (2600.0, True)])
+def test_a_validation_alone_may_take_long_but_is_not_silent(
+    archive: Archive, runner: Runner, now: float, stalls: bool
+) -> None:
+    plan = Plan(start_timeout=600.0, stall_timeout=60.0, on_stall="stop", overrides=("trainer.val_only=True",))
+    watch = watch_of(archive, plan, 1, runner)
+    assert watch.check(1000.0, lambda: 1000.0) is None
+    assert bool(watch.check(now, lambda: 2000.0)) is stalls
+
+
 def test_output_during_a_start_does_not_end_its_stall(archive: Archive) -> None:
     output = [1000.0]
     runner = GoesOn(lambda: output.append(1062.0))
