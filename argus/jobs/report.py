@@ -76,9 +76,11 @@ def clock(seconds: float) -> str:
 
 
 def steps(progress: Progress) -> str:
-    """``3/12``, ``3/?``, or ``-`` if neither is known."""
+    """``3/12``, ``3/?``, ``3`` of what was validated, or ``-`` if neither is known."""
     if not progress.step and not progress.total_steps:
         return "-"
+    if progress.validation:
+        return str(progress.step)
     return f"{progress.step}/{progress.total_steps or '?'}"
 
 
