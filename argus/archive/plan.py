@@ -13,6 +13,20 @@ VAL_ONLY = "trainer.val_only"
 
 
 @dataclass(frozen=True)
+class Pool:
+    """GPUs and CPUs on each of `nnodes` workers. name: of verl's resource pool; "" for that of the trainer."""
+
+    name: str = ""
+    nnodes: int = 0
+    gpus: float = 0
+    cpus: float = 0
+
+    @property
+    def all_gpus(self) -> float:
+        return self.nnodes * self.gpus
+
+
+@dataclass(frozen=True)
 class Plan:
     """What runs, how it is submitted to Ray, and how it is treated while it waits, runs and fails.
 
@@ -38,6 +52,8 @@ class Plan:
     gpus_per_node: int = 0
     # CPUs that the job's processes ask for on each of its nodes, without its driver.
     cpus_per_node: float = 0
+    # Beside those of the trainer.
+    pools: tuple[Pool, ...] = ()
     # Names only.
     secrets: tuple[str, ...] = ()
     retries: int = 0
@@ -63,3 +79,12 @@ class Plan:
     steps: int | None = None
     resumed_from: str | None = None
     resumed_from_step: int | None = None
+
+    @property
+    def all_pools(self) -> tuple[Pool, ...]:
+        return (Pool("", self.nnodes, self.gpus_per_node, self.cpus_per_node), *self.pools)
+
+    @property
+    def gpus(self) -> int:
+        """Of all pools."""
+        return int(sum(pool.all_gpus for pool in self.all_pools))

@@ -273,6 +273,47 @@ def engines(job: JobConfig) -> Found:
         yield about(expert_key, what, f"set it to {tensor_data}, or to 1")
 
 
+def separate(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_separate_async.py:PPOTrainerSeparateAsync.__init__
+    if job.get("trainer.v1.trainer_mode") != "separate_async":
+        return
+    size, mini = job.number("data.train_batch_size"), job.number(f"{ACTOR}.ppo_mini_batch_size")
+    key = "trainer.v1.separate_async.parameter_sync_step"
+    steps = job.number(key, 1)
+    if size != steps * mini:
+        what = f"is {size}, but {key} is {steps} and {ACTOR}.ppo_mini_batch_size {mini}: it has to be their product"
+        yield about("data.train_batch_size", what, f"set it to {steps * mini}, or the other two")
+    if min(job.number(f"{ROLLOUT}.nnodes"), job.number(f"{ROLLOUT}.n_gpus_per_node")) < 1:
+        what = "is 0, but separate_async has rollouts on workers of their own"
+        yield about(f"{ROLLOUT}.nnodes", what, "set resources.pools.rollout: {nnodes: N}")
+    key = f"{ROLLOUT}.checkpoint_engine.backend"
+    if job.get(key) == "naive":
+        yield about(key, "is naive, which sends no weights to other workers", "set it to nccl, or another backend")
+    key = "reward.reward_model.enable_resource_pool"
+    if job.get("reward.reward_model.enable") and not job.get(key):
+        what = "is false, but the rollouts of separate_async never leave their GPUs to a reward model"
+        yield about(key, what, "set resources.pools.reward: {nnodes: N}")
+    # The same: logger.info(…, flush=True)
+    key = "actor_rollout_ref.hybrid_engine"
+    if job.get(key) is False and job.release == (0, 9, 1):
+        yield about(key, "is false: verl 0.9.1 then fails when it prints so", "remove it, or use a corrected snapshot")
+
+
+def replicas(job: JobConfig) -> Found:
+    # workers/rollout/replica.py:RolloutReplica.__init__, llm_server.py:_initialize_llm_servers
+    sizes = ("tensor_model", "data", "pipeline_model")
+    for section, is_used in (
+        (ROLLOUT, job.get("trainer.v1.trainer_mode") == "separate_async"),
+        ("reward.reward_model", job.get("reward.reward_model.enable_resource_pool")),
+    ):
+        engine = ROLLOUT if section == ROLLOUT else f"{section}.rollout"
+        size = math.prod(job.number(f"{engine}.{name}_parallel_size", 1) for name in sizes)
+        nodes, gpus = job.number(f"{section}.nnodes"), job.number(f"{section}.n_gpus_per_node")
+        if is_used and (indivisible(nodes * gpus, size) or indivisible(size, min(gpus, size))):
+            what = f"is {gpus}, on {nodes} workers, which engines of {size} GPUs do not fill"
+            yield about(f"{section}.n_gpus_per_node", what, f"choose sizes in resources.pools that {size} divides")
+
+
 def validation(job: JobConfig) -> Found:
     # trainer/ppo/v1/trainer_base.py:fit
     if job.get(VAL_ONLY) and not job.get("trainer.val_before_train"):
@@ -323,8 +364,8 @@ def prometheus(job: JobConfig) -> Found:
 
 
 # Those that hold for a job that only validates as well.
-EVAL_RULES = (parallelism, engines, validation, generation, lora, allocator, prometheus)
+EVAL_RULES = (parallelism, engines, replicas, validation, generation, lora, allocator, prometheus)
 RL_RULES = (
-    *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
+    *(estimator, separate, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
     *EVAL_RULES,
 )

@@ -33,6 +33,7 @@ from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal
 from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
 from ..ray.api import RayHead, free_workers
 from .nodes import Inspection, ask_nodes
+from .pools import pool_findings, used_pools
 
 TENSORBOARD = "tensorboard"
 SIMPLE = "SimpleStorage"
@@ -98,6 +99,10 @@ def examine(
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
         job = with_steps(with_loggers(with_queue(job, config), config), config, answers.facts.steps)
+        pools = used_pools(config)
+        job = replace(job, plan=replace(job.plan, pools=pools))
+        found += (unfit := pool_findings(spec, pools, free_workers(nodes, {}), job.plan))
+        can_run = can_run and not unfit
         found += retry_findings(spec, config)
         files = named_files(config, spec.shared_root)
     if can_run:

@@ -21,6 +21,7 @@ from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE
 from ..common.text import one_line
 from ..io.hydra import override_key
+from ..jobspec.capacity import pool_overrides
 from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
 from ..jobspec.owned import ESTIMATOR, OVERRIDES, OWNED_OVERRIDES, about_override, owned_todo, owned_values
 from ..jobspec.plan import Job
@@ -210,13 +211,15 @@ def owned_findings(composed: Composition, job: Job, request: CheckRequest) -> li
         (job.plan.nnodes, job.plan.gpus_per_node),
         RewardFunction(file, request.reward_function, request.reward_module) if file else None,
     )
+    expected |= pool_overrides(job.plan.pools)
     settings = Configuration(composed.config or {})
     found = []
     for key, value in expected.items():
         actual = without_nulls(settings.get(key))
         if actual != value:
             what = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
-            found.append(about(key, what, f"correct {OVERRIDES}: {OWNED_OVERRIDES[key]}"))
+            todo = OWNED_OVERRIDES.get(key, "set resources.pools")
+            found.append(about(key, what, f"correct {OVERRIDES}: {todo}"))
     output = f"{job.archive}/{HYDRA_DIRECTORY}"
     if composed.output.removesuffix("/.") != output:
         found.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))

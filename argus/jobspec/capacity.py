@@ -6,14 +6,15 @@ Ray, and verl's SFT, would wait for ever, without a message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..archive.plan import Pool
 from ..common.findings import Finding, about
 from ..common.text import one_line
 from ..queue.room import UNITS_KEY
-from .spec import JobSpec
+from .spec import POOLS, JobSpec
 from .verl_releases import EVAL, GRPO, PPO, SFT
 
 
@@ -71,6 +72,26 @@ def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
     """The size that a JobSpec requests. Without a number it is all workers, and all their GPUs."""
     gpus = spec.gpus_per_node or cluster.gpus_per_node
     return JobSize(spec.nnodes or cluster.workers, gpus, CPUS_PER_GPU[spec.workload] * gpus)
+
+
+def pools_of(spec: JobSpec, size: JobSize) -> tuple[Pool, ...]:
+    """The pools that a JobSpec asks for."""
+    return tuple(pool(name, nnodes or 0, gpus or size.gpus_per_node) for name, (nnodes, gpus) in spec.pools.items())
+
+
+def pool(name: str, nnodes: int, gpus: int) -> Pool:
+    """workers/rollout/replica.py:init_standalone, single_controller/ray/base.py:ResourcePoolManager"""
+    return Pool(name, nnodes, gpus, gpus * (2 if name == "rollout" else CPUS_PER_GPU[GRPO]))
+
+
+def pool_overrides(pools: Iterable[Pool]) -> dict[str, Any]:
+    """The settings of pools, see owned_values."""
+    values: dict[str, Any] = {}
+    for each in pools:
+        section = POOLS[each.name]
+        values |= {f"{section}.nnodes": each.nnodes, f"{section}.n_gpus_per_node": int(each.gpus)}
+        values |= {f"{section}.enable_resource_pool": True} if each.name == "reward" else {}
+    return values
 
 
 def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from ..common.findings import NOTE, WARNING, Finding
 from ..common.shared_root import archive_path
 from ..io.hydra import hydra_value, is_true, override_key, override_text
 from ..queue.room import UNITS_KEY
-from .capacity import Cluster, JobSize, size_of
+from .capacity import Cluster, JobSize, pool_overrides, pools_of, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec
 from .verl_releases import EVAL, GRPO, PER_GPU, PPO, REWARD_FUNCTION, SFT, Profile
@@ -50,6 +50,7 @@ def default_overrides(
     workload, inputs = spec.workload, spec.inputs
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
     overrides = common_overrides(workload, size, submission_id, archive)
+    overrides += [f"{key}={value}" for key, value in pool_overrides(pools_of(spec, size)).items()]
     if workload == SFT:
         # With Ray, the driver only computes statistics, and has no GPU.
         device = profile.sft_device
@@ -58,7 +59,9 @@ def default_overrides(
         overrides += sft_overrides(inputs, device, validates)
     else:
         overrides += rl_overrides(spec, profile) + sample_overrides(spec.trainer_overrides, archive)
-    overrides += batch_overrides(spec) + accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node)
+    overrides += batch_overrides(spec) + accelerator_overrides(
+        workload, cluster.accelerator, size.gpus_per_node, spec.pools
+    )
     if checkpoint:
         path = hydra_value(str(checkpoint.path))
         overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
@@ -191,9 +194,17 @@ CPU_SFT = [
 ]
 
 
-def accelerator_overrides(workload: str, accelerator: str, gpus: int) -> list[str]:
+# verl's own way to other workers needs GPUs.
+CPU_WEIGHTS = [
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=ray_cpu",
+    "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=verl_cpu.weights",
+]
+
+
+def accelerator_overrides(workload: str, accelerator: str, gpus: int, pools: Collection[str] = ()) -> list[str]:
     if accelerator == "cpu":
-        return {SFT: CPU_SFT, PPO: CPU_RL + CPU_CRITIC}.get(workload, CPU_RL)
+        own = {SFT: CPU_SFT, PPO: CPU_RL + CPU_CRITIC}.get(workload, CPU_RL)
+        return own + (CPU_WEIGHTS if "rollout" in pools else [])
     if workload == SFT:
         return []
     parallel = ["actor_rollout_ref.rollout.tensor_model_parallel_size=1"] if gpus == 1 else []

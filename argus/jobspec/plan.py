@@ -18,7 +18,7 @@ from ..hooks import redact
 from ..io.hydra import merge
 from ..launcher import torchrun
 from ..queue.attempts import METRICS_VARIABLE
-from .capacity import Cluster, size_of
+from .capacity import Cluster, pools_of, size_of
 from .environment import asked_variables, own_variables
 from .overrides import default_overrides
 from .spec import JobSpec
@@ -166,6 +166,7 @@ def plan_job(
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
+        pools=pools_of(spec, size),
         tags=tuple(f"{name}={value}" for name, value in spec.tags.items()),
         transfer_queue=uses_queue(spec, profile),
         resumed_from=spec.resume_from,

@@ -28,6 +28,8 @@ LONGEST_DAYS = 3650
 # ray/_common/ray_option_utils.py:_validate_resource_quantity
 SMALLEST_AMOUNT = 0.0001
 MOST_TRIAL_ROWS = 64
+# By pool of GPUs beside those of the trainer: the section of its settings.
+POOLS = {"rollout": "actor_rollout_ref.rollout", "reward": "reward.reward_model", "teacher": "distillation"}
 
 
 def new_submission_id(workload: str) -> str:
@@ -245,6 +247,37 @@ class JobSpec(BaseModel):
     gpus_per_node: Size = key(
         "The number of GPUs on each worker. The default is all GPUs.", None, "resources.gpus_per_node"
     )
+    rollout_nnodes: Size = key(
+        "The number of workers for the rollouts of `trainer.v1.trainer_mode=separate_async`, beside those of the "
+        "trainer.",
+        None,
+        "resources.pools.rollout.nnodes",
+    )
+    rollout_gpus_per_node: Size = key(
+        "The number of GPUs on each of them. The default is that of the trainer.",
+        None,
+        "resources.pools.rollout.gpus_per_node",
+    )
+    reward_nnodes: Size = key(
+        "The number of workers for the reward model, with `reward.reward_model.enable=True`.",
+        None,
+        "resources.pools.reward.nnodes",
+    )
+    reward_gpus_per_node: Size = key(
+        "The number of GPUs on each of them. The default is that of the trainer.",
+        None,
+        "resources.pools.reward.gpus_per_node",
+    )
+    teacher_nnodes: Size = key(
+        "The number of workers for the teachers, with `distillation.enabled=True`.",
+        None,
+        "resources.pools.teacher.nnodes",
+    )
+    teacher_gpus_per_node: Size = key(
+        "The number of GPUs on each of them. The default is that of the trainer.",
+        None,
+        "resources.pools.teacher.gpus_per_node",
+    )
     trainer_overrides: Overrides = key(
         "Hydra overrides for the trainer, as a list of `key=value` or as a mapping, nested or with dotted keys. They "
         "replace the job's defaults, such as `trainer.total_epochs=1` and `trainer.save_freq=10`.",
@@ -351,6 +384,12 @@ class JobSpec(BaseModel):
         }
 
     @property
+    def pools(self) -> dict[str, tuple[int | None, int | None]]:
+        """The workers and the GPUs on each, by pool, of those that are given."""
+        given = {name: (getattr(self, f"{name}_nnodes"), getattr(self, f"{name}_gpus_per_node")) for name in POOLS}
+        return {name: size for name, size in given.items() if any(size)}
+
+    @property
     def inputs(self) -> Inputs:
         return Inputs(
             code_path=resolve_path(self.code_path, self.shared_root, SNAPSHOTS),
@@ -384,5 +423,9 @@ SECTIONS = {
     "ray": "How the job is submitted to Ray.",
     "ray.resources": "The resources that the driver requests.",
     "resources": "The size of the job.",
+    "resources.pools": "GPUs beside those of the trainer.",
+    "resources.pools.rollout": "Of the inference engines.",
+    "resources.pools.reward": "Of the reward model.",
+    "resources.pools.teacher": "Of the teachers of a distillation.",
 }
 DURATIONS = ("deadline", "wait_for_resources", "queue_patience", "start_timeout", "stall_timeout")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..archive.plan import Plan
+from ..archive.plan import Plan, Pool
 from ..evidence.evidence import is_of
 from ..io.reading import UnreadableError, parse_json
 from ..io.schema import MalformedError, parse
@@ -35,7 +35,7 @@ UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 class Demand:
     """What a job needs of the workers.
 
-    gpus, cpus: on each of `nnodes` workers.
+    gpus, cpus: on each of `nnodes` workers. pools: beside these.
     driver_cpus, controller_cpus: on any worker, of the driver and of TransferQueue's controller.
     storage_units: of TransferQueue. verl pins them to the workers in turn, each with a CPU.
     exclusive: the name of a service that the cluster can have only once; "" for most jobs.
@@ -50,6 +50,7 @@ class Demand:
     storage_units: int = 0
     exclusive: str = ""
     tags: tuple[str, ...] = ()
+    pools: tuple[Pool, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> Demand:
@@ -62,6 +63,7 @@ class Demand:
             storage_units=plan.storage_units,
             exclusive=plan.exclusive_backend,
             tags=plan.tags,
+            pools=plan.pools,
         )
 
     def to_metadata(self) -> dict[str, str]:
@@ -74,12 +76,17 @@ class Demand:
             demand = parse(cls, parse_json(record["metadata"][METADATA], METADATA))
         except (KeyError, TypeError, UnreadableError, MalformedError):
             return None
-        amounts = (demand.nnodes, demand.gpus, demand.cpus, demand.driver_cpus, demand.controller_cpus)
-        return demand if min(*amounts, demand.storage_units) >= 0 else None
+        amounts = [amount for pool in demand.all_pools for amount in (pool.nnodes, pool.gpus, pool.cpus)]
+        further = (demand.driver_cpus, demand.controller_cpus, demand.storage_units)
+        return demand if min(*amounts, *further) >= 0 else None
+
+    @property
+    def all_pools(self) -> tuple[Pool, ...]:
+        return (Pool("", self.nnodes, self.gpus, self.cpus), *self.pools)
 
     @property
     def all_gpus(self) -> float:
-        return self.nnodes * self.gpus
+        return sum(pool.all_gpus for pool in self.all_pools)
 
     def units_per_worker(self, workers: int) -> int:
         return math.ceil(self.storage_units / workers) if workers else 0
@@ -195,7 +202,7 @@ def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]
     found = set()
     for job in jobs:
         demand, job_id = Demand.from_job(job), str(job.get("job_id"))
-        has_all = demand is not None and gpus.get(job_id, -1) >= demand.nnodes * demand.gpus
+        has_all = demand is not None and gpus.get(job_id, -1) >= demand.all_gpus
         is_old = now - (job.get("start_time") or now * 1000) / 1000 > UNPLACED_SECONDS and job_id not in waiting
         if has_all or (is_old and job["status"] == "RUNNING"):
             found.add(str(job["submission_id"]))
@@ -216,21 +223,27 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
     for demand in accepted_jobs:
         units = demand.units_per_worker(len(left))
         left = [replace(worker, free_cpus=worker.free_cpus - units) for worker in left]
-        fitting = [worker for worker in left if fits(worker, demand)]
-        chosen = {worker.node_id for worker in sorted(fitting, key=by_free)[: demand.nnodes]}
-        left = [minus(worker, demand.gpus, demand.cpus) if worker.node_id in chosen else worker for worker in left]
+        for pool in demand.all_pools:
+            left = without(left, pool)
         for cpus in demand.anywhere:
             roomiest = max(left, key=lambda worker: worker.free_cpus, default=None)
             left = [minus(worker, 0, cpus) if worker is roomiest else worker for worker in left]
     return left
 
 
+def without(workers: Sequence[WorkerCapacity], pool: Pool) -> list[WorkerCapacity]:
+    """What is free once a pool has what it needs."""
+    fitting = [worker for worker in workers if fits(worker, pool)]
+    chosen = {worker.node_id for worker in sorted(fitting, key=by_free)[: pool.nnodes]}
+    return [minus(worker, pool.gpus, pool.cpus) if worker.node_id in chosen else worker for worker in workers]
+
+
 def by_free(worker: WorkerCapacity) -> tuple[float, float, str]:
     return worker.free_gpus, worker.free_cpus, worker.name
 
 
-def fits(worker: WorkerCapacity, demand: Demand) -> bool:
-    return worker.free_gpus >= demand.gpus and worker.free_cpus >= demand.cpus
+def fits(worker: WorkerCapacity, pool: Pool) -> bool:
+    return worker.free_gpus >= pool.gpus and worker.free_cpus >= pool.cpus
 
 
 def minus(worker: WorkerCapacity, gpus: float, cpus: float) -> WorkerCapacity:
@@ -248,16 +261,25 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
             f"{free}. {UNITS_KEY} sets their number"
         )
     left = [minus(worker, 0, units) for worker in workers]
-    fitting = [worker for worker in left if fits(worker, demand)]
-    if len(fitting) < demand.nnodes:
-        free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in workers)
-        beside = f" and {units} CPU on every worker for TransferQueue's storage units" if units else ""
-        return (
-            f"the job needs {demand.nnodes} {'worker' if demand.nnodes == 1 else 'workers'} with {demand.gpus:g} GPUs "
-            f"and {demand.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or 'no worker is alive'})"
-        )
+    rest = left
+    for pool in demand.all_pools:
+        fitting = [worker for worker in rest if fits(worker, pool)]
+        if len(fitting) < pool.nnodes:
+            seen = rest if pool.name else workers
+            free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in seen)
+            beside = f" and {units} CPU on every worker for TransferQueue's storage units" if units else ""
+            who = f"the pool {pool.name} of the job" if pool.name else "the job"
+            return (
+                f"{who} needs {pool.nnodes} {'worker' if pool.nnodes == 1 else 'workers'} with {pool.gpus:g} GPUs and "
+                f"{pool.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or 'no worker is alive'})"
+            )
+        rest = without(rest, pool)
     # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
     cpus = sum(demand.anywhere)
+    if demand.pools:
+        elsewhere = any(worker.free_cpus >= cpus for worker in rest)
+        return "" if elsewhere else f"the driver's {cpus:g} CPUs are not free beside the pools of the job"
+    fitting = [worker for worker in left if fits(worker, demand.all_pools[0])]
     roomy = [worker for worker in fitting if worker.free_cpus - demand.cpus >= cpus]
     elsewhere = any(worker.free_cpus >= cpus for worker in left if worker not in fitting)
     if len(roomy) >= demand.nnodes or len(fitting) >= demand.nnodes + len(demand.anywhere) or elsewhere:

@@ -40,15 +40,11 @@ class Row:
     has_page: bool = False
     nodes: tuple[str, ...] = ()
 
-    @property
-    def gpus(self) -> int:
-        return self.plan.nnodes * self.plan.gpus_per_node
-
     def hours(self, begin: float, now: float) -> float:
         """The GPU-hours since a moment, of all attempts and what was between them."""
         if not self.info.started_at:
             return 0.0
-        return self.gpus * max(0.0, (self.info.ended_at or now) - max(begin, self.info.started_at)) / 3600
+        return self.plan.gpus * max(0.0, (self.info.ended_at or now) - max(begin, self.info.started_at)) / 3600
 
 
 def read_rows(jobs: Path) -> list[Row]:
@@ -119,7 +115,7 @@ def cells(row: Row, now: float) -> list[tuple[str, Any]]:
         (sparkline(done.trend, SHORT_TREND), ""),
         (throughput(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
         ("" if left is None else duration(left), left),
-        (str(row.gpus or ""), row.gpus),
+        (str(row.plan.gpus or ""), row.plan.gpus),
         (cell(owner(info)), owner(info)),
         (cell(row.model.rpartition("/")[2]), row.model),
         (cell(tags_text({name: value for name, value in info.tags.items() if name != OWNER})), ""),

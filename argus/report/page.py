@@ -19,6 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..archive.archive import Archive
+from ..archive.plan import Pool
 from ..common.text import duration, printable, printable_line
 from ..io.writing import write_text
 from ..jobs.bundle import PAGE
@@ -159,8 +160,11 @@ def summary(job: Job) -> dict[str, str]:
 
 
 def size(job: Job) -> str:
-    nodes, gpus = job.plan.nnodes, job.plan.gpus_per_node
-    return f"{nodes} node{'s'[: nodes != 1]} with {gpus} GPU{'s'[: gpus != 1]}"
+    def words(pool: Pool) -> str:
+        beside = f", {pool.name}: " if pool.name else ""
+        return f"{beside}{pool.nnodes} node{'s'[: pool.nnodes != 1]} with {pool.gpus:g} GPU{'s'[: pool.gpus != 1]}"
+
+    return "".join(map(words, job.plan.all_pools))
 
 
 def attempts_table(job: Job) -> Table:

@@ -6,6 +6,14 @@ import pytest
 from composed_config import ACTOR, ROLLOUT, Wrong, check, found, told
 
 ESTIMATOR = "algorithm.adv_estimator"
+# Rollouts on one worker with four GPUs, each engine with two.
+SEPARATE = {
+    "trainer.v1.trainer_mode": "separate_async",
+    "trainer.v1.separate_async.parameter_sync_step": 2,
+    f"{ROLLOUT}.nnodes": 1,
+    f"{ROLLOUT}.n_gpus_per_node": 4,
+    f"{ROLLOUT}.checkpoint_engine.backend": "nccl",
+}
 SUMS = f"{ACTOR}.calculate_sum_pi_squared"
 REF = "actor_rollout_ref.ref"
 PROMETHEUS = {"enable": True, "port": 9090, "file": "/tmp/p.yml"}
@@ -21,6 +29,16 @@ WRONG: list[Wrong] = [
     ("grpo", {ESTIMATOR: "optimal_token_baseline", "trainer.use_v1": False}, f"error {SUMS}", f"set {SUMS}=True"),
     ("grpo", {ESTIMATOR: "gdpo", "trainer.use_v1": False}, "error algorithm.gdpo_reward_keys", ""),
     ("grpo", {f"{ACTOR}.checkpoint.async_save": True}, "error", ""),
+    ("grpo", {**SEPARATE, "data.train_batch_size": 128}, "error data.train_batch_size", "set it to 256"),
+    ("grpo", {**SEPARATE, f"{ROLLOUT}.nnodes": 0}, f"error {ROLLOUT}.nnodes", "resources.pools.rollout"),
+    (
+        "grpo",
+        {**SEPARATE, f"{ROLLOUT}.checkpoint_engine.backend": "naive"},
+        f"error {ROLLOUT}.checkpoint_engine.backend",
+        "nccl",
+    ),
+    ("grpo", {**SEPARATE, "actor_rollout_ref.hybrid_engine": False}, "error actor_rollout_ref.hybrid_engine", ""),
+    ("grpo", {**SEPARATE, f"{ROLLOUT}.n_gpus_per_node": 3}, f"error {ROLLOUT}.n_gpus_per_node", "that 2 divides"),
     ("grpo", {"trainer.val_only": True, "trainer.val_before_train": False}, "error", ""),
     ("grpo", {"data.gen_batch_size": 100}, "error", ""),
     ("grpo", {f"{ACTOR}.ppo_mini_batch_size": 512}, "warning", "1280 empty samples"),
@@ -213,6 +231,10 @@ def test_megatron() -> None:
 @pytest.mark.parametrize("name", ["rloo", "opo", "gpg", "reinforce_plus_plus", "one_of_a_team"])
 def test_estimators_without_a_critic(name: str) -> None:
     assert found("grpo", {ESTIMATOR: name}) == []
+
+
+def test_rollouts_on_workers_of_their_own() -> None:
+    assert found("grpo", SEPARATE) == []
 
 
 def test_engines_fill_nodes() -> None:

@@ -23,7 +23,15 @@ EVERYTHING: dict[str, Any] = {
         "runtime_env": {"nsight": "default"},
         "resources": {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5},
     },
-    "resources": {"nnodes": 3, "gpus_per_node": 5},
+    "resources": {
+        "nnodes": 3,
+        "gpus_per_node": 5,
+        "pools": {
+            "rollout": {"nnodes": 1, "gpus_per_node": 2},
+            "reward": {"nnodes": 3, "gpus_per_node": 4},
+            "teacher": {"nnodes": 5, "gpus_per_node": 6},
+        },
+    },
     "trainer_overrides": {"a.b": 1},
     "env_vars": {"A": 1},
     "secrets": ["S"],
@@ -52,7 +60,10 @@ def test_every_key_arrives_in_its_own_field() -> None:
     ray, rest = EVERYTHING["ray"], {key: value for key, value in EVERYTHING.items() if key not in ("ray", "resources")}
     address, runtime_env = {"address": ray["address"]}, {"runtime_env": ray["runtime_env"]}
     texts = {"secrets": ("S",), "accept": ("space",), "trainer_overrides": ("a.b=1",)}
-    given = {**rest, **address, **runtime_env, **ray["resources"], **EVERYTHING["resources"], **DURATIONS, **texts}
+    size = {name: value for name, value in EVERYTHING["resources"].items() if name != "pools"}
+    pools = EVERYTHING["resources"]["pools"].items()
+    size |= {f"{pool}_{name}": value for pool, sizes in pools for name, value in sizes.items()}
+    given = {**rest, **address, **runtime_env, **ray["resources"], **size, **DURATIONS, **texts}
     assert vars(jobspec(**EVERYTHING)) == given
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from argus.archive.plan import Plan
+from argus.archive.plan import Plan, Pool
 from argus.queue.room import (
     METADATA,
     UNPLACED_SECONDS,
     Demand,
+    Limit,
     Room,
     capacity_problem,
     placed,
@@ -59,8 +60,11 @@ def test_the_demand_of_a_plan() -> None:
     assert Demand.of(queue) == Demand(2, 4, 12, 2, controller_cpus=1, storage_units=8, exclusive="Yuanrong")
 
 
+POOL = Pool("rollout", 1, 4, 8)
+
+
 def test_the_demand_travels_in_rays_metadata() -> None:
-    demand = Demand(2, 4, 12, 1, 1, 8, "Yuanrong")
+    demand = Demand(2, 4, 12, 1, 1, 8, "Yuanrong", pools=(POOL,))
     assert Demand.from_job(record("a", demand)) == demand
     assert all(isinstance(value, str) for value in demand.to_metadata().values())
 
@@ -118,6 +122,29 @@ def test_whether_a_job_has_capacity(workers: list[tuple[float, float]], asked: t
     assert answer in problem if answer else problem == ""
 
 
+@pytest.mark.parametrize(
+    ("workers", "answer"),
+    [
+        ([(4, 12), (4, 13)], ""),
+        # On one worker with those of the trainer.
+        ([(8, 21)], ""),
+        ([(4, 13)], "the pool rollout of the job needs 1 worker with 4 GPUs and 8 CPUs free; available: 0"),
+        ([(3, 48), (4, 48)], "the pool rollout of the job needs"),
+        ([(4, 12), (4, 8)], "the driver's 1 CPUs are not free"),
+    ],
+)
+def test_whether_a_job_with_a_pool_has_capacity(workers: list[tuple[float, float]], answer: str) -> None:
+    problem = capacity_problem(free(*workers), Demand(1, 4, 12, 1, pools=(POOL,)))
+    assert answer in problem if answer else problem == ""
+
+
+def test_all_gpus_of_a_job_count() -> None:
+    demand = Demand(2, 4, 12, pools=(POOL,))
+    assert demand.all_gpus == replace(PLAN, pools=(POOL,)).gpus == 12
+    limit = Limit("team=a", gpus=11)
+    assert "needs 12 GPUs" in limit.problem(demand, [])
+
+
 # --- What was just accepted -------------------------------------------------------------------------------------------
 
 
@@ -144,6 +171,7 @@ ONE, BOTH = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1)
         ([record("a", ONE)], BOTH, ("a",)),
         ([record("a", ONE, "PENDING")], BOTH, ("a",)),
         ([record("a", ONE)], ONE, ()),
+        ([record("a", replace(ONE, pools=(POOL,)))], ONE, ("a",)),
         ([record("b", ONE), record("a", ONE)], ONE, ("a", "b")),
         # In the order of their submission.
         ([record("b", ONE, age=9), record("a", ONE)], ONE, ("b", "a")),
@@ -171,6 +199,9 @@ OLD = UNPLACED_SECONDS + 1
         (record("a", BOTH), [group("a", "CREATED", 4), group("a", "CREATED", 4)], True),
         (record("a", BOTH), [group("a", "CREATED", 4), group("a", "PENDING", 4)], False),
         (record("a", BOTH), [group("a", "REMOVED", 4, 4)], False),
+        # The trainer has its GPUs, its rollouts have none yet.
+        (record("a", replace(BOTH, pools=(POOL,))), [group("a", "CREATED", 4, 4)], False),
+        (record("a", replace(BOTH, pools=(POOL,))), [group("a", "CREATED", 4, 4), group("a", "CREATED", 4)], True),
         (record("a", BOTH), [group("b", "CREATED", 4, 4)], False),
         # Without a placement group it has its resources in another way, or does not need them.
         (record("a", BOTH, age=OLD), [], True),

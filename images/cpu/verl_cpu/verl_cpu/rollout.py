@@ -19,6 +19,7 @@ import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.utils import ensure_async_iterator
 
 NAME = "hf_cpu"
 BATCH = 32
@@ -175,7 +176,7 @@ def server_name(replica_rank: int) -> str:
 
 
 class HFReplica(RolloutReplica):
-    """Places a replica's server on the node of its first trainer process."""
+    """Places a replica's server on the node of its first process: of the trainer, or of a pool of its own."""
 
     async def launch_servers(self) -> None:
         node_id = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
@@ -221,7 +222,7 @@ class ServerAdapter(BaseRollout):
             raise ValueError(f"hf_cpu: wire_format {wire_format!r} is not supported, only 'named_tensors'")
         start = time.monotonic()
         # Every rank must iterate: gathering a sharded tensor needs all of them.
-        tensors = {name: tensor.detach().cpu() for name, tensor in weights if self.leads}
+        tensors = {name: tensor.detach().cpu() async for name, tensor in ensure_async_iterator(weights) if self.leads}
         if self.leads:
             server = ray.get_actor(server_name(self.replica_rank))
             count = await server.update_weights.remote(tensors, global_steps)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""GPUs that verl takes beside those of its trainer, from the composed configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..archive.plan import Plan, Pool
+from ..checks.common import Configuration
+from ..common.findings import Finding, about
+from ..jobspec.capacity import pool
+from ..jobspec.spec import POOLS, JobSpec
+from ..queue.room import Demand, capacity_problem
+from ..ray.api import WorkerCapacity
+
+# Without which verl makes no such pool.
+SWITCHES = {
+    "rollout": "trainer.v1.trainer_mode=separate_async",
+    "reward": "reward.reward_model.enable=True",
+    "teacher": "distillation.enabled=True",
+}
+
+
+def used_pools(config: Configuration) -> tuple[Pool, ...]:
+    """The pools that verl makes beside that of the trainer, whatever asked for them."""
+    # trainer/ppo/v1/trainer_base.py:_init_resource_pool_mgr, workers/rollout/llm_server.py:LLMServerManager
+    reward = POOLS["reward"]
+    is_used = {
+        "rollout": config.get("trainer.v1.trainer_mode") == "separate_async",
+        "reward": config.get(f"{reward}.enable") and config.get(f"{reward}.enable_resource_pool"),
+        "teacher": config.get("distillation.enabled"),
+    }
+    sizes = {
+        name: (config.number(f"{section}.nnodes"), config.number(f"{section}.n_gpus_per_node"))
+        for name, section in POOLS.items()
+        if is_used[name]
+    }
+    return tuple(pool(name, *size) for name, size in sizes.items() if min(size) > 0)
+
+
+def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerCapacity], plan: Plan) -> list[Finding]:
+    """Pools that verl does not use, and those that can never fit beside the trainer. workers: as if all was free."""
+    names = {each.name for each in used}
+    found = []
+    for name, (nnodes, _gpus) in spec.pools.items():
+        if nnodes is None:
+            what, todo = "has no nnodes", "set it, or remove the pool"
+            found.append(about(f"resources.pools.{name}", what, todo))
+        elif name not in names:
+            found.append(about(f"resources.pools.{name}", "is not used", f"set {SWITCHES[name]}, or remove it"))
+    whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in workers]
+    if plan.pools and not found and (problem := capacity_problem(whole, Demand.of(plan))):
+        todo = "ask for fewer workers or GPUs in resources, or add workers to the inventory and run cluster_up.yml"
+        found.append(about("resources.pools", f"the cluster is too small: {problem}", todo))
+    return found
