@@ -1,7 +1,8 @@
-"""Experiments beside the three that the README begins with: other estimators, and evaluations."""
+"""Experiments beside the three that the README begins with: other estimators, modes of the trainer, evaluations."""
 
 from __future__ import annotations
 
+import pytest
 from system import Job, Submit, playbook, said
 
 VALIDATED = "val-core/openai/gsm8k/acc/mean@1"
@@ -26,3 +27,23 @@ def test_an_evaluation_waits_for_a_training_with_another_estimator(submit: Submi
     assert len(training.values("critic/rewards/mean")) == 2
     assert_validated(of_model, "")
     assert_validated(of_checkpoint, f"Resumed: from {origin}, global_step_2")
+
+
+ONE = {"nnodes": 1, "gpus_per_node": 1}
+MODES = {
+    "colocate_async": ({"resources": ONE}, {}),
+    "separate_async": (
+        {"resources": {**ONE, "pools": {"rollout": ONE}}},
+        {"trainer.v1.separate_async.parameter_sync_step": 2, "actor_rollout_ref.actor.ppo_mini_batch_size": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_asynchronous_grpo(submit: Submit, mode: str) -> None:
+    keys, overrides = MODES[mode]
+    lengths = {"trainer.total_training_steps": 3, "trainer.save_freq": 3}
+    job = submit("grpo", **keys, trainer_overrides={**lengths, **overrides, "trainer.v1.trainer_mode": mode})
+    assert job.wait()["state"] == "SUCCEEDED"
+    assert len(job.values("critic/rewards/mean")) == 3
+    assert job.archive.plan().gpus == (2 if mode == "separate_async" else 1)
