@@ -49,6 +49,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path) -> None:
     assert not any(attempt.pop("phases") for attempt in shown["attempts"])
     assert shown["progress"].pop("trend")[-1:] == [shown["progress"]["last"]][: shown["progress"]["last"] is not None]
     assert ("step" in shown["progress"].pop("seconds")) == is_measured(expected)
+    assert shown["progress"].pop("validation") == {}
     assert shown.pop("unattended") == bool(shown.pop("notice")) == (not shown["ended"])
     # Their directories are recorded, and nothing in them.
     assert shown == {**expected, "checkpoints": [], "models": []}
@@ -66,6 +67,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path) -> None:
     ] * len(expected)
     for job in shown["jobs"]:
         assert len(job["progress"].pop("trend")) <= 60
+        assert job["progress"].pop("validation") == {}
         assert not any(attempt.pop("phases") for attempt in job["attempts"])
     assert all(("step" in job["progress"].pop("seconds")) == is_measured(job) for job in shown["jobs"])
     assert all(job.pop("written_at") > 0 and job.pop("root_problem") == "" for job in shown["jobs"])
