@@ -29,7 +29,7 @@ from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
-from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal
+from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, as_known, profile_of, refusal
 from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
 from ..ray.api import RayHead, free_workers
 from .nodes import Inspection, ask_nodes
@@ -222,7 +222,11 @@ def file_findings(spec: JobSpec) -> list[Finding]:
     found = snapshot_findings(code_path)
     profile = profile_of(read_verl_version(code_path) or "")
     if not found:
-        found += version_findings(spec, profile) if profile else []
+        found += as_known(profile.version, version_findings(spec, profile)) if profile else []
+        if profile and profile.is_guess and "release" not in spec.accept:
+            newest = ".".join(map(str, profile.release))
+            what = f"contains verl {profile.version}, newer than {newest}, whose rules are applied as warnings"
+            found.append(about("code_path", what, "set accept: [release] once this is known", WARNING))
         found += input_findings("code_path", code_path, code_path / "mvp_marker.py", root)
     model, dataset, reward = Path(spec.inputs.model), Path(spec.inputs.dataset), spec.inputs.reward
     found += input_findings("model", model, model / "config.json", root)

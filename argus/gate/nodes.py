@@ -26,7 +26,7 @@ from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOA
 from ..jobspec.owned import ESTIMATOR, OVERRIDES, OWNED_OVERRIDES, about_override, owned_todo, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
-from ..jobspec.verl_releases import Profile, profile_of, release_of
+from ..jobspec.verl_releases import Profile, as_known, profile_of, release_of
 from ..ray.tasks import Connection
 from .composition import Composition, Overrides, Refusal, compose
 from .config import JobConfig
@@ -164,9 +164,9 @@ def ask_nodes(
         ]
         if composed.config:
             found += owned_findings(composed, job, request)
-            found += config_findings(composed.config, request.workload, *size, version, request.environment)
+            rules = config_findings(composed.config, request.workload, *size, version, request.environment)
+            found += as_known(version, [*rules, *estimator_findings(composed, version)])
             found += unread_findings(spec, composed.unread, config, version)
-            found += estimator_findings(composed, version)
         values[workers[one]] = answer.on_node
     return replace(answer, findings=(*found, *findings_of_nodes(values)))
 

@@ -369,9 +369,10 @@ class JobSpec(BaseModel):
         "that raises, or does not return a number, is an error. `0` to `64`.",
         0,
     )
-    accept: Annotated[tuple[Literal["requirements", "space"], ...], BeforeValidator(items)] = key(
+    accept: Annotated[tuple[Literal["requirements", "space", "release"], ...], BeforeValidator(items)] = key(
         "Problems to report as warnings instead of errors. `requirements` means that the image lacks packages that the "
-        "snapshot declares. `space` means that the checkpoints are not expected to fit on the disk.",
+        "snapshot declares. `space` means that the checkpoints are not expected to fit on the disk. `release` silences "
+        "the warning about a verl that is newer than all that are known.",
         [],
     )
 

@@ -9,14 +9,17 @@ renames a setting, it either rejects the old name minutes after the start, or st
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from ..archive.plan import RAY, TORCHRUN
+from ..common.findings import ERROR, WARNING, Finding
 
 SFT, GRPO, PPO, EVAL = "sft", "grpo", "ppo", "eval"
 Release = tuple[int, int, int]
 OLDEST: Release = (0, 8, 0)
-# The first release whose names of settings are not in the tables below.
+NEWEST: Release = (0, 9, 1)
+# The first release whose names of settings are not in the tables below. It is judged as NEWEST, with warnings.
 FIRST_UNKNOWN: Release = (0, 10, 0)
 KNOWN = "0.8 or 0.9"
 
@@ -120,10 +123,14 @@ def trainer_module(workload: str, launcher: str = RAY) -> str:
 
 @dataclass(frozen=True)
 class Profile:
-    """A release of verl: everything in which it differs from the others."""
+    """A release of verl: everything in which it differs from the others.
+
+    is_guess: whether it is newer than all that are known.
+    """
 
     version: str
     release: Release
+    is_guess: bool = False
 
     @property
     def is_0_9(self) -> bool:
@@ -176,7 +183,16 @@ class Profile:
 def profile_of(version: str) -> Profile | None:
     """The profile of a version of verl; None if the tables do not cover it."""
     release = release_of(version)
-    return Profile(version, release) if release and OLDEST <= release < FIRST_UNKNOWN else None
+    if release is None or release < OLDEST:
+        return None
+    return Profile(version, NEWEST, is_guess=True) if release >= FIRST_UNKNOWN else Profile(version, release)
+
+
+def as_known(version: str, found: Iterable[Finding]) -> list[Finding]:
+    """What the rules of a version say: of a version newer than all that are known, nothing is an error."""
+    profile = profile_of(version)
+    is_guess = profile is not None and profile.is_guess
+    return [replace(each, severity=WARNING) if is_guess and each.severity == ERROR else each for each in found]
 
 
 def refusal(version: str) -> str:
@@ -184,6 +200,4 @@ def refusal(version: str) -> str:
     release = release_of(version)
     if release is None:
         return f"use a snapshot of verl {KNOWN} that contains verl/version/version"
-    if release < OLDEST:
-        return f"use a snapshot of verl {KNOWN}: the names of settings in older versions differ"
-    return f"use a snapshot of verl {KNOWN}: the names of settings in newer versions are unknown"
+    return f"use a snapshot of verl {KNOWN}: the names of settings in older versions differ"

@@ -111,7 +111,18 @@ def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: 
     assert result.capacity_problem == ""
 
 
-@pytest.mark.parametrize("version", ["0.7.1", "0.10.0"])
+@pytest.mark.parametrize("accept", [[], ["release"]])
+def test_the_rules_of_a_newer_verl_are_warnings(root: Path, accept: list[str]) -> None:
+    snapshot(root / "common/code/verl/other", "0.10.0.dev0")
+    asked = {"code_path": "other", "trainer_overrides": ["reward_model.enable=True"], "accept": accept}
+    result = gate(root, **asked)
+    assert result.job
+    keys = [finding.key for finding in result.findings if finding.severity == "warning"]
+    assert keys == ["trainer_overrides.reward_model.enable", *([] if accept else ["code_path"])]
+    assert len(keys) == len(result.findings)
+
+
+@pytest.mark.parametrize("version", ["0.7.1", "unknown"])
 def test_a_job_that_cannot_be_planned(root: Path, version: str) -> None:
     snapshot(root / "common/code/verl/other", version)
     nodes = FakeNodes()
