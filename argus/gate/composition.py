@@ -206,7 +206,7 @@ def composed_once(name: str, overrides: Overrides) -> Composition:
 def estimators(config: Any, code_path: Path, user_code: str) -> tuple[str, ...]:
     """The estimators that verl and users' code register, if the configuration names none of them."""
     asked = ((config or {}).get("algorithm") or {}).get("adv_estimator")
-    if not asked:
+    if not isinstance(asked, str):
         return ()
     members = dict(re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", "\n".join(sources(code_path / ESTIMATORS)), re.MULTILINE))
     names: set[str] = set()

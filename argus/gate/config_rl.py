@@ -81,7 +81,8 @@ def estimator(job: JobConfig) -> Found:
         yield about(n, what, "set it to 2 or more", WARNING)
     # trainer/ppo/ray_trainer.py:compute_advantage: values=data.batch["values"]
     if name == "gae" and not needs_critic(job):
-        yield about("critic.enable", "is false, but gae needs the values of a critic", "remove it, or choose grpo")
+        todo = f"remove it, or choose workload: grpo without {ESTIMATOR}=gae"
+        yield about("critic.enable", "is false, but gae needs the values of a critic", todo)
     elif job.workload == "grpo" and needs_critic(job):
         # Its model is verl's own example otherwise.
         yield about(ESTIMATOR, f"is {name} with a critic, but workload: grpo has none", "choose workload: ppo")

@@ -285,11 +285,12 @@ def test_one_that_does_not_come_back(code: str, monkeypatch: pytest.MonkeyPatch)
     assert failed(code) == f"composing {MODULE} took more than 0.2 s"
 
 
-@pytest.mark.parametrize("name", ["gae", "grpo_passk", "of-the-snapshot", "of_a_team"])
+@pytest.mark.parametrize("name", ["gae", "grpo_passk", "of-the-snapshot", "of_a_team", "[gae]"])
 def test_estimators_that_a_snapshot_or_users_code_registers(code: str, tmp_path: Path, name: str) -> None:
     (tmp_path / "user.py").write_text('@register_adv_est("of_a_team")\n')
     overrides = [("algorithm.adv_estimator", f"+algorithm.adv_estimator={name}")]
-    assert composition.compose(code, MODULE, overrides, {}, user_code=str(tmp_path)).estimators == ()
+    answer = composition.compose(code, MODULE, overrides, {}, user_code=str(tmp_path))
+    assert (answer.estimators, answer.errors) == ((), ())
 
 
 def test_an_estimator_that_nothing_registers(code: str) -> None:
