@@ -90,6 +90,11 @@ WHAT_TO_DO = {
     FailureKind.UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
 
+# For resources that no node has.
+TOO_LARGE = (
+    "Ask for less on one node (resources, or the pools and numbers of workers in trainer_overrides), or give the nodes "
+    "more (ray_node_gpus, ray_node_cpus) with cluster_up.yml, then submit again."
+)
 NODE_REMOVED = "Nothing is wrong with the node." + RESUME
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..io.output import one_line
 from ..queue import room
 from ..queue.room import Demand
 from ..ray.api import ALIVE, RayApiError, RayHead
+from .decisions import LOST_RESOURCES_SECONDS
 
 # How often Ray is asked.
 ASK_SECONDS = 20.0
@@ -28,6 +29,8 @@ GONE_SECONDS = 60.0
 WAITING_SECONDS = 20.0
 # An actor whose process starts imports verl first.
 PENDING_SECONDS = 60.0
+# How long no node could hold what an attempt waits for, before it is ended: nodes join, and Ray notices late.
+UNPLACEABLE_SECONDS = 180.0
 PENDING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
 # The names that verl's releases give to the actors of inference servers, such as vllm_server_0_0.
 SERVER = re.compile(r"(?:^|_)server_\d")
@@ -39,6 +42,7 @@ class AttemptChecks:
 
     queue_problem: what is wrong with the attempt's TransferQueue, or "".
     notice: what the attempt waits for, or "". engine: an inference server of it that died, or "".
+    placement_problem: why an actor or a placement group of it can never start, or "".
     """
 
     head: RayHead
@@ -46,29 +50,34 @@ class AttemptChecks:
     queue_problem: str = ""
     notice: str = ""
     engine: str = ""
+    placement_problem: str = ""
     next_at: float = 0.0
     gone_since: float | None = None
     gone_at_step: int = 0
     # For what it waits, and since when.
     waiting: tuple[str, float] = ("", 0.0)
 
-    def look(self, job_id: str, progress: Heartbeat, now: float) -> None:
-        """Ask Ray, if it is time to; job_id: Ray's own id of the attempt."""
+    def look(self, job_id: str, progress: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
+        """Ask Ray, if it is time to; job_id: Ray's own id of the attempt. nodes: all that the head lists."""
         if not job_id or now < self.next_at:
             return
         self.next_at = now + ASK_SECONDS
         # What Ray does not answer is asked again.
-        with contextlib.suppress(RayApiError, KeyError, TypeError):
+        with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
             actors = evidence.actors(self.head, evidence.of_job(job_id), detail=True)
             if self.demand.controller_cpus:
                 self.judge_queue(alive_controllers(actors, job_id), progress, now)
             self.engine = dead_server(actors)
-            places = "" if progress.step else placement_notice(room.placement_groups(self.head), job_id)
-            waits = places or ("" if progress.step else pending_notice(actors))
+            pending = [] if progress.step else [actor for actor in actors if actor.get("state") in PENDING]
+            groups = [] if progress.step else unplaced(room.placement_groups(self.head), job_id)
+            problem = placement_problem(pending, groups, lasting(nodes, now))
+            waits = problem and f"waits in vain: {problem}"
+            waits = waits or placement_notice(groups) or pending_notice(pending)
             if waits != self.waiting[0]:
                 self.waiting = waits, now
-            limit = WAITING_SECONDS if places else PENDING_SECONDS
-            self.notice = waits if now - self.waiting[1] >= limit else ""
+            waited = now - self.waiting[1]
+            self.notice = waits if waited >= (WAITING_SECONDS if groups else PENDING_SECONDS) else ""
+            self.placement_problem = problem if waited >= UNPLACEABLE_SECONDS else ""
 
     def judge_queue(self, controllers: int, progress: Heartbeat, now: float) -> None:
         is_gone = controllers == 0 and (progress.step or 0) > 0
@@ -114,27 +123,78 @@ def dead_server(actors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def pending_notice(actors: Iterable[Mapping[str, Any]]) -> str:
-    pending = [actor for actor in actors if actor.get("state") in PENDING]
-    counted = Counter(
-        f"{actor.get('class_name')} ({asked(actor.get('required_resources') or {})})" for actor in pending
+    parts = counted(
+        f"{actor.get('class_name')} ({resources(actor.get('required_resources') or {})})" for actor in actors
     )
-    parts = [f"{count} x {actor}" for actor, count in sorted(counted.items())]
-    return one_line(f"waits for its actors to start: {', '.join(parts)}") if parts else ""
+    return one_line(f"waits for its actors to start: {parts}") if parts else ""
 
 
-def asked(resources: Mapping[str, float]) -> str:
-    """What an actor asks for; in a placement group, each resource also has the names of group and bundle."""
-    found = {name.partition("_group_")[0]: f"{amount:g}" for name, amount in resources.items()}
+def placement_notice(groups: Iterable[Mapping[str, Any]]) -> str:
+    parts = counted(resources(bundle) for group in groups for bundle in room.bundles(group))
+    return f"waits for its placement: {parts} are not free together" if parts else ""
+
+
+def counted(parts: Iterable[str]) -> str:
+    return ", ".join(f"{count} x {part}" for part, count in sorted(Counter(parts).items()))
+
+
+def resources(amounts: Mapping[str, float]) -> str:
+    """Resources as text; in a placement group, each one also has the names of group and bundle."""
+    found = {name.partition("_group_")[0]: f"{amount:g}" for name, amount in amounts.items()}
     return " and ".join(f"{found[name]} {name}" for name in sorted({*found} - {"bundle"})) or "no resources"
 
 
-def placement_notice(groups: Iterable[Mapping[str, Any]], job_id: str) -> str:
-    waiting = [
-        bundle
-        for group in groups
-        if group.get("creator_job_id") == job_id and group.get("state") in room.UNPLACED
-        for bundle in room.bundles(group)
+def unplaced(groups: Iterable[Mapping[str, Any]], job_id: str) -> list[Mapping[str, Any]]:
+    own = (group for group in groups if group.get("creator_job_id") == job_id)
+    return [group for group in own if group.get("state") in room.UNPLACED]
+
+
+def lasting(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
+    """The last node of each name that is alive, or ended so recently that it may come back."""
+    last = {node["node_name"]: node for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))}
+    since = (now - LOST_RESOURCES_SECONDS) * 1000
+    return [node for node in last.values() if node["state"] == ALIVE or node.get("end_time_ms", 0) > since]
+
+
+def placement_problem(
+    actors: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]
+) -> str:
+    """Why a pending actor or placement group can never start on these nodes, whatever becomes free, or ""."""
+    needs = [(f"actor {actor.get('class_name')}", actor.get("required_resources") or {}) for actor in actors]
+    needs += [(group_name(group), bundle) for group in groups for bundle in room.bundles(group)]
+    problems = [
+        f"{who} needs {resources(need)} on one node, and {nearest(nodes, need)}"
+        for who, need in needs
+        if all(share(node, need) < 1 for node in nodes)
     ]
-    counted = Counter((bundle.get("GPU", 0), bundle.get("CPU", 0)) for bundle in waiting)
-    parts = [f"{count} x {gpus:g} GPU and {cpus:g} CPU" for (gpus, cpus), count in sorted(counted.items())]
-    return f"waits for its placement: {', '.join(parts)} are not free together" if parts else ""
+    # Ray's API does not list the strategy of a group, and Ray itself judges by nodes that are alive and get new work.
+    if not problems and all(node["state"] == ALIVE and not node.get("draining") for node in nodes):
+        states = [(group, (group.get("stats") or {}).get("scheduling_state")) for group in groups]
+        problems = [infeasible(group, nodes) for group, state in states if state == "INFEASIBLE"]
+    # Ray lists actors and groups in any order.
+    return one_line(min(problems, default=""))
+
+
+def infeasible(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+    bundles = room.bundles(group)
+    total = {name: sum(bundle.get(name, 0) for bundle in bundles) for bundle in bundles for name in bundle}
+    needs = f"{group_name(group)} needs {counted(map(resources, bundles))}"
+    where = f"on these {len(nodes)} nodes, with the head"
+    return f"{needs}, infeasible for Ray {where}; for all on one node ({resources(total)}), {nearest(nodes, total)}"
+
+
+def group_name(group: Mapping[str, Any]) -> str:
+    return f"placement group {group.get('name') or group.get('placement_group_id')}"
+
+
+def nearest(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, float]) -> str:
+    node = max(nodes, key=lambda node: (share(node, needs), node["node_name"]))
+    has = {name: node["resources_total"].get(name, 0) for name in needs}
+    return f"the nearest, {node['node_name']}, has {resources(has)}"
+
+
+def share(node: Mapping[str, Any], needs: Mapping[str, float]) -> float:
+    """How much a node has in total of what it has least of; from 1 on, it could hold it all."""
+    # What a placement group holds is on no node's list; node:10.0.0.7 is of a node whose address may change.
+    amounts = {name: amount for name, amount in needs.items() if "_group_" not in name and name[:5] != "node:"}
+    return min((node["resources_total"].get(name, 0) / each for name, each in amounts.items() if each > 0), default=1.0)

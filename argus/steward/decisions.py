@@ -66,6 +66,7 @@ class HeadAnswer:
     lost_node: the name of a node that died with processes of the attempt, or ""; lost_cause: what is known of its end.
     capacity_problem: why the next attempt cannot start now, or "".
     queue_problem: what is wrong with the attempt's TransferQueue, or "".
+    placement_problem: why no node could ever hold what the attempt waits for, or "".
     """
 
     job: JobRecord | None = None
@@ -75,6 +76,7 @@ class HeadAnswer:
     lost_cause: str = ""
     capacity_problem: str = ""
     queue_problem: str = ""
+    placement_problem: str = ""
 
     @property
     def loss(self) -> str:
@@ -250,6 +252,9 @@ def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if view.elapsed(view.forgotten_since) > HEAD_LOST_SECONDS:
         reason = "the head ended while the attempt started its processes, and one of them never came"
         return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
+    if head.placement_problem:
+        failure = failures.failure(FailureKind.NO_RESOURCES, f"it cannot start: {head.placement_problem}")
+        return Action(end, replace(failure, todo=failures.TOO_LARGE))
     if not job.pending:
         return WAIT
     if view.stop_requested:

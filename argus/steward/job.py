@@ -270,13 +270,15 @@ class Steward:
         self.kept_until = 0.0 if head else self.kept_until
         self.look_for_forgotten(job, head_started, status, moment)
         self.measure(job, moment)
+        self.look(job, nodes, status, moment)
         return HeadAnswer(
             job=job,
             head_node_id=head.get("node_id", ""),
             driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
             lost_node=self.lost_node(job, nodes, status, moment),
             lost_cause=self.observed.lost_cause,
-            queue_problem=self.look(job, status, moment),
+            queue_problem=self.checks.queue_problem,
+            placement_problem=self.checks.placement_problem,
         )
 
     def measure(self, job: JobRecord | None, moment: float) -> None:
@@ -327,14 +329,13 @@ class Steward:
         actors = evidence.actors(self.head, evidence.of_job(job_id)) if job_id else []
         return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
-    def look(self, job: JobRecord | None, status: Status, moment: float) -> str:
-        """What is wrong with the TransferQueue of the current attempt, or ""."""
+    def look(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:
+        """Check the TransferQueue, the servers and the placement of the current attempt."""
         if job and not job.ended:
             heartbeat = self.archive.heartbeat()
             # An older one is of an earlier attempt.
             is_own = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
-            self.checks.look(job.job_id, heartbeat if is_own else Heartbeat(), moment)
-        return self.checks.queue_problem
+            self.checks.look(job.job_id, heartbeat if is_own else Heartbeat(), nodes, moment)
 
     def capacity_problem(self, status: Status, moment: float) -> str:
         self.room, jobs = self.look_at_room(self.head, moment)

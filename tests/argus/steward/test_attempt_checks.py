@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from steward_scene import Head
+from steward_scene import HEAD, Head, worker
 
 from argus.archive.archive import Heartbeat
 from argus.queue.room import Demand
@@ -13,11 +15,17 @@ from argus.steward.attempt_checks import (
     ASK_SECONDS,
     GONE_SECONDS,
     PENDING_SECONDS,
+    UNPLACEABLE_SECONDS,
     WAITING_SECONDS,
     AttemptChecks,
+    lasting,
+    placement_problem,
 )
+from argus.steward.decisions import LOST_RESOURCES_SECONDS
 
 BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
+GPU, SMALL = ({"CPU": cpus, "GPU": gpus} for cpus, gpus in ((16.0, 8.0), (4.0, 1.0)))
+NODES = [{**HEAD, "resources_total": {}}, worker("w0", resources_total=GPU), worker("w1", resources_total=SMALL)]
 SEVERAL = "the job has 2 controllers of TransferQueue: its samples are in several queues"
 OTHERS = "the job trains without a TransferQueue of its own: its samples may be those of another job"
 GONE = "the controller of the job's TransferQueue is gone: no sample can reach the trainer"
@@ -54,32 +62,32 @@ def checks(demand: Demand = QUEUE) -> tuple[AttemptChecks, Head]:
 )
 def test_ray_is_asked_now_and_then_for_the_controllers_of_a_job(more: list[dict[str, Any]], problem: str) -> None:
     found, head = checks()
-    found.look("01", BEFORE, 1000.0)
+    found.look("01", BEFORE, NODES, 1000.0)
     head.controllers += more
-    found.look("01", BEFORE, 1000.0 + ASK_SECONDS - 1)
+    found.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS - 1)
     assert found.queue_problem == ""
-    found.look("01", BEFORE, 1000.0 + ASK_SECONDS)
+    found.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS)
     assert found.queue_problem == problem
 
 
 def test_a_controller_that_is_gone_for_a_while() -> None:
     found, head = checks()
-    found.look("01", TRAINS, 1000.0)
+    found.look("01", TRAINS, NODES, 1000.0)
     # It is there again.
     head.controllers = []
-    found.look("01", TRAINS, 1000.0)
+    found.look("01", TRAINS, NODES, 1000.0)
     head.controllers = [controller()]
-    found.look("01", TRAINS, 1000.0 + GONE_SECONDS)
+    found.look("01", TRAINS, NODES, 1000.0 + GONE_SECONDS)
     assert found.queue_problem == ""
     found, head = checks()
-    found.look("01", TRAINS, 1000.0)
+    found.look("01", TRAINS, NODES, 1000.0)
     head.controllers = []
-    found.look("01", TRAINS, 1000.0 + ASK_SECONDS)
-    found.look("01", TRAINS, 1000.0 + ASK_SECONDS + GONE_SECONDS - 1)
+    found.look("01", TRAINS, NODES, 1000.0 + ASK_SECONDS)
+    found.look("01", TRAINS, NODES, 1000.0 + ASK_SECONDS + GONE_SECONDS - 1)
     assert found.queue_problem == ""
-    found.look("01", TRAINS, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
+    found.look("01", TRAINS, NODES, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
     assert found.queue_problem == GONE
-    found.look("01", Heartbeat(step=4, total_steps=10), 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
+    found.look("01", Heartbeat(step=4, total_steps=10), NODES, 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
     assert found.queue_problem == OTHERS
 
 
@@ -88,12 +96,12 @@ def test_an_attempt_that_waits_for_its_placement() -> None:
     pack, one = {"GPU": 1.0, "CPU": 10.0}, {"CPU": 1.0}
     head.groups = [group("PENDING", pack, pack), group("CREATED", pack), group("RESCHEDULING", one)]
     head.groups += [group("REMOVED", pack), group("PENDING", pack, job_id="02")]
-    found.look("01", BEFORE, 1000.0)
+    found.look("01", BEFORE, NODES, 1000.0)
     # One that was just made is not worth a word.
     assert found.notice == ""
-    found.look("01", BEFORE, 1000.0 + WAITING_SECONDS)
-    assert "1 x 0 GPU and 1 CPU, 2 x 1 GPU and 10 CPU" in found.notice
-    found.look("01", TRAINS, 1000.0 + 2 * WAITING_SECONDS)
+    found.look("01", BEFORE, NODES, 1000.0 + WAITING_SECONDS)
+    assert found.notice == "waits for its placement: 1 x 1 CPU, 2 x 10 CPU and 1 GPU are not free together"
+    found.look("01", TRAINS, NODES, 1000.0 + 2 * WAITING_SECONDS)
     assert found.notice == ""
 
 
@@ -106,15 +114,108 @@ def test_actors_that_do_not_start_are_named_with_what_they_ask_for() -> None:
     found, head = checks()
     ours = {"GPU_group_1a": 1.0, "GPU_group_0_1a": 1.0, "CPU_group_1a": 3.0, "bundle_group_1a": 0.001}
     head.actors = [actor("PENDING_CREATION", **ours), actor("DEPENDENCIES_UNREADY", **ours), actor("ALIVE", **ours)]
-    found.look("01", BEFORE, 1000.0)
-    found.look("01", BEFORE, 1000.0 + PENDING_SECONDS - 1)
+    found.look("01", BEFORE, NODES, 1000.0)
+    found.look("01", BEFORE, NODES, 1000.0 + PENDING_SECONDS - 1)
     assert found.notice == ""
-    found.look("01", BEFORE, 1000.0 + PENDING_SECONDS + ASK_SECONDS)
+    found.look("01", BEFORE, NODES, 1000.0 + PENDING_SECONDS + ASK_SECONDS)
     assert found.notice == "waits for its actors to start: 2 x vLLMHttpServer (3 CPU and 1 GPU)"
     # Another one waits since now.
     head.actors = [actor("PENDING_CREATION")]
-    found.look("01", BEFORE, 1000.0 + PENDING_SECONDS + 2 * ASK_SECONDS)
+    found.look("01", BEFORE, NODES, 1000.0 + PENDING_SECONDS + 2 * ASK_SECONDS)
     assert found.notice == ""
+
+
+# --- What no node can hold --------------------------------------------------------------------------------------------
+
+NOW = 1000.0 + LOST_RESOURCES_SECONDS
+LARGE = {"CPU": 2.0, "GPU": 16.0}
+
+
+def large(state: str = "ALIVE", name: str = "w9", **details: Any) -> dict[str, Any]:
+    """A node that could hold what the others cannot."""
+    return worker(name, state, resources_total={"CPU": 64.0, "GPU": 64.0}, **details)
+
+
+def infeasible(*bundles: dict[str, float], name: str = "verl") -> dict[str, Any]:
+    return {**group("PENDING", *bundles), "name": name, "stats": {"scheduling_state": "INFEASIBLE"}}
+
+
+@pytest.mark.parametrize(
+    ("needs", "more", "problem"),
+    [
+        ({"CPU": 16.0, "GPU": 8.0}, [], ""),
+        (LARGE, [], "actor vLLMHttpServer needs 2 CPU and 16 GPU on one node, and the nearest, worker-w0, has 16 CPU"),
+        # Each of them is somewhere, but not on one node; and a resource that no node has.
+        ({"GPU": 8.0, "disk": 1.0}, [worker("w2", resources_total={"disk": 9.0})], "the nearest, worker-w2, has 0 GPU"),
+        # A node that has just died may come back; one that died long ago was removed.
+        (LARGE, [large("DEAD", end_time_ms=1001_000)], ""),
+        (LARGE, [large("DEAD", end_time_ms=999_000)], "16 GPU on one node"),
+        # One that came back smaller than it was, and one that came back larger.
+        (LARGE, [large("DEAD", "w1", end_time_ms=NOW * 1000, start_time_ms=-1)], "16 GPU on one node"),
+        (LARGE, [large("ALIVE", "w1", start_time_ms=1)], ""),
+        (LARGE, [large(draining=True)], ""),
+        # Of a placement group, of a node that has another address now, and one that Ray has counted wrongly.
+        ({"GPU_group_0_1a": 9.0, "bundle_group_1a": 0.001}, [], ""),
+        ({"CPU": 1.0, "node:10.0.0.7": 0.001, "memory": -1.0}, [], ""),
+    ],
+)
+def test_an_actor_that_no_node_can_hold(needs: dict[str, float], more: list[dict[str, Any]], problem: str) -> None:
+    found = placement_problem([actor("PENDING_CREATION", **needs)], [], lasting([*NODES, *more], NOW))
+    assert problem in found and bool(problem) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("groups", "more", "is_problem"),
+    [
+        ([group("PENDING", GPU, GPU)], [], False),
+        ([group("PENDING", SMALL, LARGE)], [], True),
+        # Only Ray knows the strategy: three of them fit, although not on one node, or not each on its own.
+        ([infeasible(SMALL, SMALL, SMALL)], [], True),
+        ([infeasible(SMALL, SMALL, SMALL)], [worker("w2", "DEAD", end_time_ms=NOW * 1000)], False),
+        ([infeasible(SMALL, SMALL, SMALL)], [worker("w2", "DEAD", end_time_ms=1)], True),
+        ([infeasible(SMALL, SMALL, SMALL)], [worker("w2", draining=True)], False),
+    ],
+)
+def test_a_placement_group_that_no_nodes_can_hold(
+    groups: list[dict[str, Any]], more: list[dict[str, Any]], is_problem: bool
+) -> None:
+    more = [{"resources_total": SMALL, **node} for node in more]
+    assert bool(placement_problem([], groups, lasting([*NODES, *more], NOW))) == is_problem
+
+
+def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
+    found, head = checks()
+    head.actors = [actor("PENDING_CREATION", **LARGE)]
+    for after in (0, PENDING_SECONDS, UNPLACEABLE_SECONDS - 1):
+        found.look("01", BEFORE, NODES, NOW + after)
+        assert found.placement_problem == ""
+    assert found.notice.startswith("waits in vain: actor vLLMHttpServer needs 2 CPU and 16 GPU")
+    found.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + ASK_SECONDS)
+    assert found.placement_problem
+    # A node joins that could hold it, and leaves.
+    found.look("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * ASK_SECONDS)
+    found.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * ASK_SECONDS)
+    assert found.placement_problem == ""
+
+
+# What Ray 2.60 listed on nodes with 2 and 3 CPUs; `softpack` (PACK, 3 x 2 CPU) is not infeasible for it.
+REAL = json.loads(Path(__file__).with_name("pending.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "is_problem"),
+    [
+        *(("worker_8", True), ("pinned", False), ("in_pg2", False), ("lab", False)),
+        *(("gone_8", True), ("pack6", True), ("spread5", True), ("softpack", False)),
+    ],
+)
+def test_the_records_of_a_real_head(name: str, is_problem: bool) -> None:
+    found, head = checks()
+    head.actors = [one for one in REAL["actors"] if one["name"] == name]
+    head.groups = [one for one in REAL["placement_groups"] if one["name"] == name]
+    for now in (NOW, NOW + UNPLACEABLE_SECONDS):
+        found.look("02000000", BEFORE, REAL["nodes"], now)
+    assert (bool(found.placement_problem), bool(found.notice)) == (is_problem, True)
 
 
 # As Ray 2.60 lists actors after SIGKILL, ray.kill, and its memory monitor.
@@ -136,7 +237,7 @@ ASKED_TO = {"actor_died_error_context": {"reason": "RAY_KILL"}}
 def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None:
     found, head = checks()
     head.actors = actors
-    found.look("01", TRAINS, 1000.0)
+    found.look("01", TRAINS, NODES, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
     assert found.engine == (died if is_dead else "")
 
@@ -144,5 +245,5 @@ def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None
 def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
     found, head = checks(Demand())
     head.controllers *= 2
-    found.look("01", TRAINS, 1000.0)
+    found.look("01", TRAINS, NODES, 1000.0)
     assert found.queue_problem == ""

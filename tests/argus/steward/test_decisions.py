@@ -135,6 +135,24 @@ def test_a_stop_cancels_a_pending_attempt_and_leaves_a_running_one_to_its_launch
     assert decide(view("RUNNING", stop_requested=True)).kind == "wait"
 
 
+@pytest.mark.parametrize(
+    ("answer", "observed", "expected"),
+    [
+        ({}, {}, "no_resources"),
+        # What a retry may cure has precedence.
+        ({"lost_node": "w1"}, {"lost_since": NOW - LOST_NODE_SECONDS - 1}, "node_lost"),
+        ({}, {"forgotten_since": 1.0}, "head_lost"),
+    ],
+)
+def test_an_attempt_that_no_node_can_hold_is_stopped(
+    answer: dict[str, Any], observed: dict[str, Any], expected: str
+) -> None:
+    action = decide(view("RUNNING", answer={"placement_problem": "16 GPU on one node", **answer}, **observed))
+    assert kind(action) == ("stop_attempt", expected)
+    # Other jobs that end would not help.
+    assert action.failure and ("cluster_up.yml" in action.failure.todo) == (expected == "no_resources")
+
+
 # --- Waiting for capacity ---------------------------------------------------------------------------------------------
 
 

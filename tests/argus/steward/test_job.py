@@ -20,7 +20,7 @@ from argus.queue.room import Demand
 from argus.ray.api import WorkerCapacity
 from argus.ray.departures import Removal, remember_draining
 from argus.steward import job as steward
-from argus.steward.attempt_checks import GONE_SECONDS
+from argus.steward.attempt_checks import GONE_SECONDS, UNPLACEABLE_SECONDS
 from argus.steward.decisions import BEAT_SECONDS, GRACE_SECONDS
 
 LOST = failures.failure("node_lost", "node w1 was lost")
@@ -150,6 +150,21 @@ def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
     verdict = attempts.verdict(scene.archive)
     assert verdict and verdict.kind == "transfer_queue"
     assert verdict.reason == "the job has 2 controllers of TransferQueue: its samples are in several queues"
+
+
+def test_an_attempt_that_no_node_can_hold_is_stopped(scene: Scene) -> None:
+    scene.running()
+    scene.head.node_list = [{**node, "resources_total": {"GPU": 8.0}} for node in scene.head.node_list]
+    scene.head.actors = [{"job_id": "01", "state": "PENDING_CREATION", "required_resources": {"GPU": 16.0}}]
+    scene.step()
+    scene.step(after=UNPLACEABLE_SECONDS - 1)
+    assert "stop 1" not in scene.verbs()
+    scene.step(after=21)
+    assert "stop 1" in scene.verbs()
+    verdict = attempts.verdict(scene.archive)
+    assert verdict and verdict.kind == "no_resources" and not verdict.kind.retryable(0)
+    steward_beat = scene.archive.steward_heartbeat()
+    assert steward_beat and "16 GPU" in steward_beat.notice
 
 
 @pytest.mark.parametrize("is_own", [False, True])
