@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
+from argus.archive.plan import COMMAND
 from argus.jobspec.owned import OVERRIDES
-from argus.jobspec.spec import DURATIONS, KEYS, SECTIONS, JobSpec
+from argus.jobspec.spec import DURATIONS, KEYS, OPTIONAL_FOR_COMMANDS, SECTIONS, JobSpec
 
 SCHEMA = REPO / "docs" / "jobspec.schema.json"
 # Ansible's types, and what they are in JSON. A number is accepted as a string, and anything as `raw`.
@@ -99,12 +100,18 @@ def object_schema(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema_text() -> str:
+    keys = object_schema(suboptions())
+    always = [name for name in keys.pop("required") if name not in OPTIONAL_FOR_COMMANDS]
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "JobSpec of argus.verl",
-        "description": "A training job with verl. The inventory can set defaults for all jobs.",
+        "description": "A job, such as a training with verl. The inventory can set defaults for all jobs.",
         "type": "object",
-        **object_schema(suboptions()),
+        **keys,
+        "required": always,
+        "if": {"properties": {"workload": {"const": COMMAND}}},
+        "then": {"required": ["command"]},
+        "else": {"required": list(OPTIONAL_FOR_COMMANDS)},
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 

@@ -34,6 +34,8 @@ HEARTBEAT_OF_STEWARD = "steward.json"
 STEWARD_LOG = "logs/steward.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
+# What a command writes.
+OUTPUT = "output"
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
@@ -79,6 +81,8 @@ class StewardHeartbeat:
     notice: str = ""
     # An inference server of the current attempt that died.
     engine: str = ""
+    # Of the node of the driver.
+    address: str = ""
     # In the queue of the cluster, from 1; None for a job that waits for another one.
     place: int | None = None
 

@@ -84,7 +84,7 @@ WHAT_TO_DO = {
     FailureKind.STOPPED: "Nothing: the job was stopped on request.",
     FailureKind.DEADLINE: "Give the job more time." + RESUME,
     FailureKind.NO_RESOURCES: "Request less, or submit again when other jobs have ended.",
-    FailureKind.DEPENDENCY: "Submit both jobs again, this one with the new id in depends_on.",
+    FailureKind.DEPENDENCY: "Submit both jobs again, this one with the new id in depends_on or env_from.",
     FailureKind.TRANSFER_QUEUE: "Submit it again while no other job of ppo or grpo runs. Every job should have a "
     "TransferQueue of its own: check that nothing in the job's code or image changes ray.get_actor.",
     FailureKind.UNKNOWN: "Read the end of logs/driver.log in the archive.",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 # What starts the processes of a trainer: verl itself with Ray, or torchrun on each node.
 RAY, TORCHRUN = "ray", "torchrun"
+# The workload that is any command.
+COMMAND = "command"
 # The setting of a job that validates, and trains nothing.
 VAL_ONLY = "trainer.val_only"
 
@@ -41,10 +43,18 @@ class Plan:
     # Environment of the trainer's own process, in addition to that of the whole job.
     driver_env: Mapping[str, str] = field(default_factory=dict)
     address: str = "http://127.0.0.1:8265"
+    # What runs in place of a trainer.
+    command: tuple[str, ...] = ()
+    # The working directory of trainer or command; "" for that of the driver.
+    directory: str = ""
+    # Shell commands before and after each attempt.
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     # The number of the attempt follows it.
     entrypoint: str = ""
     entrypoint_resources: Mapping[str, float] = field(default_factory=dict)
     entrypoint_num_cpus: float = 1
+    entrypoint_num_gpus: float = 0
     workload: str = ""
     # RAY or TORCHRUN.
     launcher: str = RAY
@@ -75,6 +85,11 @@ class Plan:
     exclusive_backend: str = ""
     # The job that has to succeed before; None once the job was admitted.
     depends_on: str | None = None
+    # By variable, the job of a server that has to answer before.
+    env_from: Mapping[str, str] = field(default_factory=dict)
+    # Of a server; None for other jobs.
+    ready_port: int | None = None
+    ready_path: str = "/"
     # For which the data is enough; None if that is not known, 0 for a validation alone.
     steps: int | None = None
     resumed_from: str | None = None
@@ -86,5 +101,5 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """Of all pools."""
-        return int(sum(pool.all_gpus for pool in self.all_pools))
+        """Of all pools and of the driver."""
+        return int(sum(pool.all_gpus for pool in self.all_pools) + self.entrypoint_num_gpus)

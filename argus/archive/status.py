@@ -120,6 +120,8 @@ class Status:
     closed_at: str = ""
     # The step of the checkpoint that the current attempt resumed from.
     resumed_from_step: int | None = None
+    # The URL of a server that answers.
+    address: str = ""
     # Host and process id of the launcher.
     driver: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""

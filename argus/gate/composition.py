@@ -88,12 +88,14 @@ def compose(
     environment: dict[str, str],
     tensorboard: str = "",
     user_code: str = "",
+    directory: str = "",
 ) -> Composition:
-    """The configuration of the trainer `module` of the snapshot at `code_path`.
+    """The configuration of the trainer `module`, of the snapshot at `code_path` or of users' code.
 
     overrides: pairs of the key of an override and the override.
     tensorboard: the override of the loggers where TensorBoard's files can be written; "" for one that stays as it is.
     user_code: the directory of users' code, which may read settings as well.
+    directory: the working directory of the trainer; "" for any.
     """
     paths = [code_path, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     env = {**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -105,6 +107,7 @@ def compose(
             capture_output=True,
             text=True,
             env=env,
+            cwd=directory or None,
             timeout=TIMEOUT_SECONDS,
             check=False,
         )
@@ -143,7 +146,8 @@ def composed(
         from hydra import initialize_config_dir
     except ImportError as error:
         return failed(f"{error}, which verl needs, for {sys.executable}")
-    path = Path(code_path, *module.split(".")).with_suffix(".py")
+    places = [Path(place, *module.split(".")).with_suffix(".py") for place in (code_path, user_code or code_path)]
+    path = next((place for place in places if place.exists()), places[0])
     try:
         main = main_decorator(path)
     except (OSError, SyntaxError, ValueError) as error:
@@ -296,11 +300,17 @@ class Reader:
         elif not above:
             # Trainers of another kind have sections of their own.
             files = [file for file in (self.code_path / "verl/trainer").rglob("*.py") if ("sft" in file.name) == is_sft]
+            files += self.of_others()
             places = [(file, rf"\bconfig\.{re.escape(name)}\b|get{quoted}") for file in files]
         else:
-            readers = [self.code_path / "verl", *([Path(self.user_code)] if self.user_code else [])]
+            readers = [self.code_path / "verl", *self.of_others()]
             places = [(place, rf"[\"']{re.escape(name)}[\"']|\.{re.escape(name)}\b") for place in readers]
         return any(re.search(pattern, text, re.MULTILINE) for place, pattern in places for text in sources(place))
+
+    def of_others(self) -> list[Path]:
+        """Users' code, and the package of a trainer that is not in verl."""
+        package = self.module.partition(".")[0]
+        return [Path(self.user_code)] * bool(self.user_code) + [self.code_path / package] * (package != "verl")
 
 
 def class_body(text: str, name: str) -> str:

@@ -7,7 +7,7 @@ Its own checks are of the files that a JobSpec names, and of the checkpoint that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from typing import Any
 from ..archive import checkpoints
 from ..archive.archive import Archive
 from ..archive.checkpoints import Checkpoint
-from ..archive.plan import VAL_ONLY
+from ..archive.plan import COMMAND, VAL_ONLY
 from ..checks.common import Configuration, Facts, listed, read_verl_version
 from ..checks.paths import named_files
-from ..common.findings import WARNING, Finding, about, errors
-from ..common.shared_root import JOBS, archive_path, named
+from ..common.findings import NOTE, WARNING, Finding, about, errors
+from ..common.shared_root import JOBS, USER_CODE, archive_path, named, under_root
 from ..common.text import nearest
 from ..io import reading
+from ..io.hydra import override_key
 from ..io.reading import UnreadableError
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
 from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
@@ -32,7 +33,7 @@ from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_fin
 from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, as_known, profile_of, refusal
 from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
 from ..ray.api import RayHead, free_workers
-from .nodes import Inspection, ask_nodes
+from .nodes import Inspection, ask_nodes, refused_defaults
 from .pools import pool_findings, used_pools
 
 TENSORBOARD = "tensorboard"
@@ -83,9 +84,11 @@ def examine(
     found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
     profile = profile_of(read_verl_version(code_path) or "")
-    if profile is None or not cluster.workers:
+    if spec.workload == COMMAND:
+        profile = None
+    if not cluster.workers or (profile is None and not spec.command):
         return GateResult(tuple(found))
-    found += accelerator_findings(spec.workload, profile, cluster)
+    found += accelerator_findings(spec.workload, profile, cluster) if profile else []
     unfit, checkpoint = resume_findings(spec, size_of(spec, cluster).gpus)
     found += unfit
     # Only SFT needs no data for validation; file_findings reports a file that is missing.
@@ -93,11 +96,15 @@ def examine(
     job = plan_job(spec, cluster, read_marker(code_path) or "", submission_id, profile, checkpoint, validates)
     # The present capacity does not matter to a job that can never run.
     can_run = not errors(found)
-    answers = ask(spec, job, profile.version, workers_of(nodes))
+    answers = ask(spec, job, profile.version if profile else "", workers_of(nodes))
     found += new_findings(answers.findings, found)
-    files: dict[str, str] = {}
+    user_code = f"{spec.shared_root}/{USER_CODE}"
+    files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
+        if dropped := refused_defaults(spec, answers.composition):
+            job = without(job, dropped)
+            found.append(about("module", f"{spec.module} has no {', '.join(dropped)}", "", NOTE))
         job = with_steps(with_loggers(with_queue(job, config), config), config, answers.facts.steps)
         pools = used_pools(config)
         job = replace(job, plan=replace(job.plan, pools=pools))
@@ -105,6 +112,8 @@ def examine(
         can_run = can_run and not unfit
         found += retry_findings(spec, config)
         files = named_files(config, spec.shared_root)
+        own_module = Path(user_code, *(spec.module or "").split(".")).with_suffix(".py")
+        files |= {"module": str(own_module)} if spec.module and own_module.is_file() else {}
     if can_run:
         found += (never := storage_findings(spec, cluster, job.plan.storage_units))
         can_run = not never
@@ -175,6 +184,12 @@ def with_queue(job: Job, config: Configuration) -> Job:
     return replace(job, plan=plan)
 
 
+def without(job: Job, keys: Collection[str]) -> Job:
+    """The job without its overrides of these settings."""
+    overrides = tuple(each for each in job.plan.overrides if override_key(each) not in keys)
+    return replace(job, plan=replace(job.plan, overrides=overrides))
+
+
 def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
     """The job with the steps of its rows, batches and epochs. A dataset of its own code may have other rows."""
     if config.get(VAL_ONLY):
@@ -198,7 +213,7 @@ def read_marker(code_path: Path) -> str | None:
     return marker if STAGED_NAME.fullmatch(marker) else None
 
 
-def snapshot_findings(code_path: Path) -> list[Finding]:
+def snapshot_findings(code_path: Path, is_command: bool) -> list[Finding]:
     if not code_path.is_dir():
         known = sorted(path.name for path in code_path.parent.glob("*") if path.is_dir() and path.name[0] != ".")
         todo = "stage it with stage.yml" + (f", or use one that exists: {', '.join(known)}" if known else "")
@@ -207,7 +222,7 @@ def snapshot_findings(code_path: Path) -> list[Finding]:
         todo = "use a snapshot from stage.yml: a plain directory may change under a running job"
         return [about("code_path", f"{code_path} has no mvp_marker.py with a MARKER", todo)]
     version = read_verl_version(code_path) or "unknown"
-    if profile_of(version) is None:
+    if profile_of(version) is None and not is_command:
         return [about("code_path", f"{code_path} contains verl {version}, which is not supported", refusal(version))]
     return []
 
@@ -219,7 +234,9 @@ def file_findings(spec: JobSpec) -> list[Finding]:
         todo = "set shared_root to the path at which nodes see it; cluster_up.yml creates jobs/ in it"
         return [about("shared_root", f"{root / JOBS} does not exist on the head", todo)]
     code_path = Path(spec.inputs.code_path)
-    found = snapshot_findings(code_path)
+    found = snapshot_findings(code_path, bool(spec.command)) if spec.code_path else []
+    if spec.command:
+        return found
     profile = profile_of(read_verl_version(code_path) or "")
     if not found:
         found += as_known(profile.version, version_findings(spec, profile)) if profile else []

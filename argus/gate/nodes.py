@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..archive.plan import COMMAND
 from ..checks.common import CheckRequest, Configuration, Facts, leaves
 from ..checks.paths import check_node
 from ..checks.prompts import tokenizer_process
@@ -101,18 +103,29 @@ class Inspection:
     on_node: tuple[Finding, ...] = ()
 
 
-def inspect_job(request: CheckRequest, module: str, overrides: Overrides, tensorboard: str = "") -> Inspection:
+def inspect_job(
+    request: CheckRequest, module: str, overrides: Overrides, tensorboard: str = "", directory: str = ""
+) -> Inspection:
     """Compose the configuration of the trainer `module`, and check everything that it names.
 
-    tensorboard: as for compose().
+    module: the program of a command. tensorboard, directory: as for compose().
     """
     image = os.environ.get("PYTHONPATH", "")
+    if request.workload == COMMAND:
+        path = request.environment.get("PATH") or os.environ.get("PATH")
+        todo = "name a program of the image, or a file under the shared root that may be executed"
+        missing = (
+            [] if shutil.which(module, path=path) else [about("command", f"workers have no program {module}", todo)]
+        )
+        return Inspection(tuple(missing), python_path=image, on_node=tuple(check_node(request)))
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
     with ThreadPoolExecutor(1) as beside, contextlib.closing(tokenizer_process()) as tokenizer:
         user_code = f"{request.shared_root}/{USER_CODE}"
-        composing = beside.submit(compose, request.code_path, module, overrides, environment, tensorboard, user_code)
+        composing = beside.submit(
+            compose, request.code_path, module, overrides, environment, tensorboard, user_code, directory
+        )
         on_node = tuple(check_node(request))
         with contextlib.suppress(ImportError):
             import pyarrow.parquet  # noqa: F401
@@ -143,7 +156,8 @@ def ask_nodes(
     overrides = [(override_key(override), override) for override in job.plan.overrides]
     # Each starts a process, which takes longer than the checks: one on each worker, the longest first.
     tensorboard = WITH_TENSORBOARD if LOGGERS in job.plan.overrides and not sets_loggers(spec) else ""
-    started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides, tensorboard)}
+    module, directory = (*job.plan.command, job.plan.module)[0], spec.module and job.plan.directory
+    started = {INSPECTION: connection.on(one, inspect_job, request, module, overrides, tensorboard, directory or "")}
     others = {node_id: name for node_id, name in workers.items() if node_id != one}
     started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
     values, problems = connection.results(started, ANSWER_SECONDS)
@@ -159,11 +173,11 @@ def ask_nodes(
         size = plan.nnodes, plan.gpus_per_node
         config = JobConfig(composed.config or {}, request.workload, *size, release_of(version) or ())
         found += [
-            *(refusal_finding(each, config, version, composed.unread) for each in composed.errors),
+            *(refusal_finding(each, config, version, composed.unread) for each in given_errors(spec, composed)),
             *answer.findings,
         ]
         if composed.config:
-            found += owned_findings(composed, job, request)
+            found += owned_findings(composed, job, request, bool(spec.module))
             rules = config_findings(composed.config, request.workload, *size, version, request.environment)
             found += as_known(version, [*rules, *estimator_findings(composed, version)])
             found += unread_findings(spec, composed.unread, config, version)
@@ -178,6 +192,7 @@ def sets_loggers(spec: JobSpec) -> bool:
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:
     inputs, reward = spec.inputs, spec.inputs.reward
+    # Those of a command, which has no inputs, do not exist.
     files = [f"{inputs.code_path}/mvp_marker.py", f"{inputs.model}/config.json"]
     files += [f"{inputs.dataset}/train.parquet", f"{inputs.dataset}/val.parquet", *([reward.file] if reward else [])]
     return CheckRequest(
@@ -202,8 +217,22 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
     )
 
 
-def owned_findings(composed: Composition, job: Job, request: CheckRequest) -> list[Finding]:
-    """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings."""
+def refused_defaults(spec: JobSpec, composed: Composition) -> list[str]:
+    """The settings of every job that the configuration of another module does not have."""
+    given = {override_key(each) for each in spec.trainer_overrides}
+    return [each.key for each in composed.errors if spec.module and each.is_unknown_key and each.key not in given]
+
+
+def given_errors(spec: JobSpec, composed: Composition) -> list[Refusal]:
+    dropped = refused_defaults(spec, composed)
+    return [each for each in composed.errors if each.key not in dropped]
+
+
+def owned_findings(composed: Composition, job: Job, request: CheckRequest, is_other: bool = False) -> list[Finding]:
+    """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings.
+
+    is_other: whether the module is not verl's own, and may lack some of them.
+    """
     file = request.reward_file
     expected = owned_values(
         request.workload,
@@ -216,7 +245,7 @@ def owned_findings(composed: Composition, job: Job, request: CheckRequest) -> li
     found = []
     for key, value in expected.items():
         actual = without_nulls(settings.get(key))
-        if actual != value:
+        if actual != value and not (is_other and actual is None):
             what = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
             todo = OWNED_OVERRIDES.get(key, "set resources.pools")
             found.append(about(key, what, f"correct {OVERRIDES}: {todo}"))

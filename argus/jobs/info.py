@@ -84,6 +84,8 @@ class JobInfo(Stored):
     silent_for: float | None = None
     time_left: float | None = None
     gpu_percent: float | None = None
+    # Of a server that answers.
+    address: str = ""
     driver_host: str | None = None
     driver_node_id: str | None = None
     driver_node_ip: str | None = None

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..archive.failures import Failure
+from ..archive.plan import COMMAND
 from ..archive.status import ENDED, Attempt, JobState
 from ..common.text import duration, least_width, printable, printable_line, sentence, table
 from ..launcher import outcome
@@ -281,7 +282,8 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
 
 
 def situation(job: JobInfo) -> list[tuple[str, str]]:
-    lines = [("Workload", f"{job.workload or 'unknown'} on {job.code_id or 'unknown'}")]
+    code = "" if job.workload == COMMAND else f" on {job.code_id or 'unknown'}"
+    lines = [("Workload", f"{job.workload or 'unknown'}{code}")]
     if job.tags:
         lines.append(("Tags", tags_text(job.tags)))
     if job.reason and not job.failure:
@@ -295,6 +297,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if silence(job):
         why = "it cannot write" if job.root_problem else "its launcher was killed or its node is gone"
         lines.append(("Silent", f"{silence(job)}: {why}"))
+    if job.address:
+        lines.append(("Address", job.address))
     if job.phase:
         lines.append(("Phase", job.phase))
     if job.phases:

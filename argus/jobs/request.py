@@ -16,7 +16,7 @@ from ..io.hydra import override_list
 from ..io.reading import UnreadableError
 from ..jobspec.environment import secret_value_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
-from ..jobspec.parse import misplaced, parse_jobspec, with_command_line, with_defaults
+from ..jobspec.parse import defaults_for, has_key, misplaced, parse_jobspec, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 from ..ray import departures
@@ -89,7 +89,7 @@ class Request(BaseModel):
     def parsed(self) -> tuple[list[Finding], JobSpec | None]:
         """All problems that show without asking the cluster, and the JobSpec, see parse_jobspec."""
         given = self.given
-        findings, spec = parse_jobspec(with_defaults(given, self.defaults))
+        findings, spec = parse_jobspec(with_defaults(given, defaults_for(given, self.defaults)))
         if spec:
             known = {finding.key for finding in findings}
             further = [*inventory_findings(spec, self.defaults), *secret_value_findings(spec.secrets, self.secrets)]
@@ -110,14 +110,6 @@ def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str
     if not in_defaults or finding.where != finding.key or finding.key in INVENTORY_KEYS:
         return finding
     return replace(finding, where=f"job_defaults.{finding.key}")
-
-
-def has_key(values: object, key: str) -> bool:
-    for part in key.split("."):
-        if not isinstance(values, Mapping) or part not in values:
-            return False
-        values = values[part]
-    return True
 
 
 def resubmission(request: Request, submission_id: str, registry: Registry) -> Request:

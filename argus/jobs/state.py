@@ -47,8 +47,8 @@ def merge_states(status: Status, record: JobRecord | None) -> tuple[str, str]:
     if record is None or record.ended or status.state in (*STARTED, *ENDED):
         return str(status.state or UNKNOWN), status.reason
     if record.status == JobState.RUNNING:
-        # Ray's message would be "Job is currently running."
-        return record.status, status.reason
+        # Ray's message would be "Job is currently running." The reason is that a server does not answer yet.
+        return str(status.state) if status.reason else record.status, status.reason
     return record.status, status.reason or record.message
 
 
@@ -169,6 +169,7 @@ def job_info(
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=left,
         gpu_percent=readable(lambda: hardware.gpu_percent(archive), None, problems) if running else None,
+        address=status.address if running else "",
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=(record.driver_node_id or None) if record else None,
         driver_node_ip=(record.driver_node_ip or None) if record else None,

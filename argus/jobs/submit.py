@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from ..archive.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
 from ..archive.failures import FailureKind
 from ..archive.plan import Plan
 from ..archive.program import RECORD, VERSION, Program
-from ..archive.status import JobState
+from ..archive.status import ENDED, JobState
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
 from ..common.text import nearest, printable_line
@@ -86,7 +86,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
     archive = Archive(archive_path(spec.shared_root, submission_id))
     if archive.exists():
         return existing_job(archive, request, head, services)
-    findings += dependency_findings(spec, services.registry)
+    findings += [*dependency_findings(spec, services.registry), *server_findings(spec, services.registry)]
     if spec.depends_on and dependency_state(spec) is JobState.SUCCEEDED:
         spec = spec.model_copy(update={"depends_on": None})
     result = admit(spec, findings, submission_id, head, services, gate, RESULTS if spec.depends_on else ())
@@ -178,12 +178,26 @@ def dependency_findings(spec: JobSpec, registry: Registry) -> list[Finding]:
     return []
 
 
+def server_findings(spec: JobSpec, registry: Registry) -> Iterator[Finding]:
+    """Why a job can never get the address of a server."""
+    for name, server in spec.env_from.items():
+        key, archive = f"env_from.{name}", Archive(archive_path(spec.shared_root, server))
+        plan = archive.plan() if server in registry.ids() else None
+        if plan is None or not plan.ready_port:
+            todo = nearest(server, registry.ids()) or "name a command with ready, see `argus status`"
+            yield about(key, f"{server} is not a job of this cluster with ready", todo)
+        elif (state := archive.state()) in ENDED:
+            yield about(key, f"{server} ended {state}", "submit that one again, and name its new id")
+
+
 def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult, files: JobFiles) -> Submission:
     lineage = {
         "resumed_from": spec.resume_from or "",
         "checkpoint": result.checkpoint,
         "resubmitted_from": request.resubmitted_from,
     }
+    waits_for = f"for {spec.depends_on} to succeed" if spec.depends_on else ""
+    waits_for = waits_for or attempts.wait_for_servers(Archive(job.archive), job.plan)
     return Submission(
         given=request.given,
         job=job,
@@ -193,7 +207,7 @@ def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult,
         notify=request.notify,
         limits=Limit.of({tag: limit.model_dump() for tag, limit in request.limits.items()}, job.plan.tags),
         lineage={name: value for name, value in lineage.items() if value},
-        queue_reason=f"waits for {spec.depends_on} to succeed" if spec.depends_on else result.capacity_problem,
+        queue_reason=f"waits {waits_for}" if waits_for else result.capacity_problem,
         defaults=request.defaults if spec.depends_on else {},
         submitted_by=printable_line(request.submitted_by, colour=False)[:WHO_LENGTH],
         files=files,

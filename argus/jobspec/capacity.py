@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..archive.plan import Pool
+from ..archive.plan import COMMAND, Pool
 from ..common.findings import Finding, about
 from ..common.text import one_line
 from ..queue.room import UNITS_KEY
@@ -65,11 +65,13 @@ ASKED = "ray.resources"
 # transfer_queue/controller.py
 CONTROLLER_CPUS = 1
 # CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
-CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3, EVAL: 3}
+CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3, EVAL: 3, COMMAND: 0}
 
 
 def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
-    """The size that a JobSpec requests. Without a number it is all workers, and all their GPUs."""
+    """The size that a JobSpec requests. Without a number it is all workers, and all their GPUs; none for a command."""
+    if spec.workload == COMMAND and not (spec.nnodes or spec.gpus_per_node):
+        return JobSize(0, 0, 0)
     gpus = spec.gpus_per_node or cluster.gpus_per_node
     return JobSize(spec.nnodes or cluster.workers, gpus, CPUS_PER_GPU[spec.workload] * gpus)
 
@@ -107,7 +109,7 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
         todo = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
         what = f"asks for {size.nnodes} workers, but {cluster.workers} are alive"
         yield about("resources.nnodes", what, todo)
-    if size.gpus_per_node > cluster.gpus_per_node or not size.gpus_per_node:
+    if size.gpus_per_node > cluster.gpus_per_node or (size.nnodes and not size.gpus_per_node):
         what = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
         yield about(gpus_key, what, f"ask for at most {cluster.gpus_per_node}")
     # The driver starts first, on one of the workers. A job that uses all workers also uses that one.
@@ -141,7 +143,7 @@ def driver_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> list[F
     """
     alive = (node for node in nodes if node["state"] == "ALIVE")
     workers = [total for node in alive if (total := node["resources_total"]).get("worker_node")]
-    wanted = {**spec.entrypoint_resources, "CPU": spec.entrypoint_num_cpus}
+    wanted = {**spec.entrypoint_resources, "CPU": spec.entrypoint_num_cpus, "GPU": spec.gpus}
     amounts = {name: amount for name, amount in wanted.items() if amount}
     if not workers or any(all(total.get(name, 0) >= amounts[name] for name in amounts) for total in workers):
         return []

@@ -49,7 +49,8 @@ def default_overrides(
     """The overrides of a job without those of its JobSpec."""
     workload, inputs = spec.workload, spec.inputs
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
-    overrides = common_overrides(workload, size, submission_id, archive)
+    overrides = [f"--config-name={spec.config_name}"] if spec.config_name else []
+    overrides += common_overrides(workload, size, submission_id, archive)
     overrides += [f"{key}={value}" for key, value in pool_overrides(pools_of(spec, size)).items()]
     if workload == SFT:
         # With Ray, the driver only computes statistics, and has no GPU.

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from ..archive.plan import COMMAND
 from ..common.findings import Finding, about
 from ..common.text import nearest, printable
 from ..io.hydra import merge, override_list, override_text
 from .limits import limit_findings
 from .owned import OVERRIDES
-from .spec import DURATIONS, KEYS, JobSpec, UnfitError
+from .spec import DURATIONS, KEYS, OF_TRAININGS, OPTIONAL_FOR_COMMANDS, JobSpec, UnfitError
 from .spec_checks import spec_findings
 
 LONGEST_VALUE = 100
@@ -43,6 +44,9 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
         return too_large, None
     given = without_empty(given, KEYS)
     unknown = unknown_keys(given, KEYS)
+    if given.get("workload") == COMMAND:
+        unknown += [about(key, "is not for a command", "remove it") for key in OF_TRAININGS if has_key(given, key)]
+        given = {**given, **dict.fromkeys(OPTIONAL_FOR_COMMANDS, ""), **given}
     try:
         spec = JobSpec.model_validate(given)
     except ValidationError as error:
@@ -101,6 +105,21 @@ def without_empty(given: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str
         for key, value in given.items()
         if value is not None
     }
+
+
+def has_key(values: object, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def defaults_for(given: Any, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The defaults that apply to a JobSpec: those of trainings, such as their size, are not for a command."""
+    if not isinstance(given, Mapping) or given.get("workload") != COMMAND:
+        return defaults
+    return {key: value for key, value in defaults.items() if key not in (*OF_TRAININGS, "resources")}
 
 
 def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..archive.archive import JOB, JOB_CONFIG
+from ..archive.archive import JOB, JOB_CONFIG, OUTPUT
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
@@ -42,6 +42,8 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 WANDB_DIRECTORY = "logs/wandb"
 # What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
+# Of a server whose address is not known yet.
+NO_ADDRESS = "http://127.0.0.1:9"
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
 HOOK = "argus.hooks.isolation.enter_worker"
 
@@ -59,9 +61,10 @@ class Job:
     def submit_command(self) -> str:
         """The equivalent `ray job submit` command, for the head."""
         plan = self.plan
+        gpus = f"--entrypoint-num-gpus {plan.entrypoint_num_gpus:g} " if plan.entrypoint_num_gpus else ""
         return (
             f"ray job submit --no-wait --address {shlex.quote(plan.address)} --submission-id {self.submission_id} "
-            f"--entrypoint-num-cpus {plan.entrypoint_num_cpus:g} "
+            f"--entrypoint-num-cpus {plan.entrypoint_num_cpus:g} {gpus}"
             f"--entrypoint-resources {shlex.quote(json.dumps(plan.entrypoint_resources))} "
             f"--runtime-env {shlex.quote(f'{self.archive}/config/runtime_env.json')} -- {plan.entrypoint} 1\n"
         )
@@ -75,11 +78,13 @@ class Job:
         config = json.dumps({"runtime_env": {**further, "env_vars": own}})
         variables = {**own, **self.plan.driver_env, JOB_CONFIG: config}
         given = [f"{name}={value}" for name, value in variables.items()]
-        module = ["-m", self.plan.module]
+        command = self.plan.command or ("python3", "-m", self.plan.module, *self.plan.overrides)
         if self.plan.launcher == TORCHRUN:
             # For the first node; the others have another rank.
-            module = ["-m", torchrun.TORCH, *torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500"), *module]
-        return f"{shlex.join(['env', *given, 'python3', *module, *self.plan.overrides])}\n"
+            ranks = torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500")
+            command = ("python3", "-m", torchrun.TORCH, *ranks, *command[1:])
+        directory = [f"--chdir={self.plan.directory}"] if self.plan.directory else []
+        return f"{shlex.join(['env', *directory, *given, *command])}\n"
 
     def with_python_path(self, further: str) -> Job:
         """The same job, which searches further directories for modules after all others."""
@@ -89,9 +94,9 @@ class Job:
         return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
 
 
-def uses_queue(spec: JobSpec, profile: Profile) -> bool:
+def may_use_queue(spec: JobSpec, profile: Profile | None) -> bool:
     """Whether the trainer keeps its samples in TransferQueue, unless its composed configuration tells otherwise."""
-    return spec.workload != SFT and profile.transfer_queue
+    return profile is not None and spec.workload != SFT and profile.transfer_queue
 
 
 def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
@@ -101,7 +106,8 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
     """
     asked, reward = asked_variables(spec), spec.inputs.reward
     launcher = Program.of_this_process().python_path if hook else ""
-    user_code = f"{spec.shared_root}/{USER_CODE}" if reward and reward.module else ""
+    is_imported = spec.module or spec.command or (reward and reward.module)
+    user_code = f"{spec.shared_root}/{USER_CODE}" if is_imported else ""
     # What the nodes have follows anyway, see with_python_path.
     given = [path for path in asked.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
     python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *given, launcher)))
@@ -116,6 +122,8 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
         # With it, the trainer of torchrun says how many steps it will do.
         **({"VERL_SFT_LOGGING_LEVEL": "INFO"} if spec.launcher == TORCHRUN else {}),
+        # Each attempt gets their addresses.
+        **dict.fromkeys(spec.env_from, NO_ADDRESS),
         **asked,
         # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
@@ -137,7 +145,7 @@ def plan_job(
     cluster: Cluster,
     code_id: str,
     submission_id: str,
-    profile: Profile,
+    profile: Profile | None,
     checkpoint: Checkpoint | None = None,
     validates: bool = True,
 ) -> Job:
@@ -145,12 +153,16 @@ def plan_job(
 
     code_id: the id in the snapshot's marker.
     profile: the snapshot's release of verl; version_findings and accelerator_findings have returned nothing for it.
+    None for a command.
     checkpoint: the checkpoint to resume from, of the job that resume_from names.
     validates: whether the dataset has data for validation.
     """
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
-    defaults = default_overrides(spec, cluster, submission_id, profile, checkpoint, validates)
-    hook = bool(spec.secrets) or uses_queue(spec, profile)
+    overrides, driver_env = list[str](), dict[str, str]()
+    if profile:
+        overrides = default_overrides(spec, cluster, submission_id, profile, checkpoint, validates)
+        driver_env = profile.driver_environment(spec.workload, spec.launcher)
+    hook = bool(spec.secrets) or may_use_queue(spec, profile)
     variables = environment(spec, archive, hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
     forwarded = {name: variables.pop(name) for name in names}
@@ -159,16 +171,20 @@ def plan_job(
         Plan(**{each.name: getattr(spec, each.name) for each in fields(Plan) if each.name in JobSpec.model_fields}),
         code_path=spec.inputs.code_path,
         code_id=code_id,
-        module=trainer_module(spec.workload, spec.launcher),
-        overrides=tuple(merge(defaults, spec.trainer_overrides)),
-        driver_env={**profile.driver_environment(spec.workload, spec.launcher), **forwarded},
+        module="" if spec.command else spec.module or trainer_module(spec.workload, spec.launcher),
+        # Recipes name the configurations of verl by paths that begin at its root.
+        directory=f"{archive}/{OUTPUT}" if spec.command else spec.inputs.code_path if spec.module else "",
+        overrides=tuple(merge(overrides, spec.trainer_overrides)),
+        driver_env={**driver_env, **forwarded},
         entrypoint=entrypoint(archive),
+        entrypoint_num_gpus=spec.gpus,
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
         pools=pools_of(spec, size),
         tags=tuple(f"{name}={value}" for name, value in spec.tags.items()),
-        transfer_queue=uses_queue(spec, profile),
+        # Whether another trainer uses it is not known.
+        transfer_queue=may_use_queue(spec, profile) and not spec.module,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )

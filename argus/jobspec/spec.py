@@ -42,11 +42,14 @@ def plain_root(path: str) -> str:
     return re.sub("/+", "/", path).removesuffix("/") or "/"
 
 
+def is_dotted_name(module: str) -> bool:
+    return all(part.isidentifier() and not iskeyword(part) for part in module.split("."))
+
+
 def is_module_entry(reward_fn_path: str) -> bool:
     """Whether it has the form ``package.module:function``; ``file.py:function`` is a file."""
     module, colon, function = reward_fn_path.partition(":")
-    is_dotted_name = all(part.isidentifier() and not iskeyword(part) for part in module.split("."))
-    return bool(colon) and function.isidentifier() and not module.endswith(".py") and is_dotted_name
+    return bool(colon) and function.isidentifier() and not module.endswith(".py") and is_dotted_name(module)
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,10 @@ Whole = Annotated[int, BeforeValidator(no_truth_value)]
 Number = Annotated[float, BeforeValidator(no_truth_value)]
 Duration = Annotated[float | None, BeforeValidator(seconds)]
 Names = Annotated[tuple[str, ...], BeforeValidator(items)]
+Command = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: shlex.split(value) if isinstance(value, str) else value)
+]
+Commands = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 Values = Annotated[dict[Any, Any], BeforeValidator(mapping)]
 Overrides = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(override_list(value)))]
 Size = Annotated[Whole | None, fits(lambda value: value >= 1, "is {}", "give 1 or more, or leave it out to use all")]
@@ -194,16 +201,32 @@ class JobSpec(BaseModel):
         "`<workload>-<UTC time>-<random>`.",
         None,
     )
-    workload: Literal["ppo", "grpo", "sft", "eval"] = key(
-        "The kind of training. All use verl's Ray trainers; `ppo` (with a critic), `grpo` (without one) and `eval` run "
-        "`main_ppo`. `eval` trains nothing: it validates the model, or the checkpoint of `resume_from`, once."
+    workload: Literal["ppo", "grpo", "sft", "eval", "command"] = key(
+        "The kind of job. `ppo` (with a critic), `grpo` (without one) and `eval` run verl's `main_ppo`, `sft` its SFT "
+        "trainer, all on Ray. `eval` trains nothing: it validates the model, or the checkpoint of `resume_from`, once. "
+        "`command` runs any program."
     )
+    command: Command = key(
+        "The program of `workload: command` and its arguments. No shell reads them. It runs on one worker, in "
+        "`output/` of the job's archive.",
+        [],
+    )
+    module: Annotated[
+        str | None,
+        fits(is_dotted_name, "{} is not the name of a module", "write it as in python -m: recipe.dapo.main_dapo"),
+    ] = key(
+        "The Python module to run in place of verl's trainer, of the snapshot or in `<shared_root>/user/code/`, such "
+        "as `recipe.dapo.main_dapo`. It is a program with `@hydra.main` whose configuration extends that of verl's "
+        "trainer for the workload.",
+        None,
+    )
+    config_name: str | None = key("The name of its configuration, if it is not that of its `@hydra.main`.", None)
     shared_root: Annotated[str, AfterValidator(plain_root)] = key(
         "The directory that all nodes share, at the same path. That of the inventory, or not set.", DEFAULT_SHARED_ROOT
     )
     code_path: str = key(
         "The snapshot of verl to run, as the name of a directory in `<shared_root>/common/code/verl/` or as an "
-        "absolute path."
+        "absolute path. `command` does not need one."
     )
     reward_fn_path: str | None = key(
         "A Python file with the reward function, as `FILE.py` or `FILE.py:FUNCTION`, relative to "
@@ -214,11 +237,12 @@ class JobSpec(BaseModel):
         None,
     )
     model: str = key(
-        "The base model, as the name of a directory in `<shared_root>/common/models/` or as an absolute path."
+        "The base model, as the name of a directory in `<shared_root>/common/models/` or as an absolute path. Not for "
+        "`command`."
     )
     dataset: str = key(
         "A directory with `train.parquet` and `val.parquet`, as the name of a directory in `<shared_root>/datasets/` "
-        "or as an absolute path. `sft` does not need `val.parquet`, and `eval` needs nothing else."
+        "or as an absolute path. `sft` does not need `val.parquet`, and `eval` needs nothing else. Not for `command`."
     )
     address: Annotated[
         str,
@@ -246,6 +270,12 @@ class JobSpec(BaseModel):
     nnodes: Size = key("The number of workers. The default is all workers that are alive.", None, "resources.nnodes")
     gpus_per_node: Size = key(
         "The number of GPUs on each worker. The default is all GPUs.", None, "resources.gpus_per_node"
+    )
+    gpus: Annotated[Number, AfterValidator(amount)] = key(
+        "The number of GPUs of a `command` that uses those of one worker. A program that uses Ray sets `nnodes` and "
+        "`gpus_per_node` instead, by which its GPUs are counted.",
+        0,
+        "resources.gpus",
     )
     rollout_nnodes: Size = key(
         "The number of workers for the rollouts of `trainer.v1.trainer_mode=separate_async`, beside those of the "
@@ -284,6 +314,16 @@ class JobSpec(BaseModel):
         [],
     )
     env_vars: Values = key("Environment variables of the driver and its workers.", {})
+    before: Commands = key(
+        "Shell commands that run one after the other on the driver's node before each attempt, such as one that starts "
+        "a sandbox. One that fails, or takes longer than 10 minutes, ends the attempt.",
+        [],
+    )
+    after: Commands = key(
+        "Shell commands that run there after each attempt, however it ended, unless its launcher was killed or its "
+        "node was lost. The next attempt waits for them.",
+        [],
+    )
     secrets: Names = key(
         "Names of environment variables with secret values, such as `WANDB_API_KEY`. The driver and its workers get "
         "them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs. The "
@@ -346,6 +386,20 @@ class JobSpec(BaseModel):
         "last complete checkpoint.",
         None,
     )
+    env_from: Values = key(
+        "Environment variables with the addresses of servers, by the ids of their jobs, as in "
+        "`{JUDGE_URL: command-…}`. The job starts once they answer.",
+        {},
+    )
+    ready_port: Annotated[Whole | None, between(1, 65535, "a port")] = key(
+        "The port of a `command` that is a server. The job is RUNNING once the server answers a request with a status "
+        "below 300. It has to listen on all interfaces.",
+        None,
+        "ready.port",
+    )
+    ready_path: Annotated[str, fits(lambda value: value.startswith("/"), "is {}", "begin it with /")] = key(
+        "The path of the request.", "/", "ready.path"
+    )
     depends_on: Annotated[
         str | None,
         fits(SUBMISSION_ID.fullmatch, "{} is not a submission id", "give the id of the job that has to succeed before"),
@@ -393,7 +447,7 @@ class JobSpec(BaseModel):
     @property
     def inputs(self) -> Inputs:
         return Inputs(
-            code_path=resolve_path(self.code_path, self.shared_root, SNAPSHOTS),
+            code_path=resolve_path(self.code_path, self.shared_root, SNAPSHOTS) if self.code_path else "",
             model=resolve_path(self.model, self.shared_root, MODELS),
             dataset=resolve_path(self.dataset, self.shared_root, DATASETS),
             reward=self._reward(),
@@ -424,9 +478,16 @@ SECTIONS = {
     "ray": "How the job is submitted to Ray.",
     "ray.resources": "The resources that the driver requests.",
     "resources": "The size of the job.",
+    "ready": "How to know that a server can be used.",
     "resources.pools": "GPUs beside those of the trainer.",
     "resources.pools.rollout": "Of the inference engines.",
     "resources.pools.reward": "Of the reward model.",
     "resources.pools.teacher": "Of the teachers of a distillation.",
 }
+# The keys that a command does not have, and those that it does not need.
+OF_TRAININGS = (
+    *("model", "dataset", "module", "config_name", "reward_fn_path", "check_reward", "trainer_overrides", "launcher"),
+    *("resume_from", "resources.pools"),
+)
+OPTIONAL_FOR_COMMANDS = ("code_path", "model", "dataset")
 DURATIONS = ("deadline", "wait_for_resources", "queue_patience", "start_timeout", "stall_timeout")

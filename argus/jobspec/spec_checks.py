@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..archive.plan import TORCHRUN
+from ..archive.archive import SUBMISSION_ID
+from ..archive.plan import COMMAND, TORCHRUN
 from ..common.findings import Finding, about
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from ..io.hydra import override_key, override_text
@@ -32,6 +33,7 @@ def spec_findings(spec: JobSpec) -> list[Finding]:
     """Problems of the values of a JobSpec together, and of its names and texts, that show without a cluster."""
     checks = (_paths, _reward, runtime_env_findings, secret_findings, _policy, override_findings)
     found = [finding for check in checks for finding in check(spec)]
+    found += variable_findings("env_from", spec.env_from, spec.shared_root)
     return [*found, *variable_findings("env_vars", spec.env_vars, spec.shared_root)]
 
 
@@ -49,6 +51,8 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
         ("dataset", spec.dataset, DATASETS),
     )
     for key, value, home in named:
+        if not value and spec.workload == COMMAND:
+            continue
         if not value.startswith("/"):
             if not STAGED_NAME.fullmatch(value):
                 todo = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
@@ -82,6 +86,25 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
 
 def _policy(spec: JobSpec) -> Iterator[Finding]:
     """The keys that control how the job is started, is tried, resumes and is labelled."""
+    if (spec.workload == COMMAND) != bool(spec.command):
+        todo = "name the program first, as in [python3, FILE.py]" if not spec.command else "set workload: command"
+        yield about("command", "is not set" if not spec.command else f"is not for workload {spec.workload}", todo)
+    if spec.gpus and (spec.workload != COMMAND or spec.nnodes or spec.gpus_per_node):
+        todo = "set resources.nnodes and resources.gpus_per_node" + " only" * (spec.workload == COMMAND)
+        yield about("resources.gpus", "is for a command that uses the GPUs of one worker", todo)
+    if spec.ready_port and spec.workload != COMMAND:
+        yield about("ready", "is for a command", "remove it, or set workload: command")
+    for name, server in spec.env_from.items():
+        if name in spec.env_vars or not SUBMISSION_ID.fullmatch(str(server)):
+            todo = "give the id of a job with ready, and the name to no other variable"
+            yield about(f"env_from.{name}", f"is {server!r}", todo)
+    for key in ("command", "before", "after"):
+        if form := form_of_secret(" ".join(getattr(spec, key))):
+            yield about(key, f"contains {form}, readable in the archive and by `ps`", "use secrets")
+    if spec.module and spec.launcher == TORCHRUN:
+        yield about("module", "runs with Ray", "remove launcher")
+    if spec.config_name and not spec.module:
+        yield about("config_name", "is for a module", "set module, or --config-name in trainer_overrides")
     if spec.launcher == TORCHRUN and spec.workload != SFT:
         yield about("launcher", f"torchrun starts sft only: verl needs Ray for {spec.workload}", "remove it")
     if spec.check_reward and spec.reward_fn_path is None:

@@ -13,16 +13,18 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from ..archive import samples
-from ..archive.archive import Archive
+from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.checkpoints import Retention
-from ..archive.failures import Failure
+from ..archive.failures import WHAT_TO_DO, Failure, FailureKind
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, Runner, kill_group
-from ..archive.status import JobState
+from ..archive.status import ENDED, JobState
 from ..common.identity import node_name
 from ..evidence import node
 from ..hooks import redact
@@ -43,6 +45,8 @@ print(json.dumps([spec and spec.origin for spec in found]))
 """
 # Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds (a constant of ours, in the job's environment).
 STOP_SECONDS = 10
+# How long a command before an attempt may take, and one after it, during which the launcher is silent.
+BEFORE_SECONDS, AFTER_SECONDS = 600.0, 60.0
 # How long writing the last of the trainer's output may take.
 PUMP_SECONDS = 10
 WATCH_SECONDS = 2.0
@@ -91,7 +95,12 @@ class Launcher:
 
     def precheck(self, environment: dict[str, str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", PRECHECK], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", PRECHECK],
+            env=environment,
+            cwd=self.plan.directory or None,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             return f"Python cannot search for verl: {done.stderr.strip()}"
@@ -129,43 +138,80 @@ class Launcher:
     def command(self) -> list[str]:
         if self.plan.launcher == TORCHRUN:
             return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
-        return [sys.executable, "-m", self.plan.module, *self.overrides]
+        return list(self.plan.command) or [sys.executable, "-m", self.plan.module, *self.overrides]
 
     def train(self, environment: dict[str, str]) -> int:
-        """Run the trainer to its end; returns its exit code, negative for a signal."""
-        self.trainer = subprocess.Popen(
-            self.command(),
-            env={**environment, **self.secrets},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        if self.stopped_by:  # the signal arrived before the trainer was assigned
-            self.end_trainer()
-        pump = threading.Thread(target=self.pump, args=(self.trainer.stdout,), daemon=True)
-        pump.start()
+        """Run the trainer to its end, and the commands before and after it.
+
+        Returns its exit code, or that of a command before it that failed; negative for a signal.
+        """
+        environment = {**environment, **self.secrets}
         over = threading.Event()
         watch = threading.Thread(target=self.watch, args=(over,), daemon=True)
         watch.start()
-        code = self.trainer.wait()
+        code = next(filter(None, (self.shell(each, environment, BEFORE_SECONDS) for each in self.plan.before)), 0)
+        if not code:
+            code = -self.stopped_by if self.stopped_by else self.execute(self.command(), environment)
         self.ended_by = self.stopped_by
         over.set()
-        if self.kill_timer:
-            self.kill_timer.cancel()  # this process would otherwise wait for it
-        # Data loaders and other children that outlive the trainer would hold its memory, its ports and the pipe.
-        kill_group(self.trainer, signal.SIGKILL)
-        # A process that has left the group may hold the pipe open forever.
-        pump.join(PUMP_SECONDS)
-        self.write(self.redactor.rest())
+        for each in self.plan.after:
+            self.shell(each, environment, STOP_SECONDS if self.stopped_by else AFTER_SECONDS)
         self.keep_limits()
         self.keep_samples(is_over=True)
         return code
 
-    def pump(self, output: IO[bytes]) -> None:
+    def shell(self, command: str, environment: dict[str, str], seconds: float) -> int:
+        """Run a command before or after the trainer; returns its exit code, negative for a signal."""
+        self.print_line(f"+ {command}")
+        code = self.execute(["/bin/sh", "-c", command], environment, seconds)
+        if code:
+            limit = f", after its limit of {seconds:g} s" if code == -signal.SIGKILL else ""
+            self.print_line(f"`{command}` ended with exit code {code}{limit}")
+        return code
+
+    def execute(self, command: list[str], environment: dict[str, str], seconds: float | None = None) -> int:
+        """Run a program to its end; returns its exit code, negative for a signal.
+
+        seconds: how long it may take. A program with a limit may leave processes, such as a sandbox.
+        """
+        try:
+            self.trainer = process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=self.plan.directory or None,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.print_line(f"{command[0]} cannot be started: {error.strerror}")
+            return 127
+        if self.stopped_by and not self.ended_by:  # the signal arrived before the trainer was assigned
+            self.end_trainer()
+        # A process that is left may still write while others do.
+        redactor = redact.Redactor(self.secrets.values())
+        pump = threading.Thread(target=self.pump, args=(process.stdout, redactor), daemon=True)
+        pump.start()
+        limit = threading.Timer(seconds or 0, kill_group, (process, signal.SIGKILL))
+        if seconds:
+            limit.start()
+        code = process.wait()
+        limit.cancel()
+        if self.kill_timer:
+            self.kill_timer.cancel()  # this process would otherwise wait for it
+        if not seconds:
+            # Data loaders and other children that outlive the trainer would hold its memory, its ports and the pipe.
+            kill_group(process, signal.SIGKILL)
+        # A process that has left the group may hold the pipe open forever.
+        pump.join(1.0 if seconds else PUMP_SECONDS)
+        self.write(redactor.rest())
+        return code
+
+    def pump(self, output: IO[bytes], redactor: redact.Redactor) -> None:
         while data := os.read(output.fileno(), 1 << 16):
             self.last_output = time.time()
-            self.write(self.redactor.feed(data))
+            self.write(redactor.feed(data))
 
     def watch(self, over: threading.Event) -> None:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
@@ -178,11 +224,23 @@ class Launcher:
                 self.keep_samples()
             # Neither a shared root that is full nor a metrics file of any content must end the watch.
             with contextlib.suppress(Exception):
+                self.look_for_answer()
                 verdict = watch.check(time.time(), lambda: self.last_output)
                 if verdict and not self.verdict and not self.stopped_by:
                     self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
                     self.verdict = verdict
                     self.end_trainer()
+
+    def look_for_answer(self) -> None:
+        """Record that the server of this job can be used, once it answers."""
+        node, port = (self.archive.steward_heartbeat() or StewardHeartbeat()).address, self.plan.ready_port
+        if not port or not node or self.archive.read_status().state is JobState.RUNNING:
+            return
+        address = f"http://{f'[{node}]' if ':' in node else node}:{port}"
+        # Without the proxies of the job's environment.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with contextlib.suppress(OSError, ValueError), opener.open(f"{address}{self.plan.ready_path}", timeout=2.0):
+            self.archive.set_status(JobState.RUNNING, address=address, reason="")
 
     def keep_limits(self) -> None:
         """Remove the checkpoints of earlier attempts that are too old; verl removes those of this one."""
@@ -205,14 +263,23 @@ class Launcher:
         started = time.time()
         status = self.archive.read_status()
         first, phases = status.started_at or started, attempts.phases_before(status, started)
+        port = self.plan.ready_port
+        own = {"address": "", "reason": f"waits until port {port} answers" if port else ""}
         self.archive.set_status(
-            JobState.RUNNING, started_at=first, attempt_started_at=started, driver=driver, phases=phases
+            JobState.SUBMITTED if port else JobState.RUNNING,
+            started_at=first,
+            attempt_started_at=started,
+            driver=driver,
+            phases=phases,
+            **own,
         )
         if self.attempt == 1:
             self.archive.write_json("config/versions.json", versions())
         else:
             self.print_line(attempts.log_line(self.attempt))
-        problem = self.redactor.text(self.precheck(environment))
+        if self.plan.command:
+            Path(self.plan.directory).mkdir(exist_ok=True)
+        problem = self.redactor.text(self.precheck(environment)) if self.plan.code_path else ""
         if self.stopped_by:
             self.ended_by = self.stopped_by
             code = 128 + self.stopped_by
@@ -245,8 +312,18 @@ class Launcher:
             oom_kills=control_group.oom_kills() - self.oom_kills,
             refused_processes=control_group.refused_processes() - self.refused,
             has_space=self.health.has_space(),
+            is_command=bool(self.plan.command),
         )
-        return outcome(end)
+        result = outcome(end)
+        if result.failure and not self.ended_by and (server := self.ended_server()):
+            reason = f"{server}, which it used, ended; then: {result.failure.reason}"
+            failure = replace(result.failure, kind=FailureKind.DEPENDENCY, reason=reason)
+            return Outcome(JobState.FAILED, replace(failure, todo=WHAT_TO_DO[FailureKind.DEPENDENCY]))
+        return result
+
+    def ended_server(self) -> str:
+        servers = self.plan.env_from.values()
+        return next((each for each in servers if Archive(self.archive.path.with_name(each)).state() in ENDED), "")
 
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""

@@ -41,7 +41,7 @@ class End:
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
     intended to do. overrides: those of the trainer. oom_kills: how many processes of the driver's node the kernel has
     ended meanwhile, as there was no memory left. refused_processes: how often it refused to start a process or a thread
-    there. has_space: whether another checkpoint would fit.
+    there. has_space: whether another checkpoint would fit. is_command: whether a command ran in place of a trainer.
     """
 
     exit_code: int
@@ -57,6 +57,7 @@ class End:
     oom_kills: int = 0
     refused_processes: int = 0
     has_space: bool = False
+    is_command: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def advice(found: Failure) -> str:
 
 def outcome_without_error(end: End) -> Outcome:
     """verl reports no error; a run that trained nothing has failed all the same, unless it was to validate only."""
-    if is_true(end.overrides, VAL_ONLY):
+    if end.is_command or is_true(end.overrides, VAL_ONLY):
         return Outcome(JobState.SUCCEEDED)
     complete = end.total_steps is not None and end.steps >= end.total_steps
     if not end.attempt_steps and not complete:

@@ -297,7 +297,15 @@ class Watch:
 
     def stall(self, now: float, last_output: float) -> str:
         """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes."""
-        if self.first is None:
+        if self.plan.command:
+            since = now - max(self.began or now, last_output)
+            limit, reason = self.plan.stall_timeout, f"no log line for {since:.0f} s"
+            if self.plan.ready_port:
+                # A server may be silent for as long as it answers.
+                address = self.archive.read_status().address
+                since = 0 if address else now - (self.began or now)
+                limit, reason = self.plan.start_timeout, f"no answer on port {self.plan.ready_port} for {since:.0f} s"
+        elif self.first is None:
             # A job that only validates has no steps, but prints something now and then.
             heard = last_output if is_true(self.plan.overrides, VAL_ONLY) else 0.0
             since = now - max(self.began or now, heard)

@@ -264,6 +264,7 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
     plan = archive.plan() or Plan()
     runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
+    runtime_env["env_vars"] |= {name: address(archive, server) for name, server in plan.env_from.items()}
     identifier = ray_id(archive.submission_id, attempt)
     try:
         client.submit_job(
@@ -271,6 +272,7 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
             submission_id=identifier,
             runtime_env=runtime_env,
             entrypoint_num_cpus=plan.entrypoint_num_cpus,
+            entrypoint_num_gpus=plan.entrypoint_num_gpus,
             entrypoint_resources=dict(plan.entrypoint_resources),
             metadata={"submission_id": archive.submission_id, "attempt": str(attempt), **Demand.of(plan).to_metadata()},
         )
@@ -280,6 +282,18 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
             if client.get_job_status(identifier) in ("PENDING", "RUNNING"):
                 return
         raise
+
+
+def address(archive: Archive, server: str) -> str:
+    """The address of a server for the job of an archive; "" if it does not answer."""
+    status = Archive(archive.path.with_name(server)).read_status()
+    return status.address if status.state is JobState.RUNNING else ""
+
+
+def wait_for_servers(archive: Archive, plan: Plan) -> str:
+    """For which server a job waits whose address it gets, or ""."""
+    silent = [server for server in plan.env_from.values() if not address(archive, server)]
+    return f"for {silent[0]} to answer" if silent else ""
 
 
 def cancel_pending(submission_id: str) -> None:

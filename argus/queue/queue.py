@@ -37,7 +37,7 @@ class Waiting:
     """A job that waits. Times are in seconds since the epoch.
 
     since: when it began to wait. patience: for how many seconds others may pass it; None: always.
-    depends_on: the job that has to succeed before. limits: of the jobs with one of its tags.
+    waits_for: what has to happen before, which is not about resources. limits: of the jobs with one of its tags.
     """
 
     submission_id: str
@@ -46,7 +46,7 @@ class Waiting:
     submitted_at: float = 0.0
     since: float = 0.0
     patience: float | None = None
-    depends_on: str | None = None
+    waits_for: str = ""
     limits: tuple[Limit, ...] = ()
 
     @property
@@ -85,9 +85,9 @@ def turn(
     queue: Iterable[Waiting], job: Waiting, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
 ) -> Turn:
     """Whether a job may start now. active_jobs: Ray's records at this moment."""
-    if job.depends_on:
-        return Turn(None, f"for {job.depends_on} to succeed")
-    before = sorted((one for one in queue if not one.depends_on and one.order < job.order), key=lambda one: one.order)
+    if job.waits_for:
+        return Turn(None, job.waits_for)
+    before = sorted((one for one in queue if not one.waits_for and one.order < job.order), key=lambda one: one.order)
     names, jobs = tuple(one.submission_id for one in before), active(active_jobs)
 
     def answer(problem: str) -> Turn:

@@ -37,6 +37,7 @@ class Demand:
 
     gpus, cpus: on each of `nnodes` workers. pools: beside these.
     driver_cpus, controller_cpus: on any worker, of the driver and of TransferQueue's controller.
+    driver_gpus: of the driver, on the worker with its CPUs.
     storage_units: of TransferQueue. verl pins them to the workers in turn, each with a CPU.
     exclusive: the name of a service that the cluster can have only once; "" for most jobs.
     tags: by which `job_limits` counts the job.
@@ -51,6 +52,7 @@ class Demand:
     exclusive: str = ""
     tags: tuple[str, ...] = ()
     pools: tuple[Pool, ...] = ()
+    driver_gpus: float = 0
 
     @classmethod
     def of(cls, plan: Plan) -> Demand:
@@ -59,6 +61,7 @@ class Demand:
             gpus=plan.gpus_per_node,
             cpus=plan.cpus_per_node,
             driver_cpus=plan.entrypoint_num_cpus,
+            driver_gpus=plan.entrypoint_num_gpus,
             controller_cpus=1 if plan.transfer_queue else 0,
             storage_units=plan.storage_units,
             exclusive=plan.exclusive_backend,
@@ -77,12 +80,19 @@ class Demand:
         except (KeyError, TypeError, UnreadableError, MalformedError):
             return None
         amounts = [amount for pool in demand.all_pools for amount in (pool.nnodes, pool.gpus, pool.cpus)]
-        further = (demand.driver_cpus, demand.controller_cpus, demand.storage_units)
+        further = (demand.driver_cpus, demand.driver_gpus, demand.controller_cpus, demand.storage_units)
         return demand if min(*amounts, *further) >= 0 else None
 
     @property
     def all_pools(self) -> tuple[Pool, ...]:
+        if self.is_driver_alone:
+            return (Pool("", 1, self.driver_gpus, self.driver_cpus),)
         return (Pool("", self.nnodes, self.gpus, self.cpus), *self.pools)
+
+    @property
+    def is_driver_alone(self) -> bool:
+        """Whether the driver does all the work, with what the job asks for."""
+        return not self.nnodes
 
     @property
     def all_gpus(self) -> float:
@@ -94,7 +104,8 @@ class Demand:
     @property
     def anywhere(self) -> tuple[float, ...]:
         """The CPUs that may be on any worker, each on one."""
-        return tuple(cpus for cpus in (self.driver_cpus, self.controller_cpus) if cpus)
+        driver_cpus = 0 if self.is_driver_alone else self.driver_cpus
+        return tuple(cpus for cpus in (driver_cpus, self.controller_cpus) if cpus)
 
 
 @dataclass(frozen=True)
@@ -202,9 +213,10 @@ def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]
     found = set()
     for job in jobs:
         demand, job_id = Demand.from_job(job), str(job.get("job_id"))
-        has_all = demand is not None and gpus.get(job_id, -1) >= demand.all_gpus
+        has_all = demand is not None and not demand.is_driver_alone and gpus.get(job_id, -1) >= demand.all_gpus
         is_old = now - (job.get("start_time") or now * 1000) / 1000 > UNPLACED_SECONDS and job_id not in waiting
-        if has_all or (is_old and job["status"] == "RUNNING"):
+        is_certain = is_old or (demand is not None and demand.is_driver_alone)
+        if has_all or (is_certain and job["status"] == "RUNNING"):
             found.add(str(job["submission_id"]))
     return frozenset(found)
 

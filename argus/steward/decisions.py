@@ -95,6 +95,8 @@ class View:
     lost_since: when the attempt did its last step, or when its node was lost if that was later.
     verdict: why the attempt is being stopped from outside.
     dependency: the state of the job that has to succeed before.
+    waits_for: what has to happen before, which is not about resources, or "".
+    ended_server: a server that the job needs, and that has ended, or "".
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
     """
 
@@ -108,6 +110,8 @@ class View:
     forgotten_since: float | None = None
     lost_since: float | None = None
     dependency: JobState | None = None
+    waits_for: str = ""
+    ended_server: str = ""
     stop_requested: bool = False
     verdict: Failure | None = None
     cleaned_up: bool = False
@@ -155,11 +159,13 @@ def decide_waiting(view: View) -> Action:
         return Action(ActionKind.ADMIT)
     if view.dependency in ENDED:
         return fail(FailureKind.DEPENDENCY, f"{view.plan.depends_on}, on which it depends, ended {view.dependency}")
+    if view.ended_server:
+        return fail(FailureKind.DEPENDENCY, f"{view.ended_server}, the address of which it needs, has ended")
     if view.head and not view.head.capacity_problem:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
     limit = view.plan.wait_for_resources or LOST_RESOURCES_SECONDS
-    if view.elapsed(since) > limit and not view.plan.depends_on:
+    if view.elapsed(since) > limit and not view.waits_for:
         problem = view.head.capacity_problem if view.head else "the head did not answer"
         return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
     return WAIT
@@ -178,7 +184,7 @@ def decide_ending(view: View) -> Action:
 
 def decide_unknown(view: View) -> Action:
     """For an attempt that Ray does not know: not yet, never, or no longer."""
-    if view.unknown_since is None or view.status.state is JobState.SUBMITTED:
+    if view.unknown_since is None or (view.status.state is JobState.SUBMITTED and not view.status.reason):
         if view.elapsed(view.status.attempt_submitted_at) < UNKNOWN_SECONDS:
             return WAIT
         return fail(FailureKind.UNKNOWN, "Ray never received the job: its submission was interrupted")

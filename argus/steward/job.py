@@ -127,6 +127,8 @@ class Steward:
         self.registry = registry_path()
         self.queue = queue or Queue(self.registry)
         self.turn = Turn(None, "")
+        # Of the node of the driver.
+        self.address = ""
         self.limits = limits
         self.look_at_room, self.summary = look, summary
         self.notifier = Notifier(notify, archive, self.queue.directory)
@@ -212,7 +214,7 @@ class Steward:
     def waiting(self) -> dict[str, object]:
         """What the job waits for, for people."""
         if self.state not in WAITING:
-            return {"notice": self.checks.notice, "engine": self.checks.engine}
+            return {"notice": self.checks.notice, "engine": self.checks.engine, "address": self.address}
         return {"notice": self.turn.notice, "place": self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------
@@ -244,12 +246,15 @@ class Steward:
             forgotten_since=observed.forgotten_since,
             lost_since=observed.lost_since,
             dependency=self.dependency(status),
+            waits_for=self.waits_for(status) if status.state in WAITING else "",
+            ended_server=self.ended_server() if status.state in WAITING else "",
             stop_requested=self.archive.stop_requested(),
             verdict=attempts.verdict(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
         )
 
     def ask_head(self, status: Status, moment: float) -> HeadAnswer:
+        self.address = ""
         if status.state in WAITING:
             return HeadAnswer(capacity_problem=self.capacity_problem(status, moment))
         self.queue.remove(self.archive.submission_id)
@@ -261,6 +266,7 @@ class Steward:
         self.nodes |= names_of(nodes)
         job = job and replace(job, message=with_names(job.message, self.nodes))
         alive = {node["node_id"]: node for node in nodes if node["state"] == ALIVE}
+        self.address = str(alive.get(job.driver_node_id, {}).get("node_ip", "")) if job else ""
         # Ray also lists the dead heads of earlier starts.
         head: Mapping[str, Any] = next((node for node in alive.values() if node["is_head_node"]), {})
         head_started = head.get("start_time_ms", 0) / 1000
@@ -351,7 +357,7 @@ class Steward:
             submitted_at=status.submitted_at or moment,
             since=since or moment,
             patience=self.plan.queue_patience,
-            depends_on=self.plan.depends_on,
+            waits_for=self.waits_for(status),
             limits=self.limits,
         )
 
@@ -360,6 +366,17 @@ class Steward:
         own = self.in_queue(status, moment)
         self.turn = turn(self.queue.jobs(), own, self.room, jobs, moment)
         return self.turn.problem
+
+    def waits_for(self, status: Status) -> str:
+        """What has to happen before the next attempt, beside that it gets its resources, or ""."""
+        if status.state is JobState.QUEUED and self.plan.depends_on:
+            return f"for {self.plan.depends_on} to succeed"
+        return attempts.wait_for_servers(self.archive, self.plan)
+
+    def ended_server(self) -> str:
+        """The server that this job needs, and that has ended, or ""."""
+        servers = self.plan.env_from.values()
+        return next((each for each in servers if Archive(self.archive.path.with_name(each)).state() in ENDED), "")
 
     def dependency(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts."""

@@ -201,6 +201,9 @@ job:
     gpu_percent:
       description: How much of their time the GPUs of a running job are in use, on average over two minutes.
       type: float
+    address:
+      description: The URL of a server that answers, see C(ready) of a JobSpec.
+      type: str
     driver_host:
       description: The host name of the node that the driver runs on.
       type: str

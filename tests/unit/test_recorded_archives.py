@@ -33,7 +33,17 @@ def is_measured(job: Mapping[str, Any]) -> bool:
     return job["workload"] != "sft" and job["progress"]["step"] > 0
 
 
-YOUNGER = ("warnings", "phase", "resumable", "head_away_for", "place", "submitted_by", "phases", "gpu_percent")
+YOUNGER = (
+    "warnings",
+    "phase",
+    "resumable",
+    "head_away_for",
+    "place",
+    "submitted_by",
+    "phases",
+    "gpu_percent",
+    "address",
+)
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
@@ -45,7 +55,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path) -> None:
     assert shown.pop("unreadable") == []
     assert (shown.pop("root_problem"), shown.pop("written_at") > 0) == ("", True)
     # Younger than the archives, whose checkpoints have no contents.
-    assert [shown.pop(name) for name in YOUNGER] == [[], "", None, None, None, "", {}, None]
+    assert [shown.pop(name) for name in YOUNGER] == [[], "", None, None, None, "", {}, None, ""]
     assert not any(attempt.pop("phases") for attempt in shown["attempts"])
     assert shown["progress"].pop("trend")[-1:] == [shown["progress"]["last"]][: shown["progress"]["last"] is not None]
     assert ("step" in shown["progress"].pop("seconds")) == is_measured(expected)
@@ -63,7 +73,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path) -> None:
     expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
     assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
     assert [[job.pop(name) for name in YOUNGER] for job in shown["jobs"]] == [
-        [[], "", None, None, None, "", {}, None]
+        [[], "", None, None, None, "", {}, None, ""]
     ] * len(expected)
     for job in shown["jobs"]:
         assert len(job["progress"].pop("trend")) <= 60

@@ -15,9 +15,10 @@ from jobs import planned
 from argus.archive.archive import Archive
 from argus.checks.common import Configuration, Facts
 from argus.common.findings import Finding
-from argus.gate.composition import Composition
+from argus.gate.composition import Composition, Refusal
 from argus.gate.gate import GateResult, examine, with_queue
 from argus.gate.nodes import Inspection
+from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
 from argus.queue.room import PLACEMENT_GROUPS, Demand, Room
@@ -130,6 +131,38 @@ def test_a_job_that_cannot_be_planned(root: Path, version: str) -> None:
     assert result.job is None
     assert [finding.key for finding in result.findings] == ["code_path"]
     assert nodes.asked == []
+
+
+def test_a_command(root: Path) -> None:
+    """It needs neither model nor verl, and counts the GPUs of its driver."""
+    nodes = FakeNodes(Inspection(python_path="/image"))
+    script = f"{root}/user/code/r.py"
+    given = {"workload": "command", "command": ["python3", script], "resources": {"gpus": 2}, "shared_root": str(root)}
+    findings, spec = parse_jobspec(given)
+    assert spec and not findings
+    result = examine(spec, "command-1", FakeHead(), nodes, lambda: NOW)
+    assert result.job and not result.findings and not result.capacity_problem
+    plan = result.job.plan
+    assert (plan.command, plan.overrides, plan.directory) == (("python3", script), (), f"{result.job.archive}/output")
+    assert (plan.gpus, Demand.of(plan).all_gpus, plan.transfer_queue) == (2, 2, False)
+    assert result.job.runtime_env["env_vars"]["PYTHONPATH"].split(":") == [f"{root}/user/code", "/image"]
+    assert list(result.files.values()) == [script]
+    few = examine(spec.model_copy(update={"gpus": 5}), "command-1", FakeHead(), nodes, lambda: NOW)
+    assert [finding.key for finding in few.findings] == ["ray.resources"]
+    later = examine(spec, "command-1", FakeHead(free_nodes=BUSY), nodes, lambda: NOW)
+    assert [finding.key for finding in later.findings] == ["resources"]
+
+
+def test_settings_that_another_module_does_not_have(root: Path) -> None:
+    refusals = tuple(
+        Refusal(f"Key '{key}' is not in struct", key) for key in ("trainer.val_before_train", "trainer.unknown")
+    )
+    nodes = FakeNodes(Inspection(composition=Composition({"trainer": {}}, errors=refusals)))
+    result = gate(root, nodes=nodes, module="recipe.own", trainer_overrides=["trainer.unknown=1"])
+    assert result.job
+    kept = [override.partition("=")[0] for override in result.job.plan.overrides]
+    assert "trainer.val_before_train" not in kept and "trainer.unknown" in kept
+    assert [(finding.key, finding.severity) for finding in result.findings] == [("module", "note")]
 
 
 def test_a_verl_that_needs_gpus(root: Path) -> None:

@@ -43,6 +43,12 @@ def planned(root: Path, **changes: Any) -> tuple[JobSpec, Job]:
     return spec, plan_job(spec, Cluster("cpu", 2, 4, 48), "x", "grpo-1", Profile("0.9.1", (0, 9, 1)))
 
 
+@pytest.mark.parametrize(("program", "keys"), [("sh", []), ("/bin/sh", []), ("lm_evil", ["command"])])
+def test_the_program_of_a_command(program: str, keys: list[str], tmp_path: Path) -> None:
+    request = CheckRequest(str(tmp_path), "command", "", "", "")
+    assert [finding.key for finding in inspect_job(request, program, []).findings] == keys
+
+
 class FakeConnection:
     """Ray with three workers: `answers` by the name of the node, "" for the inspection of the job, on worker-0."""
 

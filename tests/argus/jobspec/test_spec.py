@@ -34,6 +34,10 @@ EVERYTHING: dict[str, Any] = {
     },
     "trainer_overrides": {"a.b": 1},
     "env_vars": {"A": 1},
+    "module": "recipe.dapo.main_dapo",
+    "config_name": "other",
+    "before": "docker run x",
+    "after": ["docker rm x", "true"],
     "secrets": ["S"],
     "retries": 7,
     "deadline": "2d",
@@ -60,6 +64,8 @@ def test_every_key_arrives_in_its_own_field() -> None:
     ray, rest = EVERYTHING["ray"], {key: value for key, value in EVERYTHING.items() if key not in ("ray", "resources")}
     address, runtime_env = {"address": ray["address"]}, {"runtime_env": ray["runtime_env"]}
     texts = {"secrets": ("S",), "accept": ("space",), "trainer_overrides": ("a.b=1",)}
+    texts |= {"before": ("docker run x",), "after": ("docker rm x", "true"), "command": (), "gpus": 0, "env_from": {}}
+    texts |= {"ready_port": None, "ready_path": "/"}
     size = {name: value for name, value in EVERYTHING["resources"].items() if name != "pools"}
     pools = EVERYTHING["resources"]["pools"].items()
     size |= {f"{pool}_{name}": value for pool, sizes in pools for name, value in sizes.items()}
@@ -79,6 +85,7 @@ def test_defaults() -> None:
         "start_timeout": 3600,
         "stall_timeout": 1800,
         "on_stall": "report",
+        "ready_path": "/",
     }
 
 

@@ -79,6 +79,16 @@ MALFORMED: dict[str, list[Any]] = {
     "check_reward": [-1, 1],
     "env_vars.RAY_DEBUG_POST_MORTEM": [1],
     "depends_on": ["A"],
+    "command": ["echo a"],
+    "module": ["dapo/main.py", "recipe.", 7],
+    "config_name": ["dapo"],
+    "before": [{"a": 1}, "curl -H hf_0123456789abcdefgh"],
+    "resources.gpus": [1, -1],
+}
+RUNS: dict[Any, Any] = {
+    "workload": "command",
+    **dict.fromkeys(("model", "dataset", "code_path"), MISSING),
+    "command": "echo a",
 }
 # Changes of the smallest JobSpec, and the key of the finding.
 ELSEWHERE: list[tuple[dict[Any, Any], str]] = [
@@ -109,6 +119,13 @@ ELSEWHERE: list[tuple[dict[Any, Any], str]] = [
         "trainer_overrides.data.train_batch_size",
     ),
     ({"trainer_overrides": {"a.b": 1, "a": {"b": 2}}}, "trainer_overrides.a.b"),
+    ({**RUNS, "command": MISSING}, "command"),
+    ({**RUNS, "command": ["x", "hf_0123456789abcdefgh"]}, "command"),
+    ({**RUNS, "model": "tiny-qwen2"}, "model"),
+    ({**RUNS, "trainer_overrides": ["a=1"]}, "trainer_overrides"),
+    ({**RUNS, "resources": {"pools": {"rollout": {"nnodes": 1}}}}, "resources.pools"),
+    ({**RUNS, "resources": {"gpus": 1, "nnodes": 1}}, "resources.gpus"),
+    ({"module": "a.b", "launcher": "torchrun", "workload": "sft"}, "module"),
 ]
 
 
@@ -174,6 +191,10 @@ VALID: list[dict[str, Any]] = [
     {"tags": {"team": "a", "try": 2, "none": None}},
     {"accept": ["space", "requirements"]},
     {"check_reward": 0},
+    RUNS,
+    {**RUNS, "code_path": "verl-0.9.1", "resources": {"gpus": 0.5}, "before": "docker run x"},
+    {**RUNS, "resources": {"nnodes": 2}},
+    {"module": "recipe.dapo.main_dapo", "config_name": "dapo"},
     {"deadline": "3650d"},
     # A group that is replaced, and one in two packages.
     {"trainer_overrides": ["~data.sampler", "+data.sampler=x", "actor@a.b=x", "actor@c.d=x"]},

@@ -274,6 +274,35 @@ def test_a_stop_during_the_precheck(job: Setup) -> None:
     assert job.has_ended()
 
 
+def test_a_command_with_commands_before_and_after_it(job: Setup) -> None:
+    output = job.archive.path / "output"
+    write = 'echo "$@" > result; echo $KEY; exit 3'
+    job.policy = {"code_path": "", "directory": str(output), "command": ["/bin/sh", "-c", write, "x", "a", "b c"]}
+    job.policy |= {"before": ["echo first > begun"], "after": ["/bin/cat begun result"]}
+    code, _output = job.run("none")
+    assert code == 3
+    assert (output / "result").read_text() == "a b c\n"
+    assert "first\na b c\n" in job.log()
+    assert job.archive.status_json()["state"] in ("ENDING", "FAILED")
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "state"), [([], "true", "SUCCEEDED"), (["exit 4"], "touch ran", "ENDING")]
+)
+def test_the_end_of_a_command(job: Setup, before: list[str], command: str, state: str) -> None:
+    output = job.archive.path / "output"
+    job.policy = {"code_path": "", "directory": str(output), "command": ["/bin/sh", "-c", command], "before": before}
+    code, _output = job.run("none")
+    assert code == (4 if before else 0)
+    assert job.archive.status_json()["state"] == state
+    assert not (output / "ran").exists()
+
+
+def test_a_program_that_cannot_be_started(job: Setup) -> None:
+    job.policy = {"code_path": "", "directory": str(job.archive.path / "output"), "command": ["/missing"]}
+    assert job.run("none")[0] == 127
+
+
 def test_a_stop_while_the_trainer_is_being_started(job: Setup) -> None:
     job.write_plan("wait")
     launcher = Launcher(job.archive)

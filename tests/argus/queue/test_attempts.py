@@ -261,6 +261,7 @@ def test_the_submission_to_ray(archive: Archive, attempt: int, identifier: str) 
                 }
             },
             "entrypoint_num_cpus": 1,
+            "entrypoint_num_gpus": 0,
             "entrypoint_resources": {"worker_node": 1},
             "metadata": {
                 "submission_id": "sft-1",

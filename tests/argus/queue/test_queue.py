@@ -59,8 +59,8 @@ def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> N
 
 
 def test_a_job_that_depends_on_another_one_waits_and_delays_none() -> None:
-    assert asked(job("a", 1, depends_on="b")) == Turn(None, "for b to succeed")
-    assert asked(job("b", 8), job("a", 8, depends_on="x")) == Turn(1, "")
+    assert asked(job("a", 1, waits_for="for b to answer")) == Turn(None, "for b to answer")
+    assert asked(job("b", 8), job("a", 8, waits_for="for x")) == Turn(1, "")
 
 
 def test_a_job_that_waits_for_a_service_delays_none() -> None:
@@ -173,7 +173,7 @@ def test_no_random_cluster_starves_a_job_leaves_room_idle_or_gives_more_than_it_
 
 def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None:
     steward = Queue(tmp_path)
-    first, second = job("a", 8, patience=60.0), job("b", 4, priority=3, depends_on="a")
+    first, second = job("a", 8, patience=60.0), job("b", 4, priority=3, waits_for="for a")
     steward.put(first)
     steward.put(second)
     assert sorted(stored(tmp_path), key=lambda one: one.submission_id) == [first, second]

@@ -161,7 +161,7 @@ def test_the_driver_and_the_queue_of_an_accepted_job() -> None:
 
 
 ROOM = Room(tuple(free((4, 48), (4, 48))))
-ONE, BOTH = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1)
+ONE, BOTH, DRIVER = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1), Demand(driver_cpus=1, driver_gpus=4)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,8 @@ ONE, BOTH = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1)
         ([], BOTH, ()),
         ([record("a", ONE)], BOTH, ("a",)),
         ([record("a", ONE, "PENDING")], BOTH, ("a",)),
+        ([record("a", DRIVER, "PENDING")], BOTH, ("a",)),
+        ([record("a", ONE), record("b", DRIVER)], DRIVER, ("a", "b")),
         ([record("a", ONE)], ONE, ()),
         ([record("a", replace(ONE, pools=(POOL,)))], ONE, ("a",)),
         ([record("b", ONE), record("a", ONE)], ONE, ("a", "b")),
@@ -210,6 +212,9 @@ OLD = UNPLACED_SECONDS + 1
         (record("a", BOTH, age=OLD), [group("a", "PENDING", 4)], False),
         (record("a", BOTH, age=OLD), [group("a", "RESCHEDULING", 4)], False),
         (record("a", BOTH, age=OLD), [group("b", "PENDING", 4)], True),
+        # A driver that does all the work has what it asked for.
+        (record("a", DRIVER), [], True),
+        (record("a", DRIVER, "PENDING"), [], False),
     ],
 )
 def test_which_jobs_have_their_place(job: dict[str, Any], groups: list[Any], has_its_place: bool) -> None:
