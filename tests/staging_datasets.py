@@ -1,10 +1,9 @@
-"""Rows, files and scripts for the tests of datasets."""
+"""Rows and files for the tests of datasets."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from staging_tools import manifest_json
 
 from argus.checks.dataset import RL
 from argus.staging.dataset import stage as datasets
-from argus.staging.dataset.source import Source
-from argus.staging.dataset.sources import source_of
 from argus.staging.items import Dataset
 from argus.staging.manifest import Staged
 from argus.staging.options import StageOptions, StagingError
@@ -63,13 +60,6 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
     return str(path)
 
 
-def source(root: Path, options: Mapping[str, Any]) -> Source:
-    """The source of a dataset for its options and those of the hub."""
-    how = {key: value for key, value in options.items() if key in ("endpoint", "token")}
-    item = {key: value for key, value in options.items() if key not in how}
-    return source_of(Dataset(name="data", **item), root, StageOptions(**how))
-
-
 def asked(root: Path, name: str = "data", **options: Any) -> Staged:
     how = {key: options.pop(key) for key in ("check", "repair", "full", "endpoint", "token") if key in options}
     return datasets.stage_dataset(root, Dataset(name=name, **options), StageOptions(**how))
@@ -93,79 +83,6 @@ def mapped(raw: Path, root: Path, **options: Any) -> Staged:
     """The questions, brought into verl's form."""
     train, val = lines(raw / "train.jsonl", QUESTIONS[:15]), lines(raw / "val.jsonl", QUESTIONS[15:])
     return asked(root, **{"files": {"train": [train], "val": [val]}, **MAPPED, **options})
-
-
-# Written as verl's are: its own package is imported, the raw data is given by a path, test is what validates.
-SCRIPT_TEXT = """
-import argparse
-import json
-import os
-import pathlib
-import sys
-
-import pyarrow
-from pyarrow import parquet
-
-from verl.utils.hdfs_io import makedirs
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    FLAGS
-    parser.add_argument("--local_dataset_path", default=None)
-    parser.add_argument("--hdfs_dir", default=None)
-    args = parser.parse_args()
-    directory = DIRECTORY
-    rows = [json.loads(line) for line in open(args.local_dataset_path)]
-    print("read", len(rows), "rows")
-    for split, part in (("train", rows[:-1]), ("test", rows[-1:])):
-        parquet.write_table(pyarrow.Table.from_pylist(part), os.path.join(directory, split + ".parquet"))
-        json.dump(part[0], open(os.path.join(directory, split + "_example.json"), "w"))
-    for name in ("PYTHONPATH", "HF_HOME", "PYTHONDONTWRITEBYTECODE"):
-        print(name, os.environ[name], file=sys.stderr)
-    EXTRA
-"""
-
-
-OLD = ("parser.add_argument('--local_dir', default='~/data/x')", "args.local_dir")
-
-
-NEW = (
-    'parser.add_argument("--local_dir", default=None); parser.add_argument("--local_save_dir", default="~/data/x")',
-    'args.local_save_dir if args.local_dir is None else exit("Warning: local_dir is deprecated")',
-)
-
-
-def snapshot(root: Path, flags: tuple[str, str] = NEW, extra: str = "", name: str = "sums.py") -> Path:
-    code = root / "common/code/verl/verl-main"
-    (code / "verl/utils").mkdir(parents=True, exist_ok=True)
-    (code / "verl/__init__.py").touch()
-    (code / "verl/utils/__init__.py").touch()
-    (code / "verl/utils/hdfs_io.py").write_text("def makedirs(path): ...\n")
-    script = code / "examples/data_preprocess" / name
-    script.parent.mkdir(parents=True, exist_ok=True)
-    text = SCRIPT_TEXT.replace("FLAGS", flags[0]).replace("DIRECTORY", flags[1]).replace("EXTRA", extra)
-    script.write_text(textwrap.dedent(text))
-    return code
-
-
-def scripted(raw: Path, root: Path, **options: Any) -> dict[str, Any]:
-    file = lines(raw / "a.jsonl", [rl_row(number) for number in range(5)])
-    return {"script": "sums.py", "code_path": "verl-main", "arguments": ["--local_dataset_path", file], **options}
-
-
-# As a script does it that loads its data from the hub.
-FROM_HUB = """
-import huggingface_hub
-for part in ("train-0", "train-1", "test"):
-    file = huggingface_hub.hf_hub_download("team/sums", "main/" + part + ".jsonl", repo_type="dataset")
-    print(part, "is", "below" if os.environ["HF_HOME"] in file else "elsewhere")
-assert not any(os.environ["HF_TOKEN"] in argument for argument in sys.argv)
-"""
-
-
-def from_hub(raw: Path, root: Path, hub: Hub, more: str = "") -> dict[str, Any]:
-    snapshot(root, extra=textwrap.indent(FROM_HUB + more, "    ").strip())
-    return scripted(raw, root, endpoint=hub.url, token=hub.token)
 
 
 def put(hub: Hub, revision: str = "main", **files: list[dict[str, Any]]) -> str:

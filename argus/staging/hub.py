@@ -300,7 +300,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def without_token(text: str, token: str | None) -> str:
-    """The text of another program without the token."""
+    """A text without the token."""
     # A token from a file may end with a newline, which the text does not have.
     secret = (token or "").strip()
     return text.replace(secret, "…") if secret else text

@@ -139,21 +139,6 @@ class Dataset(Item):
         description="A branch, a tag or a commit of the repository. A branch is pinned to its commit when the "
         "dataset is first staged.",
     )
-    script: str | None = Field(
-        default=None,
-        description="One of verl's own scripts in `examples/data_preprocess/` of a snapshot, such as `gsm8k.py`. It "
-        "runs with the snapshot's verl. Its `test.parquet` or `validation.parquet` becomes `val.parquet`.",
-    )
-    code_path: str | None = Field(
-        default=None,
-        description="The snapshot that contains `script`, a code id or an absolute path. Snapshots of a release have "
-        "no scripts.",
-    )
-    arguments: Texts = Field(
-        default=[],
-        description="Further arguments of `script`, such as `--local_dataset_path`. The option for its output is "
-        "always set.",
-    )
     tiny: bool = Field(
         default=False,
         description="Generate 128 and 16 word problems of addition (32 for `workload=sft`), for a smoke test.",

@@ -43,9 +43,7 @@ display = Display()
 # The program checks the options of items.
 KINDS = ("models", "datasets", "snapshots", "user_code")
 HEADER = ("kind", "name", "status", "path")
-# A script of a dataset may be in a snapshot.
-ORDER = ("model", "snapshot", "dataset", "user_code")
-SHOWN_ORDER = ("model", "dataset", "snapshot", "user_code")
+ORDER = ("model", "dataset", "snapshot", "user_code")
 
 
 class ActionModule(StagingCalls):
@@ -65,8 +63,7 @@ class ActionModule(StagingCalls):
         work: dict[str, Callable[[Any], dict[str, Any]]] = {
             "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
         }  # fmt: skip
-        staged = {kind: [self.staged(kind, work[kind], item) for item in given[kind]] for kind in ORDER}
-        return self.result([item for kind in SHOWN_ORDER for item in staged[kind]])
+        return self.result([self.staged(kind, work[kind], item) for kind in ORDER for item in given[kind]])
 
     def result(self, staged: Sequence[dict[str, Any]], refusals: Sequence[Finding] = ()) -> Result:
         """The result of the task. refusals: why nothing was staged."""

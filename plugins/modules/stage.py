@@ -56,14 +56,13 @@ options:
   hf_endpoint:
     description:
       - The address of the hub, or of a mirror that reports hashes as the hub does. By default E(HF_ENDPOINT) of the
-        node, or V(https://huggingface.co). Scripts of datasets get it too.
+        node, or V(https://huggingface.co).
     type: str
     default: ""
   hf_token:
     description:
-      - The token for private or gated repositories of the hub. It travels on standard input, is in no file and in no
-        message, and scripts of datasets get it too. Without it, no token is used, not even one that is stored on the
-        node.
+      - The token for private or gated repositories of the hub. It travels on standard input, and is in no file and no
+        message. Without it, no token is used, not even one that is stored on the node.
     type: str
     default: ""
   repair:

@@ -1,16 +1,14 @@
-"""stage.yml with a slow hub in the head's container: two runs at once, a run that is killed, and a script of verl."""
+"""stage.yml with a slow hub in the head's container: two runs at once, and a run that is killed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,52 +26,6 @@ STAGE = {
 }
 
 
-SCRIPTED = {"name": "scripted", "script": "gsm8k.py", "code_path": "verl-scripts"}
-# A repository of the hub as that of GSM8K is: its own configurations, and a split in each file.
-GSM8K = """
-import pathlib
-import pandas
-repository = pathlib.Path("/tmp/hub/datasets/openai/gsm8k")
-(repository / "main").mkdir(parents=True)
-splits = "".join(f"  - {{split: {split}, path: main/{split}-*}}\\n" for split in ("train", "test"))
-(repository / "README.md").write_text(f"---\\nconfigs:\\n- config_name: main\\n  data_files:\\n{splits}---\\n")
-for split, count in (("train", 6), ("test", 2)):
-    rows = [{"question": f"{n} + 1000?", "answer": f"Easy.\\n#### {n + 1000:,}"} for n in range(count)]
-    pandas.DataFrame(rows).to_parquet(repository / "main" / f"{split}-00000-of-00001.parquet")
-"""
-# Reads and writes as examples/data_preprocess/gsm8k.py of verl does. No release on PyPI has that file.
-SCRIPT = """
-import argparse
-import os
-
-import datasets
-from verl.utils.hdfs_io import makedirs
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--local_save_dir", default="~/data/gsm8k")
-directory = parser.parse_args().local_save_dir
-makedirs(directory, exist_ok=True)
-for split, rows in datasets.load_dataset("openai/gsm8k", "main").items():
-    rows = rows.map(
-        lambda row, index, split=split: {
-            "data_source": "openai/gsm8k",
-            "prompt": [{"role": "user", "content": row.pop("question")}],
-            "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": row.pop("answer").split("#### ")[1].replace(",", "")},
-            "extra_info": {"split": split, "index": index},
-        },
-        with_indices=True,
-    )
-    rows.to_parquet(os.path.join(directory, f"{split}.parquet"))
-"""
-ROWS = """
-import json
-import pandas
-tables = [pandas.read_parquet(f"/private/datasets/scripted/{split}.parquet") for split in ("train", "val")]
-print(json.dumps([[row["ground_truth"] for row in table["reward_model"]] for table in tables]))
-"""
-
-
 def until(condition: Callable[[], object]) -> None:
     give_up = time.monotonic() + 300
     while not condition():
@@ -87,7 +39,6 @@ def hub(submit: Submit) -> Iterator[None]:
     remove()
     on_node(HEAD, "mkdir", "-p", "/tmp/hub/models/acme")
     on_node(HEAD, "cp", "-r", "/private/common/models/tiny-qwen2", "/tmp/hub/models/acme/slow")
-    on_node(HEAD, "python3", "-c", GSM8K)
     subprocess.run(["docker", "cp", "--quiet", str(REPO / "tests" / "hub.py"), f"{HEAD}:/tmp/hub.py"], check=True)
     server = ["python3", "/tmp/hub.py", "--root", "/tmp/hub", "--port", str(PORT), "--rate", "100000", "--log", LOG]
     started = ["sh", "-c", 'echo $$ >/tmp/hub/pid; exec "$@"', "sh", *server]
@@ -99,12 +50,7 @@ def hub(submit: Submit) -> Iterator[None]:
 
 
 def remove() -> None:
-    absent = {
-        "staging_models": [{"name": "slow", "state": "absent"}],
-        "staging_datasets": [{"name": SCRIPTED["name"], "state": "absent"}],
-        "staging_snapshots": [{"code_id": SCRIPTED["code_path"], "state": "absent"}],
-    }
-    playbook("stage", **{**NOTHING_ELSE, **absent})
+    playbook("stage", **{**NOTHING_ELSE, "staging_models": [{"name": "slow", "state": "absent"}]})
     assert names() == []
 
 
@@ -156,7 +102,7 @@ def test_two_runs_download_once_even_if_the_first_controller_is_killed(hub: None
     assert names() == [".slow.manifest.json", "slow"]
 
 
-def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None, tmp_path: Path) -> None:
+def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None) -> None:
     with staging() as first:
         until(lambda: progress().get("done") and downloads())
         pid = str(progress()["pid"])
@@ -175,15 +121,6 @@ def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None, tmp_p
     assert downloads() == 2
     assert names() == [".slow.manifest.json", "slow"]
 
-    # All of it is there, and a script of a checkout gets its rows from the same hub.
-    shutil.copytree(SHARED_ROOT / "common/code/verl/verl-0.9.1/verl", tmp_path / "verl")
-    script = tmp_path / "examples" / "data_preprocess" / SCRIPTED["script"]
-    script.parent.mkdir(parents=True)
-    script.write_text(SCRIPT)
-    checkout = {"source": str(tmp_path), "code_id": SCRIPTED["code_path"]}
-    more = {"staging_snapshots": [checkout], "staging_datasets": [SCRIPTED], "staging_verify": "full"}
-    shown = said(playbook("stage", **{**STAGE, **more}).stdout)
+    # All of it is there.
+    shown = said(playbook("stage", **{**STAGE, "staging_verify": "full"}).stdout)
     assert "model slow exists /private/common/models/slow" in shown
-    assert "dataset scripted staged /private/datasets/scripted" in shown
-    written = on_node(HEAD, "python3", "-c", ROWS).splitlines()[-1]
-    assert json.loads(written) == [[f"{1000 + number}" for number in range(count)] for count in (6, 2)]

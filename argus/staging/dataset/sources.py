@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sources of rows, and which one a dataset has: files, the hub, a script of verl, or generated rows."""
+"""The sources of rows, and which one a dataset has: files, the hub, or generated rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import StageOptions, StagingError, listed
 from ..tiny import rl_rows, sft_rows
-from .script import Script
 from .source import SHARED_ROOT as ON_SHARED_ROOT
 from .source import Fetched, Source, Upload
 
@@ -98,7 +97,7 @@ def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequen
     return {split: list(several) for split, several in found.items()}
 
 
-# Selects the source of rows for the options of a dataset: files, the hub, a script of verl, or generated rows.
+# Selects the source of rows for the options of a dataset: files, the hub, or generated rows.
 
 
 @dataclass(frozen=True)
@@ -234,21 +233,18 @@ def check_val(has_val: bool, val_rows: int | None, workload: str) -> None:
 
 def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Upload | None = None) -> Source:
     """The one source that the options set. upload: its files, if they are on the controller."""
-    given = [name for name in ("files", "hub", "script", "tiny") if getattr(options, name)]
+    given = [name for name in ("files", "hub", "tiny") if getattr(options, name)]
     # With a repository, files selects some of its files.
     if len(given) != 1 and given != ["files", "hub"]:
         what = f"{' and '.join(given)} are set." if given else "is not set."
-        raise StagingError("source", what, "Set one of files, hub (with files), script (with code_path) and tiny.")
-    useless = [name for name in ("code_path", "arguments") if getattr(options, name) and "script" not in given]
-    useless += ["columns"] if options.columns.given and not {"files", "hub"} & {*given} else []
-    if useless:
-        raise StagingError(useless[0], f"has no effect with {given[0]}.", "Omit it.")
+        raise StagingError("source", what, "Set one of files, hub (with files) and tiny.")
+    if options.tiny and options.columns.given:
+        raise StagingError("columns", "has no effect with tiny.", "Omit it.")
     if options.place and given != ["files"]:
         raise StagingError("from", "has an effect only with files, and not with hub.", "Omit it.")
     if options.tiny:
+        check_val(True, options.val_rows, options.workload)
         return Tiny(options.workload)
-    if options.script:
-        return Script.of(options, options.script, shared_root, how)
     patterns = options.patterns
     if not patterns:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")

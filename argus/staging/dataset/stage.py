@@ -21,7 +21,7 @@ from .checks import Checker, schema_problem
 from .form import Form
 from .rows import Batch, Rows, Writer
 from .source import Upload, difference_of
-from .sources import check_val, source_of
+from .sources import source_of
 
 # Builds a dataset: rows are read, converted, checked and written in one pass, a batch at a time.
 
@@ -40,7 +40,6 @@ class DatasetBuilder:
         """How many rows each split has; if rows have errors, all of them are in one StagingError."""
         from pyarrow import ArrowException
 
-        check_val("val" in files, val_rows, self.form.workload)
         self.progress.begin("reading", sum(path.stat().st_size for paths in files.values() for path in paths))
         with contextlib.ExitStack() as stack:
             writers = {split: Writer(self.directory / f"{split}.parquet") for split in SPLITS}

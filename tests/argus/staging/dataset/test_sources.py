@@ -59,10 +59,10 @@ def test_tiny_datasets_are_generated(root: Path, workload: str, rows: dict[str, 
 
 
 def test_files_of_the_shared_root_have_the_path_of_the_nodes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines(root / "raw/a.jsonl", [rl_row(1), rl_row(2)])
-    patterns = {"train": ["raw/*.jsonl"]}
+    lines(root / "jobs/rows/output/a.jsonl", [rl_row(1), rl_row(2)])
+    patterns = {"train": ["jobs/rows/output/*.jsonl"]}
     assert asked(root, files=patterns, val_rows=1, **{"from": "shared_root"}).status == Status.STAGED
-    assert asked(root, files={"train": [f"{root}/raw/a.jsonl"]}, val_rows=1).status == Status.EXISTS
+    assert asked(root, files={"train": [f"{root}/jobs/rows/output/a.jsonl"]}, val_rows=1).status == Status.EXISTS
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/verl")
     said = refused(root, files={"train": "/srv/verl/raw/a.jsonl"}, val_rows=1, **{"from": "shared_root"})
     assert f"is {root} in nodes, and /srv/verl on the head's machine" in said

@@ -27,14 +27,11 @@ from argus.staging.manifest import Status
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "source: is not set. Set one of files, hub (with files), script (with code_path) and tiny"),
-        ({"tiny": True, "script": "a.py"}, "source: script and tiny are set"),
+        ({}, "source: is not set. Set one of files, hub (with files) and tiny"),
+        ({"tiny": True, "hub": "a/b"}, "source: hub and tiny are set"),
         ({"hub": "a/b"}, "files.train: is not set"),
-        ({"script": "gsm8k.py"}, "code_path: is not set"),
-        ({"script": "../gsm8k.py", "code_path": "a"}, 'script: "../gsm8k.py" is not the name of a Python file'),
-        ({"script": "a.py", "code_path": "a", "arguments": ["--local_dir=x"]}, "has --local_dir, which is always set"),
         ({"tiny": True, "columns": {"prompt": "a"}}, "columns: has no effect with tiny"),
-        ({"tiny": True, "arguments": ["a"]}, "arguments: has no effect with tiny"),
+        ({"tiny": True, "val_rows": 1}, "val_rows: is set, but val already has rows"),
         ({"files": {"train": ["a.jsonl"]}, "val_rows": 1}, 'files.train: "a.jsonl" is not an absolute path'),
         (
             {"files": {"train": ["/nothing/*.jsonl"]}, "val_rows": 1},
