@@ -10,12 +10,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..common.text import one_line
 from .options import StagingError
 
 # git sets them for its hooks.
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-COMMANDS = ("init", "fetch", "checkout", "ls-remote", "rev-parse", "diff", "ls-files")
-PROTOCOLS = "https:http:ssh:file"
+COMMANDS = ("init", "remote", "fetch", "checkout", "submodule", "ls-remote", "rev-parse", "diff", "ls-files")
+# A repository names its submodules, and must not name repositories of this machine.
+SUBMODULE_PROTOCOLS = "https:http:ssh"
+PROTOCOLS = f"{SUBMODULE_PROTOCOLS}:file"
+SUBMODULE_MODE = "160000"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -29,11 +33,9 @@ class Git:
     def __init__(self, ssh_key: str = "") -> None:
         # In a hook they name the user's own repository, and every command would work on that one.
         inherited = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
-        # Neither an address nor a redirect can choose a transport that runs a command (ext::).
         self.environment = {
             **inherited,
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": PROTOCOLS,
             "GIT_NO_LAZY_FETCH": "1",
             "LC_ALL": "C",
         }
@@ -44,10 +46,11 @@ class Git:
             # There is no terminal for a passphrase.
             self.environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
 
-    def run(self, *arguments: str, directory: Path | None = None) -> bytes:
+    def run(self, *arguments: str, directory: Path | None = None, protocols: str = PROTOCOLS) -> bytes:
         """The output of git."""
         command = ["git", *(["-C", str(directory)] if directory else []), *arguments]
-        environment = dict(self.environment)
+        # Neither an address nor a redirect can choose a transport that runs a command (ext::).
+        environment = {**self.environment, "GIT_ALLOW_PROTOCOL": protocols}
         if directory:
             # A directory inside of a checkout is none itself.
             environment["GIT_CEILING_DIRECTORIES"] = str(directory.parent)
@@ -58,23 +61,37 @@ class Git:
         if done.returncode:
             raise StagingError(
                 f"git {next(each for each in arguments if each in COMMANDS)}",
-                f"failed: {' '.join(done.stderr.decode(errors='replace').split())}.",
+                f"failed: {one_line(done.stderr.decode(errors='replace'))}.",
                 "Correct the URL and the ref; a private repository needs a credential helper of git, or an ssh key.",
             )
         return done.stdout
 
     def fetch(self, url: str, ref: str, directory: Path) -> str:
-        """Checks out a branch, a tag or a commit in an empty directory, and returns the commit.
-
-        Nothing of its submodules is fetched.
-        """
+        """Checks out a branch, a tag or a commit in an empty directory, and returns the commit."""
         for arguments in (
             ("init", "--quiet"),
+            # Addresses of submodules may be relative to it.
+            ("remote", "add", "origin", url),
             ("fetch", "--quiet", "--depth=1", "--no-recurse-submodules", "--", url, ref),
             ("-c", "submodule.recurse=false", "checkout", "--quiet", "--force", "FETCH_HEAD"),
         ):
             self.run(*arguments, directory=directory)
         return self.run("rev-parse", "HEAD", directory=directory).decode().strip()
+
+    def fetch_submodules(self, directory: Path, paths: Sequence[str]) -> list[str]:
+        """Checks out submodules of a checkout, and theirs. Returns a line for each that cannot be fetched."""
+        missing = []
+        listed = self.run("ls-files", "--stage", "-z", "--", *paths, directory=directory).decode(errors="replace")
+        for name in (line.partition("\t")[2] for line in listed.split("\0") if line.startswith(SUBMODULE_MODE)):
+            update = ("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1", "--", name)
+            try:
+                self.run(*update, directory=directory, protocols=SUBMODULE_PROTOCOLS)
+            except StagingError as error:
+                missing.append(
+                    f"submodule {name} is incomplete: git {without_password(error.finding.what)} If jobs need it, "
+                    "correct this, remove the snapshot (state: absent), and stage it again."
+                )
+        return missing
 
     def commit_of(self, url: str, ref: str) -> str:
         """The commit that a branch or a tag points at."""

@@ -176,4 +176,6 @@ def fetch_commit(label: str, url: str, ref: str, commit: str, git: Git, scratch:
         what = f"moved from {commit} to {fetched} while it was fetched."
         raise StagingError(label, what, "Stage it again.")
     facts = {"commit": commit, "requirements": directory_requirements(scratch)}
+    if missing := git.fetch_submodules(scratch, PACKAGES):
+        facts["report"] = missing
     return Tree.read(scratch, package_files(scratch)).content(facts)

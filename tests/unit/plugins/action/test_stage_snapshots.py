@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import node_in, refuse
-from staging_snapshots import IGNORED, LEFT, TAKEN, files, manifest_at, plain_git, put
+from staging_snapshots import IGNORED, LEFT, TAKEN, commit, files, git, manifest_at, plain_git, put
 from staging_task import run
 
 from argus.common.shared_root import SNAPSHOTS
@@ -86,6 +86,20 @@ def test_a_directory_with_overlays(node: Node, tree: Path, mine: Path) -> None:
     refused = stage(node, source=str(tree), code_id="mine")
     assert refused["failed"] and "mine: contains" in refused["msg"]
     assert refused["findings"][0]["what"].startswith(f"{target}: ")
+
+
+def test_a_submodule_that_cannot_be_fetched_is_a_warning(node: Node, tmp_path: Path) -> None:
+    repository = put(tmp_path / "team", TAKEN)
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    head = commit(repository, {})
+    # Without its directory, it would not be committed.
+    (repository / "verl/gone").mkdir()
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},verl/gone")
+    commit(repository, {})
+    result = stage(node, source=f"git+file://{repository}@main", code_id="mine")
+    (finding,) = result["findings"]
+    assert (result["status"], finding["severity"]) == ("staged", "warning") and "verl/gone" in finding["what"]
+    assert stage(node, source=f"git+file://{repository}@main", code_id="mine")["status"] == "exists"
 
 
 def test_nothing_is_sent_unless_it_is_needed(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,15 @@ def private_host(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @pytest.fixture
+def credentials(private_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own, for that host."""
+    put(tmp_path, {"credentials": f"{private_host.replace('//', f'//x-access-token:{TOKEN}@')}\n"})
+    helper = f"store --file {tmp_path}/credentials"
+    for name, value in {"COUNT": "1", "KEY_0": "credential.helper", "VALUE_0": helper}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+
+
+@pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package index that is a directory."""
     index = tmp_path / "index"
@@ -214,19 +223,48 @@ def test_a_password_in_an_address_is_refused_and_not_printed(
 
 
 def test_a_private_repository_opens_with_the_users_own_credentials(
-    repository: Path, private_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path, private_host: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     text = f"git+{private_host}/team/verl@main"
     with pytest.raises(StagingError, match="git ls-remote: failed"):
         Controller(tmp_path).source(text)
-    put(tmp_path, {"credentials": f"{private_host.replace('//', f'//x-access-token:{TOKEN}@')}\n"})
-    for name, value in {"COUNT": "1", "KEY_0": "credential.helper", "VALUE_0": "store --file credentials"}.items():
-        monkeypatch.setenv(f"GIT_CONFIG_{name}", value.replace(" credentials", f" {tmp_path}/credentials"))
+    request.getfixturevalue("credentials")
     part, source = Controller(tmp_path).part(text)
     assert source is not None
     texts, facts = sent(source)
     assert texts == TAKEN and facts["commit"] == git(repository, "rev-parse", "HEAD")
     assert not any(TOKEN in said for said in (repr(source), str(part), str(facts)))
+
+
+def add_submodule(repository: Path, url: str, name: str, commit: str) -> None:
+    git(repository, "config", "--file", ".gitmodules", f"submodule.{name}.path", name)
+    git(repository, "config", "--file", ".gitmodules", f"submodule.{name}.url", url)
+    # Without its directory, it would not be committed.
+    (repository / name).mkdir(parents=True)
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},{name}")
+
+
+@pytest.mark.usefixtures("credentials")
+def test_submodules_come_with_their_commit(repository: Path, private_host: str, controller: Controller) -> None:
+    team = repository.parent
+    commits = {}
+    for name in ("deep", "verl-recipe", "secret"):
+        git(team, "init", "--quiet", "--initial-branch=main", name)
+        commits[name] = commit(team / name, {f"{name}.py": f"{name} = 1\n"})
+    add_submodule(team / "verl-recipe", "../deep", "deep", commits["deep"])
+    pinned = commit(team / "verl-recipe", {})
+    commit(team / "verl-recipe", {"verl-recipe.py": "later = True\n"})
+    add_submodule(repository, "../verl-recipe", "recipe/more", pinned)
+    # One that is gone, one of this machine, and one that no snapshot has.
+    for url, name in (("../gone", "recipe/gone"), (f"file://{team}/secret", "verl/secret"), ("../gone", "docs")):
+        add_submodule(repository, url, name, commits["secret"])
+    commit(repository, {})
+    texts, facts = sent(controller.source(f"git+{private_host}/team/verl@main"))
+    more = {"verl-recipe.py": "verl-recipe = 1\n", "deep/deep.py": "deep = 1\n"}
+    del texts["recipe/more/.gitmodules"]
+    assert texts == {**TAKEN, **{f"recipe/more/{name}": text for name, text in more.items()}}
+    gone, secret = facts["report"]
+    assert "recipe/gone" in gone and "verl/secret" in secret
 
 
 def test_git_never_prompts_and_uses_the_given_key(repository: Path, spied_git: Path, tmp_path: Path) -> None:
