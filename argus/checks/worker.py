@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -28,9 +29,13 @@ from .reward import reward_findings
 
 # The packages that verl's rollouts of these names call, and the extra of verl that declares them.
 ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": ("tensorrt-llm", "trtllm")}
-# verl 0.9 imports it for PPO and GRPO, and does not declare it: verl's published image may lack it.
-QUEUE = "transferqueue"
-WITHOUT_QUEUE = "add it to the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
+# verl 0.9 imports it for PPO and GRPO, and declares it in no extra or in that of all backends: verl's published image
+# may lack it, or have one that is too old.
+QUEUE, BACKENDS = "transferqueue", "verl-core"
+WITHOUT_QUEUE = "install it in the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
+KNOWN_TO_WORK = "no action is needed if this image is known to work"
+# So many packages that do not fit together are named.
+MOST_NAMED = 3
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
 DEBUGPY = (1, 8)
 
@@ -49,59 +54,117 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     """What verl requires against what is installed here.
 
     A snapshot replaces verl, not its dependencies. Requirements of every job count. Of the extra of the rollout's
-    engine, only the engine itself counts: the other pins there only show what verl's authors tested with.
+    engine, only the engine itself and TransferQueue count: the other pins there only show what verl's authors tested
+    with.
     """
-    try:
-        manifest = json.loads(Path(request.code_path, "manifest.json").read_text(encoding="utf-8"))
-        lines = [str(line) for line in manifest.get("requirements") or ()]
-    except (OSError, ValueError, AttributeError):
+    manifest = snapshot_manifest(request.code_path)
+    if not manifest:
         return []  # the head checks whether it is a snapshot
     verl = f"verl {manifest.get('verl_version')}"
     engine, extra = ENGINES.get(request.setting("actor_rollout_ref.rollout.name"), ("", ""))
     severity = request.severity_of("requirements")
     todo = "use an image built for this verl, use another snapshot, or set accept: [requirements]"
     unneeded = unneeded_packages(request, facts)
+    # trainer/main_ppo.py:main
+    is_v1 = request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
+    imported = [QUEUE] if is_v1 and not request.is_sft else []
+    extras = [extra, BACKENDS] if imported else [extra]
+    imported += [engine] if engine else []
     facts.versions = {}
     found: list[Finding] = []
     tested: list[str] = []
-    for requirement, always in applicable(lines, extra):
-        name = requirement.name
+    for requirement, always in applicable(manifest, extras):
+        name = requirement.name.lower()
         version = facts.versions[name] = installed_version(request, name)
-        declared = f"{name}{requirement.specifier}"
+        declared = f"{requirement.name}{requirement.specifier}"
+        remedy = WITHOUT_QUEUE if name == QUEUE else todo
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
-        if not always and name != engine:
+        if not always and name not in imported:
             tested += [f"{declared} (the workers have {version})"] if version else []
         elif version is not None:
-            close = not always and same_minor(requirement, version)
+            close = not always and name == engine and same_minor(requirement, version)
             what = f"{verl} requires {declared}, but the workers have {version}"
-            found.append(about("code_path", what, todo, WARNING if close else severity))
+            found.append(about("code_path", what, remedy, WARNING if close else severity))
         elif name not in unneeded:
-            found.append(
-                about("code_path", f"{verl} requires {declared}, which the workers do not have", todo, severity)
-            )
-    # trainer/main_ppo.py:main
-    uses_queue = request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
-    if not request.is_sft and uses_queue and installed_version(request, QUEUE) is None:
+            what = f"{verl} requires {declared}, which the workers do not have"
+            found.append(about("code_path", what, remedy, severity))
+    if QUEUE in imported and QUEUE not in facts.versions and installed_version(request, QUEUE) is None:
         what = f"{verl} imports TransferQueue without declaring it, and the workers do not have it"
         found.append(about("code_path", what, WITHOUT_QUEUE, severity))
     if tested:
-        what = f"{verl} is tested for {extra} with {', '.join(tested)}"
-        found.append(about("code_path", what, "no action is needed if this image is known to work", WARNING))
+        what = f"{verl} is tested for {extra or BACKENDS} with {', '.join(tested)}"
+        found.append(about("code_path", what, KNOWN_TO_WORK, WARNING))
+    if conflicts := unmet(request, imported):
+        more = f" and {len(conflicts) - MOST_NAMED} more" if len(conflicts) > MOST_NAMED else ""
+        what = f"packages of the workers do not fit together: {', '.join(conflicts[:MOST_NAMED])}{more}"
+        found.append(about("code_path", what, f"{KNOWN_TO_WORK}; `pip check` there names all", WARNING))
     return found
 
 
-def applicable(lines: list[str], extra: str) -> Iterator[tuple[Any, bool]]:
-    """The requirements that apply here, and whether they are those of every job rather than of the extra."""
+def snapshot_manifest(code_path: str) -> dict[str, Any]:
+    """Empty if there is none."""
+    try:
+        manifest = json.loads(Path(code_path, "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def parsed(lines: Iterable[object]) -> list[Any]:
+    """Requirements, without those that are none."""
     from packaging.requirements import InvalidRequirement, Requirement
 
+    requirements = []
     for line in lines:
         with contextlib.suppress(InvalidRequirement):
-            requirement = Requirement(line)
-            marker = requirement.marker
-            always = marker is None or marker.evaluate({"extra": ""})
-            if marker is None or always or (extra and marker.evaluate({"extra": extra})):
-                yield requirement, always
+            requirements.append(Requirement(str(line)))
+    return requirements
+
+
+def applicable(manifest: dict[str, Any], extras: list[str]) -> Iterable[tuple[Any, bool]]:
+    """The requirements that apply here, and whether they are those of every job rather than of an extra.
+
+    verl's extras name each other, as in verl[verl-core].
+    """
+    requirements = parsed(manifest.get("requirements") or ())
+    found: dict[str, tuple[Any, bool]] = {}
+    names = ["", *filter(None, extras)]
+    for extra in names:
+        for requirement in requirements:
+            if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+                continue
+            if requirement.name == "verl":
+                names += sorted(requirement.extras.difference(names))
+            found.setdefault(f"{requirement.name}{requirement.specifier}", (requirement, not extra))
+    found.pop("verl", None)
+    return found.values()
+
+
+def unmet(request: CheckRequest, names: Iterable[str]) -> list[str]:
+    """What `pip check` says of these packages, and of what they require in turn."""
+    from packaging.utils import canonicalize_name
+
+    @functools.cache
+    def package(name: str) -> tuple[str | None, list[Any]]:
+        installed = distribution(request, name)
+        return (installed.version, parsed(installed.requires or ())) if installed else (None, [])
+
+    problems = []
+    wanted = [(name, "") for name in names]
+    for name, extra in wanted:
+        for requirement in package(name)[1]:
+            # Of packages as they come, markers and versions need not be any.
+            with contextlib.suppress(ValueError):
+                if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+                    continue
+                needed = canonicalize_name(requirement.name)
+                version = package(needed)[0]
+                wanted += [pair for each in ("", *requirement.extras) if (pair := (needed, each)) not in wanted]
+                if version is None or not requirement.specifier.contains(version, prereleases=True):
+                    declared = f"{needed}{requirement.specifier}"
+                    problems.append(f"{name} requires {declared} (the workers have {version or 'none'})")
+    return list(dict.fromkeys(problems))
 
 
 def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
@@ -123,11 +186,14 @@ def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
 
 
 def installed_version(request: CheckRequest, name: str) -> str | None:
-    """The version that the job would import. The job's own PYTHONPATH goes first."""
+    found = distribution(request, name)
+    return found.version if found else None
+
+
+def distribution(request: CheckRequest, name: str) -> metadata.Distribution | None:
+    """What the job would import. The job's own PYTHONPATH goes first."""
     own = str(request.environment.get("PYTHONPATH", "")).split(":")
-    for distribution in metadata.distributions(name=name, path=[*filter(None, own), *sys.path]):
-        return distribution.version
-    return None
+    return next(iter(metadata.distributions(name=name, path=[*filter(None, own), *sys.path])), None)
 
 
 def same_minor(requirement: Any, version: str) -> bool:

@@ -242,12 +242,19 @@ def directory_requirements(directory: Path) -> list[str]:
     """The requirements of a source tree, as far as they can be read without running its code."""
     try:
         project = tomllib.loads(_read_text(directory / "pyproject.toml", directory) or "").get("project", {})
-        dependencies = project.get("dependencies")
-    except (ValueError, AttributeError, RecursionError):
-        dependencies = None
-    if isinstance(dependencies, list) and dependencies:
-        return [str(each) for each in dependencies]
-    return _setup_requirements(_read_text(directory / "setup.py", directory) or "")
+        dependencies = [str(each) for each in project.get("dependencies", [])]
+        extras = project.get("optional-dependencies", {}).items()
+        optional = [_of_extra(str(each), extra) for extra, several in extras for each in several]
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        dependencies, optional = [], []
+    return [*(dependencies or _setup_requirements(_read_text(directory / "setup.py", directory) or "")), *optional]
+
+
+def _of_extra(requirement: str, extra: str) -> str:
+    """A requirement as the metadata of a wheel has it."""
+    needed, _semicolon, marker = requirement.partition(";")
+    # An address ends at a blank.
+    return f"{needed.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{extra}'"
 
 
 def _setup_requirements(text: str) -> list[str]:

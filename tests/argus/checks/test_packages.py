@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -78,12 +79,57 @@ def test_pins_of_an_engine(root: Path, installed: dict[str, str]) -> None:
     assert found(root, settings=vllm) == [("code_path", text, "warning")]
 
 
+@pytest.mark.parametrize("rollout", ["vllm", "trtllm", "hf"])
+def test_extras_of_extras(root: Path, installed: dict[str, str], rollout: str) -> None:
+    # As verl 0.10 has them, with a circle.
+    declare(
+        root,
+        *("verl[verl-core]; extra == 'vllm'", "verl[transferqueue]; extra == 'verl-core'", "vllm; extra == 'vllm'"),
+        *("verl[vllm,verl-core]; extra == 'transferqueue'", "TransferQueue>=0.1.10; extra == 'transferqueue'"),
+    )
+    installed["vllm"] = "0.24.0"
+    settings = {"actor_rollout_ref.rollout.name": rollout}
+    assert found(root, settings=settings) == []
+    installed["transferqueue"] = "0.1.6"
+    (finding,) = checked(root, settings=settings)
+    assert (finding.key, finding.severity) == ("code_path", "error") and "0.1.6" in finding.what
+    # A job that does not import it learns with what verl was tested.
+    unused = found(root, settings={**settings, "trainer.use_v1": False})
+    assert [severity for *_rest, severity in unused] == (["warning"] if rollout == "vllm" else [])
+    del installed["transferqueue"]
+    assert [severity for *_rest, severity in found(root, settings=settings)] == ["error"]
+
+
+def put_package(directory: Path, name: str, version: str, *requirements: str) -> None:
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requirements)]
+    (directory / f"{name}.dist-info").mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.dist-info/METADATA").write_text("\n".join([*lines, ""]))
+
+
+def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed: dict[str, str]) -> None:
+    installed["vllm"] = "0.24.0"
+    job: dict[str, Any] = {"settings": {"actor_rollout_ref.rollout.name": "vllm"}}
+    job["environment"] = {"PYTHONPATH": str(tmp_path / "own")}
+    put_package(
+        tmp_path / "own", "vllm", "0.24.0", "Inner_Package[fast]>=1", "gone; python_version < '3'", "not a line!"
+    )
+    put_package(tmp_path / "own", "inner_package", "1.0", "quick==2; extra == 'fast'", "slow; extra == 'other'")
+    put_package(tmp_path / "own", "quick", "2", "vllm")
+    assert found(root, **job) == []
+    # Far from the engine, and what is of no engine.
+    put_package(tmp_path / "own", "quick", "3", "missing>=7")
+    put_package(tmp_path / "own", "other", "1", "quick==1")
+    (finding,) = checked(root, **job)
+    assert (finding.key, finding.severity) == ("code_path", "warning")
+    assert all(text in finding.what for text in ("inner-package", "quick==2", "3", "missing>=7"))
+    assert found(root, environment=job["environment"]) == []
+
+
 def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
     assert worker.installed_version(request(root), "no-such-package") is None
-    (tmp_path / "own/pyarrow-1.0.dist-info").mkdir(parents=True)
-    (tmp_path / "own/pyarrow-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n")
+    put_package(tmp_path / "own", "pyarrow", "1.0")
     own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
     assert worker.installed_version(own, "pyarrow") == "1.0"
 

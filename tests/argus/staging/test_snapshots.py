@@ -130,6 +130,12 @@ def test_a_changed_directory_is_another_snapshot(shared_root: Path, snapshots: P
         ("setup.py", "setup(install_requires=['numpy'])", ["numpy"]),
         ("setup.py", "install_requires = open('requirements.txt').read()", []),
         ("pyproject.toml", '[project]\nname = "verl"\ndependencies = ["numpy>=2"]\n', ["numpy>=2"]),
+        (
+            "pyproject.toml",
+            "[project.optional-dependencies]\nvllm = ['verl[core]', 'vllm; python_version > \"3\"']\nempty = []\n",
+            ["verl[core] ; extra == 'vllm'", "vllm ; (python_version > \"3\") and extra == 'vllm'"],
+        ),
+        ("pyproject.toml", "[project]\noptional-dependencies = 1\n", []),
         ("pyproject.toml", "not toml", []),
     ],
 )
