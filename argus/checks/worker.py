@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..common.findings import WARNING, Finding, about
-from ..common.text import size_text
-from .common import ITEM_BYTES, CheckRequest, Facts, error_text, listed
+from ..common.text import one_line, size_text
+from ..io.reading import UnreadableError, read_text
+from .common import ITEM_BYTES, LONGEST_VERSION, CheckRequest, Facts, error_text, listed
 from .dataset import dataset_findings
 from .model import model_findings
 from .paths import path_findings
@@ -36,6 +37,7 @@ WITHOUT_QUEUE = "install it in the image, as images/cuda does, set trainer.use_v
 KNOWN_TO_WORK = "no action is needed if this image is known to work"
 # So many packages that do not fit together are named.
 MOST_NAMED = 3
+REQUIRED_VERL, REQUIRED_VERL_BYTES = "REQUIRED_VERL.txt", 1 << 16
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
 DEBUGPY = (1, 8)
 
@@ -165,6 +167,28 @@ def unmet(request: CheckRequest, names: Iterable[str]) -> list[str]:
                     declared = f"{needed}{requirement.specifier}"
                     problems.append(f"{name} requires {declared} (the workers have {version or 'none'})")
     return list(dict.fromkeys(problems))
+
+
+def required_verl_findings(code_path: str, module: str) -> list[Finding]:
+    """Whether a recipe is pinned to another verl: the README of verl's repository of recipes.
+
+    Recipes that follow verl's main branch name the commit with which they were tried last, which few snapshots have.
+    """
+    directory = Path(code_path, *module.split(".")[:-1])
+    try:
+        lines = read_text(directory / REQUIRED_VERL, REQUIRED_VERL_BYTES).splitlines()
+    except (OSError, UnreadableError):
+        return []
+    pins = {key.strip(): value.strip() for key, _equals, value in (line.partition("=") for line in lines)}
+    manifest = snapshot_manifest(code_path)
+    version, commit = str(manifest.get("verl_version")), str(manifest.get("commit") or "")
+    release, pinned = pins.get("TAG", "").removeprefix("v"), pins.get("COMMIT", "")
+    fits = [named == own for named, own in ((release, version), (pinned, commit)) if named and own]
+    if not pins.get("MODE", "").startswith("pinned") or not fits or any(fits):
+        return []
+    names = one_line(f"verl {release}" if release else f"commit {pinned}", LONGEST_VERSION)
+    what = f"{module} is made for {names} ({REQUIRED_VERL}), but the snapshot is verl {version} {commit[:12]}".rstrip()
+    return [about("code_path", what, "use a snapshot of that verl; no action is needed if it runs with this", WARNING)]
 
 
 def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:

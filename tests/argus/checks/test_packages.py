@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,37 @@ def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed
     assert (finding.key, finding.severity) == ("code_path", "warning")
     assert all(text in finding.what for text in ("inner-package", "quick==2", "3", "missing>=7"))
     assert found(root, environment=job["environment"]) == []
+
+
+TAG, COMMIT = "v0.8.0", "bbca85c9b8131bacf6efcb4892af882e8ade4b5d"
+
+
+@pytest.mark.parametrize(
+    ("pins", "version", "commit", "severities"),
+    [
+        (f"# tested\nMODE=pinned_tag\nTAG={TAG}\nCOMMIT={COMMIT}\n", "0.8.0", None, []),
+        (f"MODE=pinned_tag\nTAG={TAG}\nCOMMIT={COMMIT}\n", "0.8.0.dev", COMMIT, []),
+        (f"MODE=pinned_tag\nTAG={TAG}\nCOMMIT={COMMIT}\n", "0.9.1", "1" * 40, ["warning"]),
+        (f"MODE=pinned_commit\nCOMMIT={COMMIT}\n", "0.8.0", "1" * 40, ["warning"]),
+        # A release has no commit, and a commit no release.
+        (f"MODE=pinned_commit\nCOMMIT={COMMIT}\n", "0.8.0", None, []),
+        # It follows the main branch.
+        (f"MODE=rolling\nBRANCH=main\nVERL_COMMIT={COMMIT}\n", "0.9.1", "1" * 40, []),
+        ("=\nMODE", "0.9.1", "1" * 40, []),
+    ],
+)
+def test_a_recipe_names_its_verl(
+    root: Path, pins: str, version: str, commit: str | None, severities: list[str]
+) -> None:
+    recipe = root / CODE / "recipe/gkd/megatron"
+    recipe.mkdir(parents=True)
+    manifest = {"verl_version": version, **({"commit": commit} if commit else {})}
+    (root / CODE / "manifest.json").write_text(json.dumps(manifest))
+    (recipe / "REQUIRED_VERL.txt").write_text(pins)
+    findings = worker.required_verl_findings(f"{root}/{CODE}", "recipe.gkd.megatron.main_gkd")
+    assert [finding.severity for finding in findings] == severities
+    assert {finding.key for finding in findings} <= {"code_path"}
+    assert worker.required_verl_findings(f"{root}/{CODE}", "verl.trainer.main_ppo") == []
 
 
 def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
