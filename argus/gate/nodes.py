@@ -18,7 +18,7 @@ from ..archive.plan import COMMAND
 from ..checks.common import CheckRequest, Configuration, Facts, leaves
 from ..checks.paths import check_node
 from ..checks.prompts import tokenizer_process
-from ..checks.worker import check_worker
+from ..checks.worker import check_worker, required_verl_findings
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE
 from ..common.text import one_line
@@ -133,6 +133,7 @@ def inspect_job(
         config = None if composition.config is None else Configuration(composition.config)
         request = replace(request, config=config, environment=environment, tokenizer_process=tokenizer)
         found, facts = check_worker(request)
+        found += required_verl_findings(request.code_path, module)
     return Inspection(tuple(found), composition, facts, image, on_node)
 
 
