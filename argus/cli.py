@@ -43,6 +43,7 @@ VERBS = {
     "report": "report",
     "nodes": "nodes",
     "staged": "staged",
+    "shell": "shell",
     "gc": "staged",
     "gc --jobs": "jobs_gc",
     # Internal ones.

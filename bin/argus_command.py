@@ -33,7 +33,8 @@ MOST_CHARACTERS = 63
 WATCHABLE = ("status", "nodes")
 WATCH_SECONDS = 5.0
 # What changes the JobSpec of a job.
-CHANGEABLE = ("submit", "resubmit")
+CHANGEABLE = ("submit", "resubmit", "session")
+SESSION = COLLECTION / "roles/job/files/session.yaml"
 WAITS = re.compile("wait_for_resources=")
 # Verbs that show what they do to machines, as ansible-playbook does. Of the others, the answer alone is shown.
 SHOW_TASKS = ("up", "down", "check", "stage", "drain", "validate")
@@ -79,6 +80,11 @@ KEYS = {
     "--retries": ("retries", "N", "so many further attempts"),
     "--queue": ("wait_for_resources", "2h", "how long the job may wait for resources"),
 }
+# Those of a session.
+OF_SESSION = {
+    "--gpus": ("resources.gpus", "N", "how many, of one worker; 1 by default"),
+    "--for": ("deadline", "2h", "for how long; 2h by default"),
+}
 SHORT = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
 JOB, JOBS = "submission_id", "submission_id+"
 # Two words, for a parser of its own.
@@ -100,6 +106,8 @@ VERBS = [
         "--follow --lines --rank --attempt --first-error",
         "show the log of a job",
     ),
+    Verb("session", "submit", "", "", "hold GPUs for shells: a job that sleeps"),
+    Verb("shell", "shell", JOB, "", "open a shell with the environment of a running job"),
     Verb("stop", "stop", JOBS, "", "stop jobs"),
     Verb("resubmit", "resubmit", JOB, "--wait", "submit an earlier job again"),
     Verb("fetch", "fetch", JOBS, "--checkpoints", "copy archives of jobs here, with their pages"),
@@ -165,7 +173,7 @@ def parser() -> argparse.ArgumentParser:
         if verb.name in CHANGEABLE:
             help_ = "keys of the JobSpec, or overrides of the trainer"
             one.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=help_)
-            for name, (key, value, about) in KEYS.items():
+            for name, (key, value, about) in (OF_SESSION if verb.name == "session" else KEYS).items():
                 given = f"{key}={{}}".format
                 one.add_argument(name, type=given, action="append", default=[], dest="keys", metavar=value, help=about)
         if verb.name == "submit":
@@ -319,6 +327,14 @@ def watch(line: list[str]) -> None:
         time.sleep(WATCH_SECONDS)
 
 
+def open_shell(line: list[str]) -> None:
+    """Open the shell whose command line is the answer of a command, or end with its exit code."""
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode or not done.stdout.strip():
+        sys.exit(done.returncode)
+    os.execv("/bin/sh", ["sh", "-c", f"exec {done.stdout.strip().splitlines()[-1]}"])  # noqa: S606 - it is one
+
+
 def report(names: list[str], output: str) -> None:
     """The page of fetched jobs."""
     sys.path.insert(0, str(COLLECTION))
@@ -379,6 +395,8 @@ def main(arguments: list[str]) -> int:
     ]:
         top.error(f"no ids of jobs: {', '.join(map(repr, wrong))}")
     variables: dict[str, Any] = {variable: ",".join(filter(None, several))}
+    if verb.name == "session":
+        variables["jobspec"] = str(SESSION)
     if verb.name == "submit":
         changes = [*(f"tags.{pair}" for pair in asked.tag), *changes]
         if asked.sweep:
@@ -403,6 +421,8 @@ def main(arguments: list[str]) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             watch(line)
         return 130
+    if verb.name == "shell":
+        open_shell(line)
     run(line, asked.verbose, is_last=verb.name != "report")
     report(several, asked.output)
     return 0

@@ -27,6 +27,8 @@ INSPECTED, LISTED = 100, 16
 TRACKER_BYTES = 64
 # verl writes the step here after it has saved a checkpoint.
 TRACKER = "latest_checkpointed_iteration.txt"
+# The state of TransferQueue, written under another name and then renamed: transfer_queue/interface.py.
+QUEUE = "transfer_queue"
 # The directories of the shards below global_step_<N>, by workload.
 PARTS = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
 # How many of them verl keeps.
@@ -65,6 +67,9 @@ def inspect(path: Path, workload: str) -> Checkpoint:
             problems += part_problems(path / part, sizes, lacks)
         except UnreadableError as error:
             problems.append(str(error))
+    # verl resumes without it, and without the samples that were in flight.
+    if (path / f"{QUEUE}.tmp").exists() and not (path / QUEUE).exists():
+        problems.append(f"{path / QUEUE} is not complete")
     if len(sizes) > 1:
         problems.append(f"{path} has shards of {listed(sorted(sizes), ' and ')} ranks")
     is_model = bool(lacks) and not problems

@@ -37,7 +37,7 @@ from .nodes import Inspection, ask_nodes, refused_defaults
 from .pools import pool_findings, used_pools
 
 TENSORBOARD = "tensorboard"
-SIMPLE = "SimpleStorage"
+SIMPLE, BACKEND_KEY = "SimpleStorage", "transfer_queue.backend.storage_backend"
 # What verl's trainers load of a checkpoint.
 RESUMED = ("model", "optimizer", "extra")
 # Backends of TransferQueue whose actors have names of their own in each job. Others start services with a fixed port or
@@ -102,9 +102,10 @@ def examine(
     files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
-        if dropped := refused_defaults(spec, answers.composition):
+        if profile and (dropped := refused_defaults(spec, answers.composition, profile.version)):
             job = without(job, dropped)
-            found.append(about("module", f"{spec.module} has no {', '.join(dropped)}", "", NOTE))
+            what = f"{spec.module or f'verl {profile.version}'} has no {', '.join(dropped)}, which the job does not set"
+            found.append(about("module" if spec.module else "code_path", what, "", NOTE))
         job = with_steps(with_loggers(with_queue(job, config), config), config, answers.facts.steps)
         pools = used_pools(config)
         job = replace(job, plan=replace(job.plan, pools=pools))
@@ -172,9 +173,10 @@ def with_queue(job: Job, config: Configuration) -> Job:
     """The job with a TransferQueue as its composed configuration has it, if its release of verl has one at all."""
     if not job.plan.transfer_queue:
         return job
-    # trainer/main_ppo.py:main: the former trainer has none.
-    used = config.get("trainer.use_v1", True) is not False
-    backend = str(config.get("transfer_queue.backend.storage_backend", SIMPLE)) if used else ""
+    # trainer/main_ppo.py:main: the former trainer has none. Releases after those that are known may have none at all.
+    backend = config.get(BACKEND_KEY)
+    used = backend is not None and config.get("trainer.use_v1", True) is not False
+    backend = str(backend) if used else ""
     plan = replace(
         job.plan,
         transfer_queue=used,

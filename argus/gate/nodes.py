@@ -173,12 +173,14 @@ def ask_nodes(
         composed, plan = answer.composition, job.plan
         size = plan.nnodes, plan.gpus_per_node
         config = JobConfig(composed.config or {}, request.workload, *size, release_of(version) or ())
+        dropped = refused_defaults(spec, composed, version)
+        refused = [each for each in composed.errors if each.key not in dropped]
         found += [
-            *(refusal_finding(each, config, version, composed.unread) for each in given_errors(spec, composed)),
+            *(refusal_finding(each, config, version, composed.unread) for each in refused),
             *answer.findings,
         ]
         if composed.config:
-            found += owned_findings(composed, job, request, bool(spec.module))
+            found += owned_findings(composed, job, request, dropped)
             rules = config_findings(composed.config, request.workload, *size, version, request.environment)
             found += as_known(version, [*rules, *estimator_findings(composed, version)])
             found += unread_findings(spec, composed.unread, config, version)
@@ -218,21 +220,20 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
     )
 
 
-def refused_defaults(spec: JobSpec, composed: Composition) -> list[str]:
-    """The settings of every job that the configuration of another module does not have."""
+def refused_defaults(spec: JobSpec, composed: Composition, version: str) -> list[str]:
+    """The settings of every job that the configuration of another module, or of a newer verl, does not have."""
+    profile = profile_of(version)
+    is_known = not spec.module and not (profile and profile.is_guess)
     given = {override_key(each) for each in spec.trainer_overrides}
-    return [each.key for each in composed.errors if spec.module and each.is_unknown_key and each.key not in given]
+    return [] if is_known else [each.key for each in composed.errors if each.is_unknown_key and each.key not in given]
 
 
-def given_errors(spec: JobSpec, composed: Composition) -> list[Refusal]:
-    dropped = refused_defaults(spec, composed)
-    return [each for each in composed.errors if each.key not in dropped]
-
-
-def owned_findings(composed: Composition, job: Job, request: CheckRequest, is_other: bool = False) -> list[Finding]:
+def owned_findings(
+    composed: Composition, job: Job, request: CheckRequest, missing: Collection[str] = ()
+) -> list[Finding]:
     """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings.
 
-    is_other: whether the module is not verl's own, and may lack some of them.
+    missing: those that the configuration does not have.
     """
     file = request.reward_file
     expected = owned_values(
@@ -246,7 +247,7 @@ def owned_findings(composed: Composition, job: Job, request: CheckRequest, is_ot
     found = []
     for key, value in expected.items():
         actual = without_nulls(settings.get(key))
-        if actual != value and not (is_other and actual is None):
+        if actual != value and key not in missing:
             what = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
             todo = OWNED_OVERRIDES.get(key, "set resources.pools")
             found.append(about(key, what, f"correct {OVERRIDES}: {todo}"))

@@ -29,6 +29,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
+from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line
 
 display = Display()
 # How long a call waits for the log to grow.
@@ -52,6 +53,13 @@ class ActionModule(NodeAction):
         answer = self.job_info(arguments)
         if shown == "status":
             show_report(**job_status(answer, self.node.cluster))
+        if shown == "shell":
+            job = JobInfo.from_json(answer["job"])
+            # Jobs can write to their archives.
+            if job.state in ENDED or job.driver_host not in variables["groups"]["workers"]:
+                return failed(f"{job.submission_id} is {job.state}: only a job that runs has a shell")
+            host = variables["hostvars"][job.driver_host]
+            display.display(shell_line(job.submission_id, str(job.driver_host), self.node, host))
         if shown == "json":
             display.display(json.dumps(finite(answer)))
         if not is_log:

@@ -71,9 +71,10 @@ options:
     description:
       - What is printed on the controller - the V(status) of the job, or a table of jobs, or this result as one line of
         V(json), or the last O(tail) lines of the driver's V(log). V(follow) then prints new lines as they appear, until
-        the job has ended. It does not fail if the job fails.
+        the job has ended. It does not fail if the job fails. V(shell) is the command that opens a shell with the
+        environment of a running job.
     type: str
-    choices: [nothing, status, json, log, follow]
+    choices: [nothing, status, json, log, follow, shell]
     default: nothing
   wait_timeout:
     description: How many seconds to wait for the job to end, or for the log to grow beyond O(log_position).

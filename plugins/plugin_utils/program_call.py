@@ -160,10 +160,10 @@ class Node:
     def place(self) -> Place:
         return Place(self.name, self.machine or "its machine", self.engine)
 
-    def command(self, *arguments: str) -> str:
+    def command(self, *arguments: str, terminal: bool = False) -> str:
         """The command line for the machine that runs the program in the node."""
         if not self.directory:
-            return shlex.join([self.engine, "exec", "-i", self.name, COMMAND_PATH, *arguments])
+            return shlex.join([self.engine, "exec", "-it" if terminal else "-i", self.name, COMMAND_PATH, *arguments])
         state = self.directory.rsplit("/", 2)[0]
         return self.direct(f"{state}/{PROGRAM}/{CURRENT}", *arguments)
 

@@ -16,9 +16,11 @@ import pytest
 from numbers_of_verl import TRIED, expected, put
 from system import REPO
 
+from argus.checks.common import Configuration
 from argus.common.findings import errors
 from argus.gate import composition
 from argus.gate.config import ACTOR, JobConfig
+from argus.gate.gate import with_queue
 from argus.gate.nodes import hint
 from argus.gate.numbers import config_findings, used_values
 from argus.io.hydra import override_key
@@ -40,6 +42,7 @@ from argus.jobspec.verl_releases import (
 IMAGE = "argus-verl-cpu:0.1.0"
 WHEELS = REPO / ".cache" / "wheels"
 VERSIONS = ("0.8.0", "0.9.0", "0.9.1")
+NEWER = ("0.10.0.dev0", "grpo", "cuda")
 CUDA = Cluster(accelerator="cuda", workers=2, gpus_per_node=8, cpus_per_node=128)
 CPU = Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
 CASES = [
@@ -58,6 +61,11 @@ asked = json.load(sys.stdin)
 for version in asked["versions"]:
     with zipfile.ZipFile(next(__import__("pathlib").Path("/wheels").glob(f"verl-{version}-*.whl"))) as wheel:
         wheel.extractall(f"/tmp/verl-{version}")
+# A newer release, whose trainer has no TransferQueue and one setting less.
+newer = __import__("shutil").copytree("/tmp/verl-0.9.1", f"/tmp/verl-{asked['newer']}")
+settings = __import__("pathlib").Path(newer, "verl/trainer/config/ppo_trainer.yaml")
+lines = settings.read_text().splitlines(keepends=True)
+settings.write_text("".join(one for one in lines if "transfer_queue@" not in one and "max_critic_ckpt" not in one))
 # Dataclasses look up their module by its name.
 composition = sys.modules["composition"] = types.ModuleType("composition")
 composition.__dict__.update(SOURCE=asked["source"])
@@ -120,7 +128,7 @@ def answers() -> dict[tuple[str, str, str], dict[str, Any]]:
     for version in VERSIONS:
         download(version)
     jobs = []
-    for case in CASES:
+    for case in (*CASES, NEWER):
         job = planned(*case)
         # The archive does not exist. The directory that Hydra writes to is not part of the configuration.
         overrides = [
@@ -131,13 +139,13 @@ def answers() -> dict[tuple[str, str, str], dict[str, Any]]:
     docker = ["docker", "run", "--rm", "--interactive", "--workdir", "/tmp", "--volume", f"{WHEELS}:/wheels:ro", IMAGE]
     done = subprocess.run(
         [*docker, "python", "-c", IN_THE_IMAGE],
-        input=json.dumps({"versions": VERSIONS, "source": composition.SOURCE, "jobs": jobs}),
+        input=json.dumps({"versions": VERSIONS, "newer": NEWER[0], "source": composition.SOURCE, "jobs": jobs}),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+    return dict(zip((*CASES, NEWER), json.loads(done.stdout), strict=True))
 
 
 def at(config: Any, key: str) -> Any:
@@ -180,6 +188,15 @@ def test_overrides_in_examples_are_settings_of_the_job(grpo: JobConfig, page: st
     keys = [key for line in lines for key in re.findall(r" (\w[\w.]+)=", line)]
     assert keys
     assert [key for key in keys if key not in JobSpec.paths().values() and not has(grpo.values, key)] == []
+
+
+def test_a_newer_release_gets_what_it_has(answers: dict[Any, dict[str, Any]]) -> None:
+    composed = answers[NEWER]
+    missing = {refusal["key"] for refusal in composed["errors"]}
+    assert composed["config"] and missing == {"trainer.max_critic_ckpt_to_keep"}
+    job = planned(*NEWER)
+    assert job.plan.transfer_queue
+    assert not with_queue(job, Configuration(composed["config"])).plan.transfer_queue
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)

@@ -39,7 +39,7 @@ PROGRAM: dict[str, set[str]] = {
     "argus.steward": {*LAUNCHER, "argus.jobs"},
     "argus.verbs": {
         *ARCHIVES,
-        *("argus.ray", "argus.evidence", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),
+        *("argus.hooks", "argus.ray", "argus.evidence", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),
         *("argus.report", "argus.staging"),
     },
     "argus.cli": {"argus.common", "argus.io", "argus.jobs", "argus.staging", "argus.verbs"},

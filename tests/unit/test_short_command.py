@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from argus import cli
+from argus.jobspec.parse import parse_jobspec
 
 REPO = Path(__file__).parents[2]
 ARGUS = REPO / "bin" / "argus_command.py"
@@ -70,6 +71,7 @@ def run(directory: Path, *arguments: str, code: int = 0, **variables: str) -> tu
         ("gc --jobs --keep-days 30 --remove", "jobs_gc.yml -e keep_days=30 -e job_gc_remove=true"),
         ("gc --keep 9 --jobs", "jobs_gc.yml -e keep=9"),
         ("stop grpo-1 sft-1", "stop.yml -e submission_id=grpo-1,sft-1"),
+        ("session", f"submit.yml -e jobspec={REPO}/roles/job/files/session.yaml"),
     ],
 )
 def test_a_verb_is_a_playbook_with_variables(directory: Path, typed: str, expected: str) -> None:
@@ -89,6 +91,22 @@ def test_keys_of_a_jobspec_as_options(directory: Path) -> None:
     typed = ["submit", "a.yaml", "--retries", "2", "--queue", "2h", "tags.by=me", "--priority", "-5"]
     _code, [call], _text = run(directory, *typed)
     assert json.loads(call[-1]) == {"set": ["retries=2", "wait_for_resources=2h", "priority=-5", "tags.by=me"]}
+
+
+def test_a_session(directory: Path) -> None:
+    _code, [call], _text = run(directory, "session", "--gpus", "2", "--for", "90m")
+    assert json.loads(call[-1]) == {"set": ["resources.gpus=2", "deadline=90m"]}
+    findings, spec = parse_jobspec(yaml.safe_load((REPO / "roles/job/files/session.yaml").read_text()))
+    assert spec and not findings and spec.deadline and not spec.stall_timeout
+
+
+def test_the_shell_that_a_playbook_names_is_opened(directory: Path) -> None:
+    playbook = directory / "bin" / "ansible-playbook"
+    playbook.write_text(f"{RECORDS.removesuffix(EXITS)}echo Warned; echo echo in a shell; exit $CODE\n")
+    code, [call], text = run(directory, "shell", "grpo-1")
+    assert (code, call, text) == (0, ["shell.yml", "-e", "submission_id=grpo-1"], "in a shell\n")
+    code, _calls, text = run(directory, "shell", "grpo-1", code=3)
+    assert code == 3 and "in a shell" not in text
 
 
 def test_what_is_watched_is_shown_until_it_fails(directory: Path) -> None:
@@ -236,12 +254,12 @@ def test_every_verb_has_its_playbook_and_its_variables(directory: Path) -> None:
         assert {each.partition("=")[0] for each in calls[0][2::2]} <= known | {"node", "jobspec"}, calls
 
 
-NONE = ("pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
+NONE = ("session", "pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
 
 
 # Options of the controller alone: they are those of Ansible, follow a job to its end, or become KEY=VALUE.
 OF_THE_CONTROLLER = {"-h", "--help", "-i", "--inventory", "-v", "--verbose", "--check", "--watch", "--wait", "--force"}
-OF_THE_CONTROLLER |= {"--sweep", "--at-once", "--resume-from", "--priority", "--retries", "--queue"}
+OF_THE_CONTROLLER |= {"--gpus", "--for", "--sweep", "--at-once", "--resume-from", "--priority", "--retries", "--queue"}
 
 
 def test_a_verb_has_the_same_options_in_a_node() -> None:

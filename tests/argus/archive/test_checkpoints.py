@@ -40,6 +40,15 @@ def test_a_complete_checkpoint(tmp_path: Path) -> None:
     assert inspect(path, "sft") == Checkpoint(10, path, 2, "")
 
 
+def test_the_samples_that_were_in_flight_belong_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_10"
+    shards(path / "actor")
+    (path / "transfer_queue.tmp").mkdir()
+    assert inspect(path, "grpo").problem
+    (path / "transfer_queue.tmp").rename(path / "transfer_queue")
+    assert not inspect(path, "grpo").problem
+
+
 @pytest.mark.parametrize(("workload", "kinds"), [("sft", ("model",)), ("grpo", ("model", "extra_state")), ("ppo", ())])
 def test_what_was_saved_without_the_optimizer_is_a_model(tmp_path: Path, workload: str, kinds: tuple[str, ...]) -> None:
     """verl's save_contents: [model], [model, extra] and [hf_model]; with them, it loads no more than it has saved."""

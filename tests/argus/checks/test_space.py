@@ -127,6 +127,13 @@ def test_space_at_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert found(root) == []
 
 
+def test_samples_in_flight_are_saved_as_well(root: Path) -> None:
+    lengths = {"data.max_prompt_length": 6, "data.max_response_length": 4, "actor_rollout_ref.rollout.n": 2}
+    of_sync = facts(root, settings=lengths)["checkpoint_space"]
+    sizes = facts(root, settings={**lengths, "trainer.v1.trainer_mode": "colocate_async"})
+    assert sizes["checkpoint_bytes"] > CHECKPOINT and sizes["checkpoint_space"] > of_sync
+
+
 def test_checkpoints_of_lora(root: Path) -> None:
     settings = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.actor.checkpoint.save_lora_only": True}
     assert "checkpoint_bytes" not in facts(root, settings=settings)

@@ -378,7 +378,7 @@ def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Co
         (config(units=-1), (True, 0, "")),
         # Another check reports this one.
         (config(units="many"), (True, 8, "")),
-        (Configuration({}), (True, 8, "")),
+        (Configuration({}), (False, 0, "")),
         (config(use_v1=False), (False, 0, "")),
         (config("RayStore"), (True, 0, "")),
         (config("MooncakeStore"), (True, 0, "MooncakeStore")),

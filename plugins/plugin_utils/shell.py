@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line of the controller that opens a shell with the environment of a job."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .program_call import Node
+
+# By variable of Ansible, the option of ssh.
+SSH_OPTIONS = {"ansible_port": "-p", "ansible_user": "-l", "ansible_ssh_private_key_file": "-i"}
+
+
+def shell_line(submission_id: str, host: str, head: Node, variables: Mapping[str, Any]) -> str:
+    """The command line for a job whose driver is on a node. variables: those of its host."""
+    directory = head.directory and f"{head.directory.rpartition('/')[0]}/{host}"
+    line = replace(head, name=host, directory=directory).command("shell", submission_id, terminal=True)
+    line = f"sudo {line}" if variables.get("ansible_become") and not directory else line
+    connection = str(variables.get("ansible_connection", "ssh"))
+    if connection == "local":
+        return line
+    if connection.endswith("srun"):
+        component = variables.get("slurm_component")
+        part = [] if component is None else [f"--het-group={component}"]
+        where = [f"--jobid={variables['slurm_job_id']}", *part, f"--nodelist={variables['slurm_node']}"]
+        return shlex.join(["srun", *where, "--overlap", "--pty", "/bin/sh", "-c", line])
+    further = [str(variables.get(f"ansible_ssh_{name}_args") or "") for name in ("common", "extra")]
+    options = [
+        word
+        for name, option in SSH_OPTIONS.items()
+        if variables.get(name) is not None
+        for word in (option, str(variables[name]))
+    ]
+    words = [*shlex.split(" ".join(further)), *options, str(variables.get("ansible_host") or host)]
+    return shlex.join(["ssh", "-t", *words, line])
