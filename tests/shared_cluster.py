@@ -29,7 +29,9 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
     ) -> Job:
         spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / f"{name}.yaml").read_text())
         overrides = override_list(changes.pop("trainer_overrides", {}))
-        spec.update(changes, trainer_overrides=merge(override_list(spec["trainer_overrides"]), overrides))
+        if "trainer_overrides" in spec:
+            spec["trainer_overrides"] = merge(override_list(spec["trainer_overrides"]), overrides)
+        spec.update(changes)
         spec["submission_id"] = f"test-{name}-{time.time_ns()}"
         file = jobspecs / f"{spec['submission_id']}.{form}"
         text = json.dumps(spec, indent=2) if form == "json" else yaml.safe_dump(spec)

@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
 from argus.common.findings import errors
-from argus.gate.composition import estimators, main_decorator
+from argus.gate.composition import estimators
 from argus.io.hydra import override_key, override_text
 from argus.jobspec.owned import ESTIMATOR, OWNED_OVERRIDES, owned_todo
 from argus.jobspec.parse import parse_jobspec
@@ -34,7 +34,7 @@ PROGRAM = re.compile(
 COMMENT, CONFIG = re.compile(r"^\s*#.*\n|\s#\s.*", re.MULTILINE), re.compile(r"(--config-\w+)\s+")
 DEFAULT, VARIABLE = re.compile(r"\$\{\w+:?[-=]([^{}]*)\}"), re.compile(r"\$\{?(\w+)\}?")
 ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"']*)", re.MULTILINE)
-OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z]\w*(?:[./][\w@-]+)+=.*|--config-(?:name|path)=.*")
+OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z]\w*(?:[./][\w@-]+)+=.*|--config-(?:name|path|dir)=.*")
 
 
 def read(script: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
@@ -74,8 +74,6 @@ def judged(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
     if kind in (COMMAND, HELPER):
         return kind, ""
     module, path = kinds[kind]
-    if override_text(overrides.get("--config-path", "")).removeprefix("./") == main_decorator(path).get("config_path"):
-        del overrides["--config-path"]
     estimator = override_text(overrides.get(ESTIMATOR, ""))
     recipe = next((place for place in script.parents if place.parent == recipes), recipes)
     if estimator and estimators({"algorithm": {"adv_estimator": estimator}}, checkout, str(recipe)):
@@ -85,7 +83,7 @@ def judged(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
         if size in ("nnodes", "n_gpus_per_node") and section not in ("trainer", *POOLS.values()):
             return MISFIT, f"the GPUs of {section} are those of no pool"
     config = override_text(overrides.pop("--config-name", "")) if kind == MODULE else ""
-    given = [each for key, each in overrides.items() if key == "hydra.searchpath" or not owned_todo(each)]
+    given = [each for key, each in overrides.items() if not owned_todo(each)]
     workload = SFT if module in SFT_MODULES else PPO if estimator == "gae" else GRPO
     keys: dict[str, Any] = {"workload": workload, "trainer_overrides": given}
     keys |= {"code_path": "verl", "model": "model", "dataset": "data"}

@@ -45,7 +45,8 @@ OWNED_OVERRIDES = {
     "hydra": "remove it: Hydra's files belong in the job's archive",
 }
 # Options of Hydra's command line that only choose another configuration of the same snapshot.
-CONFIGURATION = ("--config-name", "-cn")
+CONFIGURATION = ("--config-name", "-cn", "--config-path", "-cp")
+SEARCHPATH = "hydra.searchpath"
 # Resolvers that read nothing but the configuration. OmegaConf evaluates what oc.create and oc.decode make of a text.
 HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.values")
 # The name of an interpolation, up to its arguments, its end, or another interpolation.
@@ -130,6 +131,8 @@ def owned_todo(override: str) -> str:
     """What to do instead of an override of a setting that the JobSpec controls, or of one in it; "" for others."""
     # A group, `group/name`, has its settings at `group.name`.
     key = override_key(override).replace("/", ".")
+    if key == SEARCHPATH:
+        return ""
     return next((todo for owned, todo in OWNED_OVERRIDES.items() if f"{key}.".startswith(f"{owned}.")), "")
 
 

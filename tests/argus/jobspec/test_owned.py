@@ -108,9 +108,7 @@ def test_settings_that_the_jobspec_leaves_to_its_author(override: str) -> None:
     assert owned_todo(override) == ""
 
 
-@pytest.mark.parametrize(
-    "option", ["--config-dir=/x", "--config-path=/x", "-cd=/x", "-cp=/x", "--cfg=job", "-m=1", " --info=x"]
-)
+@pytest.mark.parametrize("option", ["--config-dir=/x", "-cd=/x", "--cfg=job", "-m=1", " --info=x"])
 def test_options_of_hydra(option: str) -> None:
     (finding,) = findings_of({"trainer_overrides": [option]})
     assert finding.what == "is an option of Hydra's command line"

@@ -50,8 +50,8 @@ def tool(tmp_path: Path) -> ModuleType:
         (f"{MAIN} --config-path /x", ("do not fit", "no estimator is registered as 1")),
         ("python -m verl.trainer.gone", ("do not fit", "verl.trainer.gone is in neither checkout")),
         (
-            "python -m verl.trainer.main_ppo --config-path /x",
-            ("do not fit", "--config-path is an option of Hydra's command line"),
+            "python -m verl.trainer.main_ppo --config-dir=/x trainer.x=1",
+            ("do not fit", "--config-dir is an option of Hydra's command line"),
         ),
     ],
 )
