@@ -101,6 +101,8 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
     for key in ("command", "before", "after"):
         if form := form_of_secret(" ".join(getattr(spec, key))):
             yield about(key, f"contains {form}, readable in the archive and by `ps`", "use secrets")
+    if spec.pools and spec.workload == SFT:
+        yield about("resources.pools", "sft has no pools beside that of its trainer", "remove it")
     if spec.module and spec.launcher == TORCHRUN:
         yield about("module", "runs with Ray", "remove launcher")
     if spec.config_name and not spec.module:

@@ -125,6 +125,7 @@ ELSEWHERE: list[tuple[dict[Any, Any], str]] = [
     ({**RUNS, "trainer_overrides": ["a=1"]}, "trainer_overrides"),
     ({**RUNS, "resources": {"pools": {"rollout": {"nnodes": 1}}}}, "resources.pools"),
     ({**RUNS, "resources": {"gpus": 1, "nnodes": 1}}, "resources.gpus"),
+    ({"workload": "sft", "resources": {"pools": {"rollout": {"nnodes": 1}}}}, "resources.pools"),
     ({"module": "a.b", "launcher": "torchrun", "workload": "sft"}, "module"),
 ]
 

@@ -190,6 +190,17 @@ def test_what_was_just_accepted_counts_as_taken(jobs: list[Any], asked: Demand, 
     assert replace(ROOM, placed=frozenset(taken)).problem("own", asked, jobs) == ""
 
 
+def test_many_jobs_with_pools_that_start_at_once_do_not_overbook() -> None:
+    room, demand = Room(tuple(free(*[(4, 48)] * 5))), Demand(1, 4, 12, 1, pools=(POOL,))
+    jobs: list[dict[str, Any]] = []
+    for name in "abcdef":
+        if not room.problem(name, demand, jobs):
+            jobs.append(record(name, demand, "PENDING" if len(jobs) % 2 else "RUNNING"))
+    # Two workers of each, and one is left.
+    assert [job["submission_id"] for job in jobs] == ["a", "b"]
+    assert not room.problem("small", Demand(1, 4, 12, 1), jobs)
+
+
 OLD = UNPLACED_SECONDS + 1
 
 
