@@ -29,11 +29,12 @@ from ..common.identity import node_name
 from ..evidence import node
 from ..hooks import redact
 from ..io import control_group
+from ..io.output import one_line
 from ..io.reading import UnreadableError, read_marker
 from ..queue import attempts
 from . import log
 from .log import Copy, Log, total_steps
-from .outcome import End, Outcome, outcome
+from .outcome import TRAINER, End, Outcome, outcome
 from .watch import ENDED_BY_WATCH, Health, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
@@ -66,6 +67,8 @@ class Launcher:
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.trainer: subprocess.Popen[bytes] | None = None
+        # What runs, for people.
+        self.program = "the command" if self.plan.command else TRAINER
         # The signal that this process got, and the same if that was before the trainer's end.
         self.stopped_by: int | None = None
         self.ended_by: int | None = None
@@ -149,7 +152,11 @@ class Launcher:
         over = threading.Event()
         watch = threading.Thread(target=self.watch, args=(over,), daemon=True)
         watch.start()
-        code = next(filter(None, (self.shell(each, environment, BEFORE_SECONDS) for each in self.plan.before)), 0)
+        code = 0
+        for each in self.plan.before:
+            if code := self.shell(each, environment, BEFORE_SECONDS):
+                self.program = f"a command of before, {one_line(each)},"
+                break
         if not code:
             code = -self.stopped_by if self.stopped_by else self.execute(self.command(), environment)
         self.ended_by = self.stopped_by
@@ -233,13 +240,13 @@ class Launcher:
 
     def look_for_answer(self) -> None:
         """Record that the server of this job can be used, once it answers."""
-        node, port = (self.archive.steward_heartbeat() or StewardHeartbeat()).address, self.plan.ready_port
-        if not port or not node or self.archive.read_status().state is JobState.RUNNING:
+        if not (port := self.plan.ready_port) or self.archive.read_status().state is JobState.RUNNING:
             return
+        node = (self.archive.steward_heartbeat() or StewardHeartbeat()).address
         address = f"http://{f'[{node}]' if ':' in node else node}:{port}"
         # Without the proxies of the job's environment.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with contextlib.suppress(OSError, ValueError), opener.open(f"{address}{self.plan.ready_path}", timeout=2.0):
+        with contextlib.suppress(Exception), opener.open(f"{address}{self.plan.ready_path}", timeout=2.0):
             self.archive.set_status(JobState.RUNNING, address=address, reason="")
 
     def keep_limits(self) -> None:
@@ -312,7 +319,7 @@ class Launcher:
             oom_kills=control_group.oom_kills() - self.oom_kills,
             refused_processes=control_group.refused_processes() - self.refused,
             has_space=self.health.has_space(),
-            is_command=bool(self.plan.command),
+            program=self.program,
         )
         result = outcome(end)
         if result.failure and not self.ended_by and (server := self.ended_server()):

@@ -24,6 +24,7 @@ CAUSES_OF_STALLS = (
     *(FailureKind.DISK_FULL, FailureKind.NODE_LOST),
 )
 
+TRAINER = "the trainer"
 # How much of the end of an engine's output may tell why it ended.
 ENGINE_LINES = 200
 # What less_gpu_memory adds to settings.
@@ -41,7 +42,7 @@ class End:
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
     intended to do. overrides: those of the trainer. oom_kills: how many processes of the driver's node the kernel has
     ended meanwhile, as there was no memory left. refused_processes: how often it refused to start a process or a thread
-    there. has_space: whether another checkpoint would fit. is_command: whether a command ran in place of a trainer.
+    there. has_space: whether another checkpoint would fit. program: what ran, for people.
     """
 
     exit_code: int
@@ -57,7 +58,7 @@ class End:
     oom_kills: int = 0
     refused_processes: int = 0
     has_space: bool = False
-    is_command: bool = False
+    program: str = TRAINER
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def outcome(end: End) -> Outcome:
         return Outcome(JobState.FAILED, failures.failure(FailureKind.IMPORT, end.problem))
     if end.exit_code == 0:
         return outcome_without_error(end)
-    return of_failure(classify(end, end.log, end.exit_code))
+    found = classify(end, end.log, end.exit_code)
+    return of_failure(replace(found, reason=found.reason.replace(TRAINER, end.program, 1)))
 
 
 def of_failure(failure: Failure) -> Outcome:
@@ -156,7 +158,7 @@ def advice(found: Failure) -> str:
 
 def outcome_without_error(end: End) -> Outcome:
     """verl reports no error; a run that trained nothing has failed all the same, unless it was to validate only."""
-    if end.is_command or is_true(end.overrides, VAL_ONLY):
+    if end.program != TRAINER or is_true(end.overrides, VAL_ONLY):
         return Outcome(JobState.SUCCEEDED)
     complete = end.total_steps is not None and end.steps >= end.total_steps
     if not end.attempt_steps and not complete:

@@ -36,6 +36,7 @@ OF_A_REMOVED_NODE = (
     FailureKind.COMMUNICATION,
     FailureKind.UNKNOWN,
 )
+ADDRESS = re.compile(r"http://[\w.:\[\]-]{1,100}")
 METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
 
 
@@ -287,7 +288,9 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
 def address(archive: Archive, server: str) -> str:
     """The address of a server for the job of an archive; "" if it does not answer."""
     status = Archive(archive.path.with_name(server)).read_status()
-    return status.address if status.state is JobState.RUNNING else ""
+    # The job of the server can write anything there.
+    answers = status.state is JobState.RUNNING and ADDRESS.fullmatch(status.address)
+    return status.address if answers else ""
 
 
 def wait_for_servers(archive: Archive, plan: Plan) -> str:

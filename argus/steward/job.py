@@ -284,7 +284,8 @@ class Steward:
             lost_node=self.lost_node(job, nodes, status, moment),
             lost_cause=self.observed.lost_cause,
             queue_problem=self.checks.queue_problem,
-            placement_problem=self.checks.placement_problem,
+            # A command may do without what it asks Ray for.
+            placement_problem="" if self.plan.command else self.checks.placement_problem,
         )
 
     def measure(self, job: JobRecord | None, moment: float) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import sys
 import time
@@ -18,6 +19,7 @@ from launcher_job import CODE_ID, Setup
 from real_processes import alive
 
 from argus.archive import failures
+from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.launcher.launch import Launcher
 from argus.queue import attempts
@@ -296,6 +298,36 @@ def test_the_end_of_a_command(job: Setup, before: list[str], command: str, state
     assert code == (4 if before else 0)
     assert job.archive.status_json()["state"] == state
     assert not (output / "ran").exists()
+    assert ("exit 4" in job.archive.status_json().get("reason", "")) == bool(before)
+
+
+def test_a_server_is_running_once_it_answers(job: Setup) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = ["-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    job.policy = {"code_path": "", "directory": str(job.archive.path / "output"), "command": [sys.executable, *serve]}
+    job.policy |= {"ready_port": port, "before": ["/bin/sleep 1"]}
+    job.change("WATCH_SECONDS", 0.1)
+    job.archive.write_heartbeat("steward.json", time=0, address="127.0.0.1")
+    process = job.start("none")
+    waiting = wait_for(job.archive.status_json)
+    assert (waiting["state"], waiting["address"], bool(waiting["reason"])) == ("SUBMITTED", "", True)
+    wait_for(lambda: job.archive.status_json()["state"] == "RUNNING")
+    assert job.archive.status_json()["address"] == f"http://127.0.0.1:{port}"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert job.archive.status_json()["state"] == "STOPPED"
+
+
+def test_a_job_that_fails_after_its_server(job: Setup) -> None:
+    server = Archive(job.archive.path.with_name("judge"))
+    server.reserve()
+    server.set_status("FAILED")
+    job.policy = {"env_from": {"JUDGE_URL": "judge"}}
+    job.run("fail")
+    status = job.archive.status_json()
+    assert (status["state"], status["failure"]["kind"]) == ("FAILED", "dependency")
 
 
 def test_a_program_that_cannot_be_started(job: Setup) -> None:

@@ -123,6 +123,34 @@ def test_a_job_whose_dependency_did_not_succeed_fails(scene: Scene, state: str) 
     assert f"sft-1, on which it depends, ended {state}" in status.reason
 
 
+def test_a_job_waits_for_a_server(scene: Scene) -> None:
+    scene.archive.write_json("config/plan.json", {"env_from": {"JUDGE_URL": "judge"}, "wait_for_resources": 60.0})
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    server = Archive(scene.archive.path.with_name("judge"))
+    server.reserve()
+    scene.start()
+    for state, address in (("SUBMITTED", "http://10.0.0.7:80"), ("RUNNING", ""), ("RUNNING", "$(id)")):
+        server.set_status(state, address=address)
+        scene.step(after=90)
+    waits = scene.archive.steward_heartbeat()
+    assert waits and (waits.notice, scene.verbs()) == ("waits for judge to answer", [])
+    server.set_status("RUNNING", address="http://10.0.0.7:80")
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_job_whose_server_has_ended_fails(scene: Scene) -> None:
+    scene.archive.write_json("config/plan.json", {"env_from": {"JUDGE_URL": "judge"}})
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    server = Archive(scene.archive.path.with_name("judge"))
+    server.reserve()
+    server.set_status("STOPPED")
+    scene.start()
+    scene.step()
+    failure = scene.archive.read_status().failure
+    assert failure and (failure.kind, scene.verbs()) == ("dependency", [])
+
+
 def accepted(identifier: str, demand: Demand) -> dict[str, Any]:
     return {"status": "RUNNING", "submission_id": identifier, "metadata": demand.to_metadata()}
 
