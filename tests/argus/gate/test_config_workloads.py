@@ -272,6 +272,15 @@ def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], 
     assert any("env_vars.PYTORCH_CUDA_ALLOC_CONF" in line for line in findings) == refused
 
 
+@pytest.mark.parametrize(
+    ("engine", "merge", "refused"), [("hf_cpu", False, 1), ("hf_cpu", True, 0), ("vllm", False, 0)]
+)
+def test_an_adapter_that_an_engine_does_not_load(engine: str, merge: bool, refused: int) -> None:
+    model = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.model.lora": {"merge": merge}}
+    findings = found("grpo", {f"{ROLLOUT}.name": engine, **model})
+    assert len([line for line in findings if "lora" in line]) == refused
+
+
 def test_ranks_that_share_a_sequence_share_a_batch() -> None:
     assert found("sft", {"engine.ulysses_sequence_parallel_size": 2, "data.train_batch_size": 100}) == []
     (text,) = found("sft", {"engine.ulysses_sequence_parallel_size": 2, "data.train_batch_size": 102})

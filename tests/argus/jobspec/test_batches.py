@@ -79,6 +79,7 @@ TOLD: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
         {SIZE: 4, f"{REF}.log_prob_max_token_len_per_gpu": 4096},
         [("note", SIZE), ("warning", f"{REF}.log_prob_max_token_len_per_gpu")],
     ),
+    ("grpo", {SWITCH: False, SIZE: 4, REF_SWITCH: True, f"{REF}.log_prob_max_token_len_per_gpu": 4096}, []),
     ("grpo", {OF_REF: 4}, [("note", OF_REF)]),
     ("grpo", {"critic.ppo_micro_batch_size_per_gpu": 4}, []),
     ("sft", {"data.micro_batch_size_per_gpu": 2}, [("note", "data.micro_batch_size_per_gpu")]),

@@ -61,6 +61,9 @@ def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
     archive.metrics_file(2).write_text('{"step": 3, "data": {"val-core/x": 1}}\n' + lines + '{"step": 7')
     assert attempts.steps_done(archive, 1) == 0
     assert attempts.steps_done(archive, 2) == 3
+    # Without its metrics, those of its log count.
+    archive.driver_log.write_text("step:1 - x\nARGUS_VERL_ATTEMPT=3\nstep:2 - x\nstep:3 - x\n")
+    assert attempts.steps_done(archive, 3) == 2
 
 
 @pytest.mark.parametrize(
