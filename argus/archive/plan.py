@@ -97,9 +97,11 @@ class Plan:
 
     @property
     def all_pools(self) -> tuple[Pool, ...]:
+        if self.command and not self.nnodes:
+            return (Pool("", 1, self.entrypoint_num_gpus, self.entrypoint_num_cpus),)
         return (Pool("", self.nnodes, self.gpus_per_node, self.cpus_per_node), *self.pools)
 
     @property
     def gpus(self) -> int:
-        """Of all pools and of the driver."""
-        return int(sum(pool.all_gpus for pool in self.all_pools) + self.entrypoint_num_gpus)
+        """Of all pools."""
+        return int(sum(pool.all_gpus for pool in self.all_pools))

@@ -128,9 +128,15 @@ def cell(value: Any) -> str:
 
 def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
     yield from (line for line in situation(job.info) if line[0] not in ELSEWHERE)
-    given = (("Model", "model"), ("Dataset", "dataset"), ("Reward", "reward_fn_path"))
-    yield from ((name, job.jobspec[key]) for name, key in given if job.jobspec.get(key))
-    if job.plan.nnodes:
+    given = (
+        ("Module", "module"),
+        ("Command", "command"),
+        ("Model", "model"),
+        ("Dataset", "dataset"),
+        ("Reward", "reward_fn_path"),
+    )
+    yield from ((name, cell(job.jobspec[key])) for name, key in given if job.jobspec.get(key))
+    if job.plan.nnodes or job.plan.command:
         yield "Size", size(job)
     yield from summary(job).items()
     yield from (*timing(job.info, now), *origin(job.info))
@@ -280,7 +286,7 @@ def result(job: Job) -> dict[str, Any]:
 def settings(job: Job) -> dict[str, str]:
     """What may differ between jobs. A job's own id in a value, such as a directory, is no difference."""
     values: dict[str, Any] = {"workload": job.info.workload, "code": job.info.code_id, "size": size(job)}
-    values |= {key: job.jobspec.get(key) for key in ("model", "dataset", "reward_fn_path")}
+    values |= {key: job.jobspec.get(key) for key in ("module", "command", "model", "dataset", "reward_fn_path")}
     values |= {"tags": tags_text(job.info.tags), "lineage": tags_text(job.info.lineage), **job.overrides}
     values |= {f"file {name}": str(sha256)[:12] for name, sha256 in job.files.items()}
     values |= {f"package {name}": version for name, version in job.versions.items()}
