@@ -149,7 +149,13 @@ def less_gpu_memory(overrides: Sequence[str]) -> str:
 def advice(found: Failure) -> str:
     """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
     rules = (*CAUSES, *CONSEQUENCES)
-    texts = (failures.NODE_REMOVED, LESS_MEMORY, *failures.WHAT_TO_DO.values(), *(rule.todo for rule in rules))
+    texts = (
+        failures.NODE_REMOVED,
+        failures.TOO_LARGE,
+        LESS_MEMORY,
+        *failures.WHAT_TO_DO.values(),
+        *(rule.todo for rule in rules),
+    )
     known = {word for text in texts for word in text.lower().split()}
     words = found.todo.lower().split()
     is_ours = words and all(word in known or SETTING.fullmatch(word) for word in words)

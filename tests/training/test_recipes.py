@@ -9,9 +9,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from system import SHARED_ROOT, Job, Submit, playbook, said
 
 VALIDATED = "val-core/openai/gsm8k/acc/mean@1"
+OWN = Path(__file__).with_name("own")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stuck(submit: Submit) -> Job:
+    """A job that waits for an actor which no node can hold, beside the tests of this file."""
+    shutil.copytree(OWN, SHARED_ROOT / "user/code/own", dirs_exist_ok=True)
+    return submit("grpo", module="own.main", trainer_overrides={"own.stuck": True})
 
 
 def assert_validated(job: Job, step: str) -> None:
@@ -58,7 +67,6 @@ def test_asynchronous_grpo(submit: Submit) -> None:
         assert job.archive.plan().gpus == (2 if mode == "separate_async" else 1)
 
 
-OWN = Path(__file__).with_name("own")
 TOOL = "/private/user/code/own/add.py"
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # A program of users' code with a configuration of its own, and an agent that calls a tool after each answer.
@@ -94,7 +102,6 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def test_recipes(submit: Submit) -> None:
-    shutil.copytree(OWN, SHARED_ROOT / "user/code/own", dirs_exist_ok=True)
     lengths = {"trainer.total_training_steps": 2, "trainer.save_freq": 2}
     jobs = {
         name: submit("grpo", **keys, trainer_overrides={**lengths, **overrides})
@@ -146,3 +153,9 @@ def test_a_server_and_the_commands_that_use_it(submit: Submit) -> None:
     assert judge.wait("STOPPED")["state"] == "STOPPED"
     assert always.wait("FAILED")["failure"]["kind"] == "dependency"
     assert (always.archive.path / "output/kept").exists()
+
+
+def test_a_start_that_cannot_succeed(stuck: Job) -> None:
+    """Minutes after its start, rather than after start_timeout."""
+    failure = stuck.wait("FAILED")["failure"]
+    assert failure["kind"] == "no_resources" and "actor Large needs" in failure["reason"]
