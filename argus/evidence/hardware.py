@@ -74,8 +74,10 @@ class Measured:
     nodes: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def of_job(answer: Any, job_id: str, now: float) -> Measured:
+def of_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measured:
     """What the workers use on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
+
+    node_id: of a worker whose processes Ray does not know.
 
     The driver of a worker at the head's own address is listed with the head, which has no part in the training.
 
@@ -86,7 +88,9 @@ def of_job(answer: Any, job_id: str, now: float) -> Measured:
         raylet = node.get("raylet") or {}
         processes = raylet.get("coreWorkersStats") or ()
         is_worker = raylet.get("state") == ALIVE and not raylet.get("isHeadNode")
-        if is_worker and any(process.get("jobId") == job_id for process in processes):
+        # Processes of no job have the id "".
+        is_known = job_id and any(process.get("jobId") == job_id for process in processes)
+        if is_worker and (is_known or (node_id and raylet.get("nodeId") == node_id)):
             nodes[str(raylet["nodeName"])] = usage(node)
     return Measured(round(now, 1), nodes)
 

@@ -290,11 +290,12 @@ class Steward:
 
     def measure(self, job: JobRecord | None, moment: float) -> None:
         """Note what the nodes of the attempt use."""
-        if job and job.job_id and not job.ended and moment >= self.next_measured:
+        node_id = job.driver_node_id if job and self.plan.command else ""
+        if job and (job.job_id or node_id) and not job.ended and moment >= self.next_measured:
             self.next_measured = moment + hardware.SECONDS
             # It is for people: neither Ray's answer nor the archive may keep the steward from its work.
             with contextlib.suppress(Exception):
-                measured = hardware.of_job(self.summary(self.head, moment), job.job_id, moment)
+                measured = hardware.of_job(self.summary(self.head, moment), job.job_id, moment, node_id)
                 if measured.nodes:
                     hardware.append(self.archive, measured)
                 else:

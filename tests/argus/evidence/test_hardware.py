@@ -71,6 +71,9 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
     )
     assert measured.nodes["gpu-3"].gpus == (Gpu(),)
     assert measured.nodes["gpu-5"] == Usage(cpu=64.7)
+    # A command, of whose processes Ray knows nothing, is on the node of its driver.
+    nodes = [node("gpu-1", ""), node("gpu-2", "", raylet={"nodeName": "gpu-2", "state": "ALIVE", "nodeId": "ab12"})]
+    assert [*hardware.of_job({"data": {"summary": nodes}}, "", 1000.0, "ab12").nodes] == ["gpu-2"]
 
 
 def test_lines_of_a_long_job_are_left_out_evenly(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
