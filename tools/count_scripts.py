@@ -19,6 +19,7 @@ sys.path.insert(0, str(REPO))
 
 from argus.common.findings import errors
 from argus.gate.composition import estimators
+from argus.gate.pools import GPUS
 from argus.io.hydra import override_key, override_text
 from argus.jobspec.owned import ESTIMATOR, OWNED_OVERRIDES, owned_todo
 from argus.jobspec.parse import parse_jobspec
@@ -78,9 +79,9 @@ def judged(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
     recipe = next((place for place in script.parents if place.parent == recipes), recipes)
     if estimator and estimators({"algorithm": {"adv_estimator": estimator}}, checkout, str(recipe)):
         return MISFIT, f"no estimator is registered as {estimator}"
-    for key in overrides:
+    for key in overrides if kind == OWN else ():
         section, _dot, size = RL_UNTIL_0_9.get(key, key).rpartition(".")
-        if size in ("nnodes", "n_gpus_per_node") and section not in ("trainer", *POOLS.values()):
+        if size in ("nnodes", GPUS) and section not in ("trainer", *POOLS.values()):
             return MISFIT, f"the GPUs of {section} are those of no pool"
     config = override_text(overrides.pop("--config-name", "")) if kind == MODULE else ""
     given = [each for key, each in overrides.items() if not owned_todo(each)]

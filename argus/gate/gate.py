@@ -107,7 +107,7 @@ def examine(
             what = f"{spec.module or f'verl {profile.version}'} has no {', '.join(dropped)}, which the job does not set"
             found.append(about("module" if spec.module else "code_path", what, "", NOTE))
         job = with_steps(with_loggers(with_queue(job, config), config), config, answers.facts.steps)
-        pools = used_pools(config)
+        pools = used_pools(config, bool(spec.module))
         job = replace(job, plan=replace(job.plan, pools=pools))
         found += (unfit := pool_findings(spec, pools, free_workers(nodes, {}), job.plan))
         can_run = can_run and not unfit

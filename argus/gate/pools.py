@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..archive.plan import Plan, Pool
-from ..checks.common import Configuration
+from ..checks.common import Configuration, leaves
 from ..common.findings import Finding, about
 from ..jobspec.capacity import pool
 from ..jobspec.spec import POOLS, JobSpec
 from ..queue.room import Demand, capacity_problem
 from ..ray.api import WorkerCapacity
 
+GPUS = "n_gpus_per_node"
 # Without which verl makes no such pool.
 SWITCHES = {
     "rollout": "trainer.v1.trainer_mode=separate_async",
@@ -22,8 +23,11 @@ SWITCHES = {
 }
 
 
-def used_pools(config: Configuration) -> tuple[Pool, ...]:
-    """The pools that verl makes beside that of the trainer, whatever asked for them."""
+def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...]:
+    """The pools that verl makes beside that of the trainer, whatever asked for them.
+
+    is_other: whether the trainer is not verl's own, and makes one for each section with such numbers.
+    """
     # trainer/ppo/v1/trainer_base.py:_init_resource_pool_mgr, workers/rollout/llm_server.py:LLMServerManager
     reward = POOLS["reward"]
     is_used = {
@@ -31,10 +35,14 @@ def used_pools(config: Configuration) -> tuple[Pool, ...]:
         "reward": config.get(f"{reward}.enable") and config.get(f"{reward}.enable_resource_pool"),
         "teacher": config.get("distillation.enabled"),
     }
+    sections = {name: section for name, section in POOLS.items() if is_used[name]}
+    if is_other:
+        keys = (key.rpartition(".") for key, _value in leaves(config.values))
+        known = {"trainer", *POOLS.values()}
+        sections |= {name: name for name, _dot, number in keys if number == GPUS and name not in known}
     sizes = {
-        name: (config.number(f"{section}.nnodes"), config.number(f"{section}.n_gpus_per_node"))
-        for name, section in POOLS.items()
-        if is_used[name]
+        name: (config.number(f"{section}.nnodes"), config.number(f"{section}.{GPUS}"))
+        for name, section in sections.items()
     }
     return tuple(pool(name, *size) for name, size in sizes.items() if min(size) > 0)
 

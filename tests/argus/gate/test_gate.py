@@ -165,6 +165,16 @@ def test_settings_that_another_module_does_not_have(root: Path) -> None:
     assert [(finding.key, finding.severity) for finding in result.findings] == [("module", "note")]
 
 
+@pytest.mark.parametrize(("module", "gpus"), [("recipe.own", 10), (None, 8)])
+def test_gpus_in_sections_of_another_module_count(root: Path, module: str | None, gpus: int) -> None:
+    composed = {"trainer": {"nnodes": 2, "n_gpus_per_node": 4}, "rollout": {"nnodes": 1, "n_gpus_per_node": 2}}
+    composed["idle"] = {"enable": False, "nnodes": 1, "n_gpus_per_node": 2}
+    result = gate(root, nodes=FakeNodes(Inspection(composition=Composition(composed))), module=module)
+    assert result.job and result.job.plan.gpus == Demand.of(result.job.plan).all_gpus == gpus
+    # Two workers with four each have no further ones.
+    assert [finding.key for finding in result.findings] == ["resources.pools"] * bool(module)
+
+
 def test_a_verl_that_needs_gpus(root: Path) -> None:
     snapshot(root / "common/code/verl/other", "0.8.0")
     (finding,) = gate(root, code_path="other").findings
