@@ -46,7 +46,7 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
     unknown = unknown_keys(given, KEYS)
     if given.get("workload") == COMMAND:
         unknown += [about(key, "is not for a command", "remove it") for key in OF_TRAININGS if has_key(given, key)]
-        given = {**given, **dict.fromkeys(OPTIONAL_FOR_COMMANDS, ""), **given}
+        given = {**dict.fromkeys(OPTIONAL_FOR_COMMANDS, ""), **given}
     try:
         spec = JobSpec.model_validate(given)
     except ValidationError as error:

@@ -386,7 +386,7 @@ class JobSpec(BaseModel):
         "last complete checkpoint.",
         None,
     )
-    env_from: Values = key(
+    env_from: Annotated[dict[str, str], BeforeValidator(mapping)] = key(
         "Environment variables with the addresses of servers, by the ids of their jobs, as in "
         "`{JUDGE_URL: command-…}`. The job starts once they answer.",
         {},

@@ -95,7 +95,7 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
     if spec.ready_port and spec.workload != COMMAND:
         yield about("ready", "is for a command", "remove it, or set workload: command")
     for name, server in spec.env_from.items():
-        if name in spec.env_vars or not SUBMISSION_ID.fullmatch(str(server)):
+        if name in spec.env_vars or not SUBMISSION_ID.fullmatch(server):
             todo = "give the id of a job with ready, and the name to no other variable"
             yield about(f"env_from.{name}", f"is {server!r}", todo)
     for key in ("command", "before", "after"):

@@ -24,7 +24,7 @@ from ..archive.checkpoints import Retention
 from ..archive.failures import WHAT_TO_DO, Failure, FailureKind
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, Runner, kill_group
-from ..archive.status import ENDED, JobState
+from ..archive.status import JobState
 from ..common.identity import node_name
 from ..evidence import node
 from ..hooks import redact
@@ -156,9 +156,13 @@ class Launcher:
         for each in self.plan.before:
             if code := self.shell(each, environment, BEFORE_SECONDS):
                 self.program = f"a command of before, {one_line(each)},"
+            # One that ends well when it is told to end is not followed by the next.
+            if code or self.stopped_by or self.verdict:
                 break
-        if not code:
-            code = -self.stopped_by if self.stopped_by else self.execute(self.command(), environment)
+        if self.stopped_by or self.verdict:
+            code = code or -signal.SIGTERM
+        elif not code:
+            code = self.execute(self.command(), environment)
         self.ended_by = self.stopped_by
         over.set()
         for each in self.plan.after:
@@ -322,15 +326,12 @@ class Launcher:
             program=self.program,
         )
         result = outcome(end)
-        if result.failure and not self.ended_by and (server := self.ended_server()):
+        server = attempts.ended_server(self.archive, self.plan)
+        if result.failure and not self.ended_by and server:
             reason = f"{server}, which it used, ended; then: {result.failure.reason}"
             failure = replace(result.failure, kind=FailureKind.DEPENDENCY, reason=reason)
             return Outcome(JobState.FAILED, replace(failure, todo=WHAT_TO_DO[FailureKind.DEPENDENCY]))
         return result
-
-    def ended_server(self) -> str:
-        servers = self.plan.env_from.values()
-        return next((each for each in servers if Archive(self.archive.path.with_name(each)).state() in ENDED), "")
 
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""

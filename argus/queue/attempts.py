@@ -299,6 +299,12 @@ def wait_for_servers(archive: Archive, plan: Plan) -> str:
     return f"for {silent[0]} to answer" if silent else ""
 
 
+def ended_server(archive: Archive, plan: Plan) -> str:
+    """A server whose address a job gets, and that has ended, or ""."""
+    servers = plan.env_from.values()
+    return next((each for each in servers if Archive(archive.path.with_name(each)).state() in ENDED), "")
+
+
 def cancel_pending(submission_id: str) -> None:
     """End a Ray job whose driver has not started: Ray's stop_job returns True for it and does nothing."""
     import ray

@@ -247,7 +247,7 @@ class Steward:
             lost_since=observed.lost_since,
             dependency=self.dependency(status),
             waits_for=self.waits_for(status) if status.state in WAITING else "",
-            ended_server=self.ended_server() if status.state in WAITING else "",
+            ended_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
             stop_requested=self.archive.stop_requested(),
             verdict=attempts.verdict(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
@@ -374,11 +374,6 @@ class Steward:
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
         return attempts.wait_for_servers(self.archive, self.plan)
-
-    def ended_server(self) -> str:
-        """The server that this job needs, and that has ended, or ""."""
-        servers = self.plan.env_from.values()
-        return next((each for each in servers if Archive(self.archive.path.with_name(each)).state() in ENDED), "")
 
     def dependency(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts."""

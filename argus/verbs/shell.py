@@ -34,9 +34,13 @@ def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
     status, plan = archive.read_status(), archive.plan() or Plan()
     host, driver = str(status.driver.get("host") or ""), Path("/proc", str(status.driver.get("pid")))
     if status.state in ENDED or not host:
-        raise OperationError(f"{archive.submission_id} is {status.state}: only a job that runs has a shell")
+        raise OperationError(
+            f"{archive.submission_id} is {status.state}: only a job that runs has a shell. argus status lists them"
+        )
     if host != node_name():
-        raise OperationError(f"the driver of {archive.submission_id} is on {printable(host, lines=False)}, not here")
+        raise OperationError(
+            f"the driver of {archive.submission_id} is on {printable(host, lines=False)}: run argus shell there"
+        )
     try:
         owner, text = driver.stat(), (driver / "environ").read_text("utf-8", "surrogateescape")
     except OSError as error:
@@ -45,8 +49,10 @@ def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
     # With it, a ray.init would replace the driver of the job.
     environment.pop(JOB_CONFIG, None)
     # A job can write any process id into its archive.
-    if environment.get(JOB) != archive.submission_id or not owner.st_uid:
-        raise OperationError(f"process {driver.name} is not the driver of {archive.submission_id}")
+    if environment.get(JOB) != archive.submission_id:
+        raise OperationError(f"process {driver.name} is not the driver of {archive.submission_id}: its status is wrong")
+    if not owner.st_uid:
+        raise OperationError(f"{archive.submission_id} runs as root, and there is no shell as root: see ray_node_user")
     if os.geteuid() != owner.st_uid:
         os.setgroups([owner.st_gid])
         os.setgid(owner.st_gid)

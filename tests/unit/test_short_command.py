@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from script_module import script_module
 
 from argus import cli
 from argus.jobspec.parse import parse_jobspec
@@ -263,10 +263,7 @@ OF_THE_CONTROLLER |= {"--gpus", "--for", "--sweep", "--at-once", "--resume-from"
 
 
 def test_a_verb_has_the_same_options_in_a_node() -> None:
-    specification = importlib.util.spec_from_file_location("argus_command", ARGUS)
-    assert specification and specification.loader
-    controller = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(controller)
+    controller = script_module(ARGUS)
     [verbs] = [action.choices for action in controller.parser()._actions if action.dest == "verb"]
     context = click.Context(cli.program)
     shared = set(verbs) & set(cli.VERBS)

@@ -301,6 +301,18 @@ def test_the_end_of_a_command(job: Setup, before: list[str], command: str, state
     assert ("exit 4" in job.archive.status_json().get("reason", "")) == bool(before)
 
 
+def test_nothing_follows_a_command_that_ends_well_when_it_is_stopped(job: Setup) -> None:
+    output = job.archive.path / "output"
+    job.policy = {"code_path": "", "directory": str(output), "command": ["/bin/sh", "-c", "/bin/touch ran"]}
+    job.policy |= {"before": ["trap 'exit 0' TERM; echo begun; while :; do :; done", "/bin/touch next"]}
+    process = job.start("none")
+    wait_for(lambda: "\nbegun" in job.log())
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert job.archive.status_json()["state"] == "STOPPED"
+    assert not list(output.iterdir())
+
+
 def test_a_server_is_running_once_it_answers(job: Setup) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from script_module import script_module
 from unit.docs import pages
 
 TOOLS = pages.REPO / "tools"
@@ -15,11 +15,7 @@ TOOLS = pages.REPO / "tools"
 
 def script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(TOOLS))
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module(TOOLS / f"{name}.py")
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_module import script_module
 
 REPO = Path(__file__).resolve().parents[3]
 PACKAGE = "harmless"
@@ -18,10 +18,7 @@ PACKAGE = "harmless"
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """build.py, with a lock of its own and pip that knows one directory only."""
-    spec = importlib.util.spec_from_file_location("image_build", REPO / "images" / "cpu" / "build.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script_module(REPO / "images" / "cpu" / "build.py")
     monkeypatch.setattr(module, "HERE", tmp_path)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_module import script_module
 
 REPO = Path(__file__).resolve().parents[3]
 MAIN = "python3 -m verl.trainer.main_ppo \\\n  # a comment\n  algorithm.adv_estimator=${estimator} \\\n"
@@ -25,12 +25,7 @@ def tool(tmp_path: Path) -> ModuleType:
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
-    spec = importlib.util.spec_from_file_location("count_scripts", REPO / "tools" / "count_scripts.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module(REPO / "tools" / "count_scripts.py")
 
 
 @pytest.mark.parametrize(

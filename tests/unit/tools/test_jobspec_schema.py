@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from script_module import script_module
 
 from argus.jobspec.spec import JobSpec
 
@@ -21,12 +21,7 @@ MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "m", "dataset
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jobspec_schema", REPO / "tools" / "jobspec_schema.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module(REPO / "tools" / "jobspec_schema.py")
 
 
 def problems(given: Any) -> list[str]:
