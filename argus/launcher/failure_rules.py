@@ -486,11 +486,13 @@ CONSEQUENCES = (
         "the node {ip} ran out of memory: Ray killed {count} of its processes",
         anywhere=True,
     ),
-    means(
-        ENGINE_LOST,
-        r"EngineDeadError|EngineCore (?:died|encountered|hit)|Executor failed|RPC call to \w+ timed out"
-        r"|scheduler is dead|Worker proc .{1,99}? died",
-        reason="an engine ended: {error}",
+    # Which of its processes, before what others say of the engine as a whole.
+    *(
+        means(ENGINE_LOST, pattern, reason="an engine ended: {error}")
+        for pattern in (
+            r"RPC call to \w+ timed out|Worker proc .{1,99}? died|scheduler is dead",
+            r"EngineDeadError|EngineCore (?:died|encountered|hit)|Executor failed",
+        )
     ),
     # torchrun names the rank that ended first; the others have lost their connections to it, or were ended.
     Rule(

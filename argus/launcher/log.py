@@ -206,6 +206,9 @@ ENGINE_LOST = re.compile(
     r"|(?:SIGQUIT received|Received sigquit)\b.* child (?:process|failed)\b"
     r')|  File "[^"]*/bucketed_weight_transfer\.py", line \d'
 )
+# Those of them that a traceback with the reason follows.
+UNEXPLAINED = re.compile(r"  File |.*(?:encountered a fatal error|failed to start|output_handler failed)\b")
+EXPLANATION = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
 ENGINE_STARTS = "Initializing a V1 LLM engine"
 MARKERS = (
@@ -233,6 +236,8 @@ class LogScan:
         self.logged = Logged()
         # The line with which an inference engine said that it has ended, and its process.
         self.engine = ""
+        # The process whose reason is to follow.
+        self.unexplained = ""
         self.rest = b""
         # By process.
         self.open: dict[str, Traceback] = {}
@@ -270,7 +275,8 @@ class LogScan:
     def read_engine(self, process: str, text: str) -> None:
         if text.startswith(ENGINE_STARTS):
             self.engine = ""
-        elif not self.engine and ENGINE_LOST.match(text):
+        elif ENGINE_LOST.match(text) if not self.engine else self.unexplained == process and EXPLANATION.match(text):
+            self.unexplained = process if UNEXPLAINED.match(text) else ""
             self.engine = one_line(f"{text} ({process})")
 
     def read_other(self, process: str, text: str, times: int) -> None:

@@ -283,7 +283,7 @@ class Watch:
         if not self.engine:
             self.engine = problem, now, self.size
             self.archive.event("ENGINE_LOST", reason=problem)
-        problem, since, size = self.engine
+        _first, since, size = self.engine
         if now - since < ENGINE_SECONDS:
             return None
         self.collect(Moment.STALL)

@@ -196,6 +196,27 @@ def test_an_engine_that_says_that_it_has_ended(line: str) -> None:
     assert not scanned(f"{SERVER}INFO 02-27 10:31:24 [logger.py:39] Received request a: prompt: {line!r}").engine
 
 
+def test_the_exception_that_follows_tells_more() -> None:
+    start = f"{SERVER}(Worker pid=380) ERROR 11-29 14:10:31 [multiproc_executor.py:1018] "
+    worker = (
+        f'{start}  File "{VERL}/workers/rollout/vllm_rollout/bucketed_weight_transfer.py", line 300, in receive',
+        f'{start}  File "/opt/vllm/vllm/model_executor/layers/linear.py", line 1417, in load_weights',
+        f"{start}    param.weight_loader(param, loaded_weight, shard_id)",
+        f"{start}AttributeError: 'Parameter' object has no attribute 'weight_loader'",
+        f"{start}BufferError: cannot close exported pointers exist",
+    )
+    assert scanned(*worker).engine.startswith("AttributeError: 'Parameter'")
+    core = (
+        FATAL[1],
+        f"{SERVER}{CORE}[core.py:1351] TimeoutError",
+        f"{SERVER}{CORE}[core.py:1351] TimeoutError: RPC call",
+    )
+    assert scanned(*core).engine.startswith("TimeoutError: RPC call")
+    # Another process, and one that has said which of its processes died.
+    assert scanned(FATAL[1], worker[3]).engine == scanned(FATAL[1]).engine
+    assert scanned(DIED, core[-1]).engine == scanned(DIED).engine
+
+
 def test_an_engine_that_ends_behind_a_progress_bar() -> None:
     assert scanned(f"\rEpoch 1/3:  25%|██▌       | 2/8 [00:04<00:13,  2.17s/it]{DIED}").engine == scanned(DIED).engine
 
