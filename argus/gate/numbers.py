@@ -186,7 +186,9 @@ def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
         is_value = is_text or (isinstance(value, (int, float)) and not isinstance(value, bool))
         siblings = job.get(section, {})
         is_of_others = isinstance(siblings, Mapping) and is_of_other_batches(siblings, name)
-        if is_value and not key.startswith(unread) and not is_of_others:
+        # experimental/fully_async_policy/fully_async_rollouter.py:FullyAsyncRollouter asserts it.
+        is_streamed = key == "data.train_batch_size" and value == 0 and bool(job.get("async_training"))
+        if is_value and not key.startswith(unread) and not is_of_others and not is_streamed:
             yield key, value
 
 

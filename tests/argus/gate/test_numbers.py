@@ -36,6 +36,15 @@ def letters(workload: str, key: str) -> str:
     return said
 
 
+def test_a_fully_asynchronous_trainer_has_no_batches() -> None:
+    changes = {"data": {"train_batch_size": 0, "gen_batch_size": 1}}
+    assert [each.key for each in config_findings(put(config("grpo"), changes), "grpo", 2, 4)] == [
+        "data.train_batch_size"
+    ]
+    changes["async_training"] = {"staleness_threshold": 0.1}
+    assert config_findings(put(config("grpo"), changes), "grpo", 2, 4) == []
+
+
 KEYS = [
     *((name, key) for name in ("ppo", "grpo") for key in ("data.train_batch_size", "data.max_prompt_length")),
     *(("ppo", f"{ROLLOUT}.{name}") for name in ("n", "temperature", "top_p", "top_k", "tensor_model_parallel_size")),
