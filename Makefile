@@ -2,12 +2,13 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball clean
+.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
 INVENTORY ?= inventories/dev/hosts.yml
 IMAGE := argus-verl-cpu:0.1.0
+VLLM_IMAGE := argus-verl-cpu-vllm:0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -22,7 +23,7 @@ help:  ## Show this list
 setup: $(VENV)/requirements engine image  ## Create the environment, install a container engine if there is none, build the CPU image
 	@mkdir -p shared
 
-setup-dev: setup browser $(VENV)/requirements-dev
+setup-dev: setup image-vllm browser $(VENV)/requirements-dev
 
 $(VENV)/requirements: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "make: $(PYTHON) is older than 3.11; pass PYTHON=python3.11")'
@@ -49,6 +50,9 @@ browser:
 
 image: $(VENV)/requirements engine
 	@$(VENV)/bin/python images/cpu/build.py $(IMAGE)
+
+image-vllm: image  ## Build the CPU image with vLLM
+	@$(VENV)/bin/python images/cpu/build.py $(VLLM_IMAGE) --vllm $(IMAGE)
 
 demo: setup  ## Run everything once: cluster, staging, a GRPO job, fetch
 	ansible-playbook -i $(INVENTORY) playbooks/cluster_up.yml playbooks/stage.yml playbooks/submit.yml playbooks/fetch.yml \
@@ -101,7 +105,8 @@ SBOM = docker run --rm --pull never --network none $(IMAGE) cat /usr/share/argus
 image-test: setup-dev  ## Run the unit tests of the CPU backend in its image, check the licences of its packages
 	docker run --rm --volume "$(CURDIR)/images/cpu/verl_cpu/tests:/tests:ro" --workdir /tmp $(IMAGE) \
 	  python -m pytest -q -p no:cacheprovider /tests
-	$(SBOM) | $(VENV)/bin/python tools/licences.py
+	docker run --rm --pull never --network none $(VLLM_IMAGE) cat /usr/share/argus-verl/sbom.cdx.json | \
+	  $(VENV)/bin/python tools/licences.py
 
 snapshots: setup-dev  ## Compose jobs with every supported release of verl
 	$(PYTEST) tests/snapshots
@@ -149,6 +154,10 @@ lock: $(VENV)/requirements-dev  ## Write the locks after a change of requirement
 	$(LOCK) --universal --python-version 3.11 requirements-dev.in --output-file requirements-dev.txt
 	$(LOCK) --python-platform linux --python-version 3.11 $(if $(UV_FIND_LINKS),,--torch-backend cpu) \
 	  images/cpu/requirements.in --output-file images/cpu/requirements.txt
+# Without the packages of the CPU image, on which it is built.
+	$(LOCK) --python-platform linux --python-version 3.11 --constraint images/cpu/requirements.txt \
+	  --override images/cpu/vllm/overrides.txt images/cpu/vllm/requirements.in --output-file images/cpu/vllm/requirements.txt \
+	  $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' images/cpu/requirements.txt)
 	$(LOCK) --no-deps --python-platform linux --python-version 3.12 images/cuda/requirements.in \
 	  --output-file images/cuda/requirements.txt
 	sed '/^transferqueue/,$$d' images/cuda/requirements.txt >images/rocm/requirements.txt

@@ -35,6 +35,10 @@ SAME = {
 REVIEWED = {
     # All that is imported is in the public domain or BSD-2-Clause; an Emacs mode has the GPL. Tests only.
     ("docutils", "BSD AND GNU General Public License (GPL) AND Public Domain"),
+    # Apache-2.0 by its file LICENSE. vLLM uses it.
+    ("openai-harmony", "unknown"),
+    # Unchanged, imported by mistral_common, which vLLM uses; the collection does not.
+    ("pycountry", "LGPL-2.1-only"),
     # Python 1.6's licence, for code from Python's re module. transformers uses it; the collection does not.
     ("regex", "Apache-2.0 AND CNRI-Python"),
     # LGPL-2.1, in the reports of cosmic-ray. Tests only.

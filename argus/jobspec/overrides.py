@@ -60,9 +60,9 @@ def default_overrides(
         overrides += sft_overrides(inputs, device, validates)
     else:
         overrides += rl_overrides(spec, profile) + sample_overrides(spec.trainer_overrides, archive)
-    overrides += batch_overrides(spec) + accelerator_overrides(
-        workload, cluster.accelerator, size.gpus_per_node, spec.pools
-    )
+    engine = settings_of(spec).get(f"{ROLLOUT}.name", "")
+    overrides += batch_overrides(spec)
+    overrides += accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node, spec.pools, engine)
     if checkpoint:
         path = hydra_value(str(checkpoint.path))
         overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
@@ -174,11 +174,18 @@ CPU_RL = [
     "actor_rollout_ref.actor.use_torch_compile=False",
     "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
     "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
-    "actor_rollout_ref.rollout.name=hf_cpu",
     "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
     "actor_rollout_ref.rollout.agent.num_workers=1",
     "reward.num_workers=1",
     f"{UNITS_KEY}=1",
+]
+# With vLLM's CPU backend: no compiler, no memory that sleeps, and a cache that is no share of the machine's memory.
+CPU_VLLM = [
+    "actor_rollout_ref.rollout.enforce_eager=True",
+    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    f"++actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes={2**28}",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=16",
 ]
 CPU_CRITIC = [
     "critic.strategy=fsdp2",
@@ -202,10 +209,16 @@ CPU_WEIGHTS = [
 ]
 
 
-def accelerator_overrides(workload: str, accelerator: str, gpus: int, pools: Collection[str] = ()) -> list[str]:
+def accelerator_overrides(
+    workload: str, accelerator: str, gpus: int, pools: Collection[str] = (), engine: str = ""
+) -> list[str]:
+    """engine: the rollout that the JobSpec names, if it does."""
     if accelerator == "cpu":
-        own = {SFT: CPU_SFT, PPO: CPU_RL + CPU_CRITIC}.get(workload, CPU_RL)
-        return own + (CPU_WEIGHTS if "rollout" in pools else [])
+        if workload == SFT:
+            return CPU_SFT
+        rollout = CPU_VLLM if engine == "vllm" else ["actor_rollout_ref.rollout.name=hf_cpu"]
+        critic = CPU_CRITIC if workload == PPO else []
+        return [*CPU_RL, *rollout, *critic, *(CPU_WEIGHTS if "rollout" in pools else [])]
     if workload == SFT:
         return []
     parallel = ["actor_rollout_ref.rollout.tensor_model_parallel_size=1"] if gpus == 1 else []

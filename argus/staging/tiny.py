@@ -125,7 +125,7 @@ def build_model(directory: Path) -> None:
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=4,
+        num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=512,
         tie_word_embeddings=False,

@@ -1,8 +1,8 @@
-"""Build the CPU image if its inputs have changed since the last build.
+"""Build the CPU image, or with --vllm the one with vLLM, if its inputs have changed since the last build.
 
-The inputs are the files of this directory; the image's label ``argus.verl.inputs`` holds their hash. The host's pip
-configuration provides the wheels, and requirements.txt their hashes. The base image comes from the registry, or from
-mmdebstrap if the registry cannot be reached.
+The inputs are the files of this directory, or those of vllm/ and the CPU image; the image's label
+``argus.verl.inputs`` holds their hash. The host's pip configuration provides the wheels, and requirements.txt their
+hashes. The base image comes from the registry, or from mmdebstrap if the registry cannot be reached.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+VLLM = HERE / "vllm"
 LABEL = "argus.verl.inputs"
 STAGE_LABEL = "argus.verl.stage=build"  # in the Dockerfile
 # The digest of the tag's list of architectures. Updates since then come with apt-get upgrade, in the Dockerfile.
@@ -26,7 +27,7 @@ SUITE = "bookworm"
 PYTHON = "3.11"  # the version in bookworm
 SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image
 PULL_SECONDS = 120
-NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests"}
+NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests", "vllm"}
 
 
 def fail(message: str) -> None:
@@ -83,7 +84,7 @@ def base_image(engine: str) -> str:
     return made
 
 
-def collect_wheels(target: Path) -> None:
+def collect_wheels(requirements: Path, target: Path) -> None:
     """Download the image's packages with the host's pip and its configuration, and compare them with their hashes."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--quiet", "--disable-pip-version-check"]
     # No dependencies: requirements.txt is complete.
@@ -91,7 +92,6 @@ def collect_wheels(target: Path) -> None:
     # hydra-core's parser has no wheel. To read its name and version, pip runs its setup.py: with the setuptools that is
     # installed, as pip would not compare one that it downloads.
     source = ["--no-binary=antlr4-python3-runtime", "--no-build-isolation", "--use-pep517"]
-    requirements = HERE / "requirements.txt"
     argv = [*pip, *wheels, *source, "--require-hashes", "--requirement", str(requirements)]
     downloaded = subprocess.run(argv, text=True, stderr=subprocess.PIPE, check=False)
     if downloaded.returncode:
@@ -129,26 +129,32 @@ def build_context(engine: str, tag: str, digest: str, base: str, context: Path) 
         subprocess.run(prune, capture_output=True, check=False)
 
 
-def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
+def build(engine: str, tag: str, digest: str, wheels: Path | None, cpu_image: str = "") -> None:
+    """Build one of the two images.
+
+    cpu_image: on which the one with vLLM is built.
+    """
     docker_root = run(engine, "info", "--format", "{{ .DockerRootDir }}", capture_output=True).stdout.strip()
     for directory in (tempfile.gettempdir(), docker_root):
         # The engine may run on another machine.
         if Path(directory).is_dir() and (free := shutil.disk_usage(directory).free) < SPACE_NEEDED:
             need = f"{SPACE_NEEDED / 2**30:.0f} GiB while the image is built"
             fail(f"{directory} has {free / 2**30:.1f} GiB free, and needs {need}")
-    base = base_image(engine)
+    base = cpu_image or base_image(engine)
+    source = VLLM if cpu_image else HERE
     with tempfile.TemporaryDirectory(prefix="argus-verl-cpu-") as name:
         context = Path(name)
-        for path in inputs(HERE):
-            copy = context / path.relative_to(HERE)
+        for path in inputs(source):
+            copy = context / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
+        shutil.copy2(HERE / "sbom.py", context)
         (context / "wheels").mkdir()
         if wheels:
             os.environ["PIP_FIND_LINKS"] = f"{wheels} {os.environ.get('PIP_FIND_LINKS', '')}".strip()
-        print("collecting wheels (about 430 MiB)", flush=True)
-        collect_wheels(context / "wheels")
-        print(f"building {tag} (about 2 GiB)", flush=True)
+        print(f"collecting wheels (about {'200' if cpu_image else '430'} MiB)", flush=True)
+        collect_wheels(source / "requirements.txt", context / "wheels")
+        print(f"building {tag}", flush=True)
         build_context(engine, tag, digest, base, context)
 
 
@@ -157,6 +163,7 @@ def main() -> None:
     parser.add_argument("tag", help="the name of the image, for example argus-verl-cpu:0.1.0")
     parser.add_argument("--engine", default="docker", help="the container engine's command (default: docker)")
     parser.add_argument("--find-links", type=Path, help="a directory with additional wheels, such as torch's CPU build")
+    parser.add_argument("--vllm", metavar="IMAGE", help="add vLLM to IMAGE, which is the CPU image", default="")
     parser.add_argument("--force", action="store_true", help="build even if nothing has changed")
     args = parser.parse_args()
     if not shutil.which(args.engine):
@@ -165,11 +172,15 @@ def main() -> None:
     if reached.returncode:
         fail(f"{args.engine} does not answer: {reached.stderr.strip()}")
     digest = inputs_hash(HERE)
+    if args.vllm:
+        if built_hash(args.engine, args.vllm) != digest:
+            fail(f"{args.vllm} is missing, or built from other inputs: build it first, without --vllm")
+        digest = hashlib.sha256(f"{digest}{inputs_hash(VLLM)}".encode()).hexdigest()[:16]
     if built_hash(args.engine, args.tag) == digest and not args.force:
         print(f"{args.tag}: exists, built from the same inputs ({digest})")
         return
     try:
-        build(args.engine, args.tag, digest, args.find_links)
+        build(args.engine, args.tag, digest, args.find_links, args.vllm)
     except subprocess.CalledProcessError as error:
         fail(f"{' '.join(map(str, error.cmd[:4]))} … failed with exit code {error.returncode}; its output is above")
     print(f"{args.tag}: built ({digest})")

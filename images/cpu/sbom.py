@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,16 @@ def hashes(directory: Path | None) -> dict[str, str]:
     return found
 
 
-def python_packages(wheels: Path | None) -> Iterator[dict[str, Any]]:
-    digests = hashes(wheels)
+def known_hashes(bill: Path) -> dict[str, str]:
+    """The SHA-256 of each Python package in the bill of the image below this one."""
+    return {
+        part["name"]: part["hashes"][0]["content"]
+        for part in json.loads(bill.read_text())["components"]
+        if "hashes" in part
+    }
+
+
+def python_packages(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for package in metadata.distributions():
         name = normalized(package.name)
         component: dict[str, Any] = {"type": "library", "name": name, "version": package.version}
@@ -81,10 +89,10 @@ def debian_packages(system: dict[str, str]) -> Iterator[dict[str, Any]]:
         yield {"type": "library", "name": name, "version": version, "purl": purl}
 
 
-def bill(name: str, wheels: Path | None) -> dict[str, Any]:
+def bill(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
     system = platform.freedesktop_os_release()
     base = {"type": "operating-system", "name": system["ID"], "version": system.get("VERSION_ID", "")}
-    components = [base, *python_packages(wheels), *debian_packages(system)]
+    components = [base, *python_packages(digests), *debian_packages(system)]
     by_reference = {part.get("purl") or f"{part['name']}@{part['version']}": part for part in components}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -100,8 +108,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="what the bill is about, for example argus-verl-cpu")
     parser.add_argument("--wheels", type=Path, help="where installed packages came from, for their hashes")
+    parser.add_argument("--base", type=Path, help="the bill of the image below, for the hashes of its packages")
     args = parser.parse_args()
-    print(json.dumps(bill(args.name, args.wheels), indent=1, sort_keys=True, ensure_ascii=False))
+    digests = (known_hashes(args.base) if args.base else {}) | hashes(args.wheels)
+    print(json.dumps(bill(args.name, digests), indent=1, sort_keys=True, ensure_ascii=False))
 
 
 if __name__ == "__main__":

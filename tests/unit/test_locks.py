@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 REPO = Path(__file__).resolve().parents[2]
-LOCKS = ["requirements.txt", "requirements-dev.txt", "images/cpu/requirements.txt"]
+LOCKS = ["requirements.txt", "requirements-dev.txt", "images/cpu/requirements.txt", "images/cpu/vllm/requirements.txt"]
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -54,6 +54,10 @@ def test_a_lock_fits_its_source(lock: str) -> None:
     for requirement in sources(str(Path(lock).with_suffix(".in"))):
         versions = {str(pin.requirement.specifier) for pin in locked[canonicalize_name(requirement.name)]}
         assert str(requirement.specifier) in versions, f"{requirement.name}: run `make lock`"
+
+
+def test_the_image_with_vllm_changes_no_package_of_the_one_below() -> None:
+    assert not pins("images/cpu/requirements.txt").keys() & pins("images/cpu/vllm/requirements.txt").keys()
 
 
 def test_the_lock_of_the_tests_contains_that_of_the_controller() -> None:

@@ -46,7 +46,7 @@ def lock(directory: Path, *lines: str) -> None:
 
 def test_a_package_with_the_locked_hash_is_collected(build: ModuleType, tmp_path: Path) -> None:
     lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
-    build.collect_wheels(tmp_path / "wheels")
+    build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
     assert [path.name for path in (tmp_path / "wheels").iterdir()] == ["harmless-1.0-py3-none-any.whl"]
 
 
@@ -56,7 +56,7 @@ def test_a_package_that_differs_from_its_hash_ends_the_build(
     lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
     wheel(tmp_path / "index", "import os")
     with pytest.raises(SystemExit, match=r"a package differs from its hash in .*/requirements\.txt"):
-        build.collect_wheels(tmp_path / "wheels")
+        build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
     assert "harmless==1.0" in capsys.readouterr().err
     assert list((tmp_path / "wheels").iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_a_package_without_a_hash_ends_the_build(
     wheel(tmp_path / "index")
     lock(tmp_path, f"{PACKAGE}==1.0")
     with pytest.raises(build.subprocess.CalledProcessError):
-        build.collect_wheels(tmp_path / "wheels")
+        build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
     assert "Hashes are required in --require-hashes mode" in capsys.readouterr().err
     assert list((tmp_path / "wheels").iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_without_the_cpu_build_of_torch_the_message_says_how_to_configure_pip(
     # The default index has the build for CUDA, without a local version.
     lock(tmp_path, f"torch==1.0+cpu --hash=sha256:{wheel(tmp_path / 'index', name='torch')}")
     with pytest.raises(SystemExit, match=r"pip's configuration does not give torch==1\.0\+cpu"):
-        build.collect_wheels(tmp_path / "wheels")
+        build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
 
 
 def test_the_base_has_a_digest(build: ModuleType) -> None:

@@ -113,6 +113,29 @@ def frequent_polls() -> None:
     sys.meta_path.insert(0, AfterImport("verl.trainer.ppo.v1.replay_buffer", patch))
 
 
+def kept_weights() -> None:
+    """vLLM packs a linear layer's weight for the CPU and empties the parameter, so that no update could be loaded.
+
+    After each update, verl calls ``process_weights_after_loading``, which packs the new weight.
+    """
+
+    def patch(module: ModuleType) -> None:
+        pack = module.dispatch_cpu_unquantized_gemm
+
+        @functools.wraps(pack)
+        def dispatch(layer: Any, remove_weight: bool = False) -> None:
+            pack(layer, remove_weight=False)
+
+        module.dispatch_cpu_unquantized_gemm = dispatch
+
+    name = "vllm.model_executor.layers.utils"
+    # A worker of vLLM imports verl, for its worker extension, after vLLM's own modules.
+    if name in sys.modules:
+        patch(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, AfterImport(name, patch))
+
+
 def apply() -> None:
     engine_of_cuda()
     one_backend_per_device()
@@ -120,3 +143,4 @@ def apply() -> None:
     eager_critic()
     no_loader_processes()
     frequent_polls()
+    kept_weights()
