@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import median
+from typing import Any
 
 from archive_files import lines_of, metrics_of
 from system import (
@@ -90,7 +91,8 @@ class Fault:
     kinds: tuple[str, ...] = ()
     begins: Callable[[Job], object] = lambda job: job.archive.read_status().state
     within: float = 40.0
-    rows: str = "SlowRows"
+    # Under a job with vLLM.
+    engine: bool = False
 
 
 RUNS: list[Run] = []
@@ -167,7 +169,15 @@ def kill_where(pattern: str) -> None:
 
 def kill_server(_job: Job, _outage: float) -> None:
     """Its engine lives on without a parent."""
-    kill_where("^ray::[^ ]*(vLLMHttpServer|HFServer)")
+    kill_where("^ray::vLLMHttpServer")
+
+
+def kill_engine(_job: Job, _outage: float) -> None:
+    kill_where("^VLLM::EngineCore")
+
+
+def kill_worker_of_engine(_job: Job, _outage: float) -> None:
+    kill_where("^VLLM::Worker")
 
 
 def cut_checkpoint(job: Job, outage: float) -> None:
@@ -199,7 +209,9 @@ def fill_shared_root(_job: Job, outage: float) -> None:
     filler.unlink()
 
 
-NODE_LOST, KILLED, ENGINE = ("node_lost",), ("killed",), ("engine_lost",)
+NODE_LOST, KILLED = ("node_lost",), ("killed",)
+# Its trainer waits for it, or fails of its end.
+OF_ENGINE: dict[str, Any] = {"kinds": ("engine_lost", "killed"), "begins": has_step, "engine": True}
 FULL = "the shared root is full for 60 s"
 CUT = "the network to the head is cut for 120 s"
 CHECKPOINT = "the last checkpoint is cut, and the trainer killed"
@@ -210,7 +222,9 @@ FAULTS = (
     Fault("the driver's worker is killed", kill_node_of_driver, RETRIED, (5, 60), 1, NODE_LOST, has_driver),
     Fault("another worker of the job is killed", kill_other_node, RETRIED, (5, 60), 2, NODE_LOST, has_step),
     Fault("a rank is killed", kill_rank, RETRIED, kinds=KILLED, begins=has_step),
-    Fault("an inference server is killed", kill_server, RETRIED, kinds=ENGINE, begins=has_step, rows="EngineRows"),
+    Fault("an inference server is killed", kill_server, RETRIED, **OF_ENGINE),
+    Fault("an engine is killed", kill_engine, RETRIED, **OF_ENGINE),
+    Fault("a worker of an engine is killed", kill_worker_of_engine, RETRIED, **OF_ENGINE),
     Fault(CHECKPOINT, cut_checkpoint, RETRIED, kinds=KILLED, begins=has_two_checkpoints, within=5),
     Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
@@ -231,14 +245,20 @@ SETTINGS = {
 
 
 def job_for(submit: Submit, fault: Fault) -> Job:
-    return sft(submit, fault.nnodes, **{"data.custom_cls.name": fault.rows})
+    return grpo(submit, engine="vllm") if fault.engine else sft(submit, fault.nnodes)
+
+
+def grpo(submit: Submit, engine: str = "hf_cpu") -> Job:
+    forget_losses()
+    settings = {"trainer.total_training_steps": 40, "trainer.save_freq": 4, "actor_rollout_ref.rollout.name": engine}
+    size = {"nnodes": 1, "gpus_per_node": 1}
+    return submit("grpo", resources=size, retries=2, trainer_overrides=settings)
 
 
 def sft(submit: Submit, nnodes: int = 1, retries: int = 2, noise: int = 0, **settings: object) -> Job:
     """A job whose steps take two seconds with one rank, whatever else runs. noise: lines in its log for each row."""
     forget_losses()
-    for file in (SLOW_ROWS, SLOW_ROWS.with_name("rollout_engine.py")):
-        shutil.copy(file, SHARED_ROOT / "user" / "code")
+    shutil.copy(SLOW_ROWS, SHARED_ROOT / "user" / "code")
     return submit(
         "sft",
         resources={"nnodes": nnodes, "gpus_per_node": 1},

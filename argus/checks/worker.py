@@ -85,9 +85,9 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         if not always and name not in imported:
             tested += [f"{declared} (the workers have {version})"] if version else []
         elif version is not None:
-            close = not always and name == engine and same_minor(requirement, version)
+            is_newer = not always and name == engine and reaches(requirement, version)
             what = f"{verl} requires {declared}, but the workers have {version}"
-            found.append(about("code_path", what, remedy, WARNING if close else severity))
+            found.append(about("code_path", what, remedy, WARNING if is_newer else severity))
         elif name not in unneeded:
             what = f"{verl} requires {declared}, which the workers do not have"
             found.append(about("code_path", what, remedy, severity))
@@ -220,12 +220,15 @@ def distribution(request: CheckRequest, name: str) -> metadata.Distribution | No
     return next(iter(metadata.distributions(name=name, path=[*filter(None, own), *sys.path])), None)
 
 
-def same_minor(requirement: Any, version: str) -> bool:
-    """Whether a version differs from a pin only in its last part, as 0.24.1 from vllm==0.24.0."""
+def reaches(requirement: Any, version: str) -> bool:
+    """Whether a version is that of a pin or a newer one, but for its last part.
+
+    verl 0.9.1 pins vllm==0.24.0, and its rollout ran with 0.27.1; its code asks for 0.18 or newer.
+    """
     from packaging.version import Version
 
     return all(
-        each.operator == "==" and Version(each.version).release[:2] == Version(version).release[:2]
+        each.operator == "==" and Version(version).release[:2] >= Version(each.version).release[:2]
         for each in requirement.specifier
     )
 

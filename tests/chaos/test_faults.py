@@ -21,6 +21,7 @@ from faults import (
     RETRIED,
     Fault,
     all_alive,
+    grpo,
     has_step,
     job_for,
     kill_steward,
@@ -31,7 +32,7 @@ from faults import (
     sft,
     survive,
 )
-from system import Submit, forget_losses, playbook, until
+from system import Submit, playbook, until
 
 COUNT = int(os.environ.get("CHAOS_COUNT", "1"))
 KILLS = int(os.environ.get("CHAOS_KILLS", "2"))
@@ -54,10 +55,7 @@ def test_a_job_survives(submit: Submit, fault: Fault, number: int) -> None:
 
 @pytest.mark.parametrize("fault", [fault for fault in CHOSEN if fault in OFTEN], ids=lambda fault: fault.name)
 def test_grpo_survives(submit: Submit, fault: Fault) -> None:
-    forget_losses()
-    settings = {"trainer.total_training_steps": 40, "trainer.save_freq": 4}
-    job = submit("grpo", resources={"nnodes": 1, "gpus_per_node": 1}, retries=2, trainer_overrides=settings)
-    survive(replace(fault, begins=has_step), job, random.Random(f"{SEED} grpo {fault.name}"))  # noqa: S311
+    survive(replace(fault, begins=has_step), grpo(submit), random.Random(f"{SEED} grpo {fault.name}"))  # noqa: S311
 
 
 def test_a_long_job_survives_many(submit: Submit) -> None:

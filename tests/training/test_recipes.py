@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from system import SHARED_ROOT, Job, Submit, playbook, said
@@ -32,90 +31,65 @@ def assert_validated(job: Job, step: str) -> None:
     assert f"Validation: {VALIDATED}" in shown and step in shown
 
 
-def test_an_evaluation_waits_for_a_training_with_another_estimator(submit: Submit) -> None:
-    changes = {"algorithm.adv_estimator": "rloo", "trainer.total_training_steps": 2, "trainer.save_freq": 2}
-    training = submit("grpo", trainer_overrides=changes)
+ONE = {"nnodes": 1, "gpus_per_node": 1}
+# verl's own rollout, with vLLM's CPU backend.
+VLLM = {"actor_rollout_ref.rollout.name": "vllm"}
+TOOL = "/private/user/code/own/add.py"
+# A program of users' code with a configuration of its own, another estimator, and an agent that calls a tool after each
+# answer.
+AGENT = {
+    **{"own.note": "hello", "algorithm.adv_estimator": "rloo", "trainer.v1.trainer_mode": "colocate_async"},
+    **{"trainer.total_training_steps": 2, "trainer.save_freq": 2},
+    "data": {"max_prompt_length": 256, "max_response_length": 160, "return_raw_chat": True},
+    "actor_rollout_ref.rollout.agent.default_agent_loop": "tool_agent",
+    "actor_rollout_ref.rollout.multi_turn": {
+        **{"enable": True, "format": "always", "max_assistant_turns": 3, "function_tool_path": TOOL}
+    },
+}
+
+
+def test_an_evaluation_waits_for_an_agent_that_is_trained(submit: Submit) -> None:
+    training = submit("grpo", module="own.main", trainer_overrides={**VLLM, **AGENT})
     origin = training.submission_id
-    of_model, of_checkpoint = submit("eval"), submit("eval", depends_on=origin, resume_from=origin)
+    of_model = submit("eval")
+    of_checkpoint = submit("eval", depends_on=origin, resume_from=origin, trainer_overrides=VLLM)
     assert of_checkpoint.archive.read_status().reason == f"waits for {origin} to succeed"
     assert training.wait()["state"] == "SUCCEEDED"
     assert len(training.values("critic/rewards/mean")) == 2
+    assert "The note is hello" in training.log()
+    # Three answers, and the answers of the tool to them.
+    assert training.values("num_turns/max") == [6.0, 6.0]
+    copied = {path.relative_to(training.archive.path / "config/files") for path in training.archive.path.rglob("*.py")}
+    assert {*map(str, copied)} == {"user/code/own/main.py", "user/code/own/add.py", "user/code/digit_share.py"}
     assert_validated(of_model, "")
     assert_validated(of_checkpoint, f"Resumed: from {origin}, global_step_2")
 
 
-ONE = {"nnodes": 1, "gpus_per_node": 1}
-MODES = {
-    "colocate_async": ({"resources": ONE}, {}),
-    "separate_async": (
-        {"resources": {**ONE, "pools": {"rollout": ONE}}},
-        {"trainer.v1.separate_async.parameter_sync_step": 2, "actor_rollout_ref.actor.ppo_mini_batch_size": 4},
-    ),
+SEPARATE = {
+    **{"trainer.total_training_steps": 3, "trainer.save_freq": 3, "trainer.v1.trainer_mode": "separate_async"},
+    **{"trainer.v1.separate_async.parameter_sync_step": 2, "actor_rollout_ref.actor.ppo_mini_batch_size": 4},
+}
+# DAPO's settings, for an adapter that the engine loads.
+DAPO = {
+    **{"trainer.total_training_steps": 2, "trainer.save_freq": 2},
+    "algorithm.filter_groups": {"enable": True, "metric": "reward", "max_num_gen_batches": 4},
+    "actor_rollout_ref.actor": {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28},
+    "reward.reward_manager.name": "dapo",
+    "+reward.reward_kwargs.overlong_buffer_cfg": {"enable": True, "len": 16, "penalty_factor": 1.0, "log": True},
+    "+reward.reward_kwargs.max_resp_len": 32,
+    "actor_rollout_ref.model": {"lora_rank": 8, "lora_alpha": 16},
 }
 
 
-def test_asynchronous_grpo(submit: Submit) -> None:
+def test_separate_rollouts_and_dapo_with_lora(submit: Submit) -> None:
     """At once, so that one starts while the other trains."""
-    lengths = {"trainer.total_training_steps": 3, "trainer.save_freq": 3}
-    jobs = {
-        mode: submit("grpo", **keys, trainer_overrides={**lengths, **overrides, "trainer.v1.trainer_mode": mode})
-        for mode, (keys, overrides) in MODES.items()
-    }
-    for mode, job in jobs.items():
+    pools = {"resources": {**ONE, "pools": {"rollout": ONE}}}
+    separate = submit("grpo", **pools, trainer_overrides={**VLLM, **SEPARATE})
+    dapo = submit("grpo", trainer_overrides={**VLLM, **DAPO})
+    for job, steps, gpus in ((separate, 3, 2), (dapo, 2, 1)):
         assert job.wait()["state"] == "SUCCEEDED"
-        assert len(job.values("critic/rewards/mean")) == 3
-        assert job.archive.plan().gpus == (2 if mode == "separate_async" else 1)
-
-
-TOOL = "/private/user/code/own/add.py"
-RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    # A program of users' code with a configuration of its own, and an agent that calls a tool after each answer.
-    "own": (
-        {"module": "own.main"},
-        {
-            "own.note": "hello",
-            "data": {"max_prompt_length": 256, "max_response_length": 160, "return_raw_chat": True},
-            "actor_rollout_ref.rollout.agent.default_agent_loop": "tool_agent",
-            "actor_rollout_ref.rollout.multi_turn": {
-                **{"enable": True, "format": "always", "max_assistant_turns": 3},
-                "function_tool_path": TOOL,
-            },
-        },
-    ),
-    "dapo": (
-        {},
-        {
-            "algorithm.filter_groups": {"enable": True, "metric": "reward", "max_num_gen_batches": 4},
-            "actor_rollout_ref.actor": {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28},
-            "reward.reward_manager.name": "dapo",
-            "+reward.reward_kwargs.overlong_buffer_cfg": {
-                "enable": True,
-                "len": 16,
-                "penalty_factor": 1.0,
-                "log": True,
-            },
-            "+reward.reward_kwargs.max_resp_len": 32,
-        },
-    ),
-    "lora": ({}, {"actor_rollout_ref.model": {"lora_rank": 8, "lora_alpha": 16, "lora.merge": True}}),
-}
-
-
-def test_recipes(submit: Submit) -> None:
-    lengths = {"trainer.total_training_steps": 2, "trainer.save_freq": 2}
-    jobs = {
-        name: submit("grpo", **keys, trainer_overrides={**lengths, **overrides})
-        for name, (keys, overrides) in RECIPES.items()
-    }
-    for job in jobs.values():
-        assert job.wait()["state"] == "SUCCEEDED"
-        assert len(job.values("critic/rewards/mean")) == 2
-    own = jobs["own"]
-    assert "The note is hello" in own.log()
-    # Three answers, and the answers of the tool to them.
-    assert own.values("num_turns/max") == [6.0, 6.0]
-    copied = {str(path.relative_to(own.archive.path / "config/files")) for path in own.archive.path.rglob("*.py")}
-    assert copied == {"user/code/own/main.py", "user/code/own/add.py"} | {"user/code/digit_share.py"}
+        assert len(job.values("critic/rewards/mean")) == steps
+        assert job.archive.plan().gpus == gpus
 
 
 ASKS = """
