@@ -101,12 +101,11 @@ SEED ?= 1
 mutation: $(VENV)/requirements-dev  ## Check that unit tests notice COUNT random changes of the code
 	$(VENV)/bin/python tools/mutation.py --count $(COUNT) --seed $(SEED)
 
-SBOM = docker run --rm --pull never --network none $(IMAGE) cat /usr/share/argus-verl/sbom.cdx.json
+SBOM = docker run --rm --pull never --network none $(1) cat /usr/share/argus-verl/sbom.cdx.json
 image-test: setup-dev  ## Run the unit tests of the CPU backend in its image, check the licences of its packages
 	docker run --rm --volume "$(CURDIR)/images/cpu/verl_cpu/tests:/tests:ro" --workdir /tmp $(IMAGE) \
 	  python -m pytest -q -p no:cacheprovider /tests
-	docker run --rm --pull never --network none $(VLLM_IMAGE) cat /usr/share/argus-verl/sbom.cdx.json | \
-	  $(VENV)/bin/python tools/licences.py
+	$(call SBOM,$(VLLM_IMAGE)) | $(VENV)/bin/python tools/licences.py
 
 snapshots: setup-dev  ## Compose jobs with every supported release of verl
 	$(PYTEST) tests/snapshots
@@ -171,10 +170,10 @@ audit: $(VENV)/requirements-dev  ## Compare all pinned packages with known vulne
 	  --requirement requirements-dev.txt --requirement .cache/audit.txt
 
 sbom:  ## Print the image's bill of materials (CycloneDX)
-	@$(SBOM)
+	@$(call SBOM,$(IMAGE))
 
 licences: $(VENV)/requirements  ## List the licences of the Python packages in the image
-	@$(SBOM) | $(VENV)/bin/python tools/licences.py --list
+	@$(call SBOM,$(IMAGE)) | $(VENV)/bin/python tools/licences.py --list
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache

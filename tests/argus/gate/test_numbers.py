@@ -38,9 +38,8 @@ def letters(workload: str, key: str) -> str:
 
 def test_a_fully_asynchronous_trainer_has_no_batches() -> None:
     changes = {"data": {"train_batch_size": 0, "gen_batch_size": 1}}
-    assert [each.key for each in config_findings(put(config("grpo"), changes), "grpo", 2, 4)] == [
-        "data.train_batch_size"
-    ]
+    (finding,) = config_findings(put(config("grpo"), changes), "grpo", 2, 4)
+    assert finding.key == "data.train_batch_size"
     changes["async_training"] = {"staleness_threshold": 0.1}
     assert config_findings(put(config("grpo"), changes), "grpo", 2, 4) == []
 
