@@ -161,23 +161,41 @@ def kill_rank(_job: Job, _outage: float) -> None:
     kill_where("^ray::(TrainingWorker|WorkerDict)")
 
 
+def nodes_with(pattern: str) -> list[str]:
+    """The workers that have such a process."""
+    return [node for node in NODES[1:] if re.search(pattern, on_node(node, "ps", "-eo", "args"), re.MULTILINE)]
+
+
 def kill_where(pattern: str) -> None:
     """Kill processes on one of the workers that have such."""
-    holders = [node for node in NODES[1:] if re.search(pattern, on_node(node, "ps", "-eo", "args"), re.MULTILINE)]
-    kill(holders[0], "-f", pattern)
+    kill(nodes_with(pattern)[0], "-f", pattern)
+
+
+SERVER, ENGINE, WORKER_OF_ENGINE = "^ray::vLLMHttpServer", "^VLLM::EngineCore", "^VLLM::Worker"
+
+
+def has_engine(_job: Job) -> object:
+    return nodes_with(ENGINE)
 
 
 def kill_server(_job: Job, _outage: float) -> None:
     """Its engine lives on without a parent."""
-    kill_where("^ray::vLLMHttpServer")
+    kill_where(SERVER)
 
 
 def kill_engine(_job: Job, _outage: float) -> None:
-    kill_where("^VLLM::EngineCore")
+    kill_where(ENGINE)
 
 
 def kill_worker_of_engine(_job: Job, _outage: float) -> None:
-    kill_where("^VLLM::Worker")
+    kill_where(WORKER_OF_ENGINE)
+
+
+def kill_worker_at_update(_job: Job, _outage: float) -> None:
+    """While the trainer sends weights, and waits for each bucket's answer: verl has them in a file then."""
+    node = nodes_with(WORKER_OF_ENGINE)[0]
+    kill_then = f"until ls /dev/shm/verl_weights_* 2>/dev/null; do :; done; pkill -KILL -f {WORKER_OF_ENGINE}"
+    on_node(node, "timeout", "60", "sh", "-c", kill_then)
 
 
 def cut_checkpoint(job: Job, outage: float) -> None:
@@ -225,6 +243,8 @@ FAULTS = (
     Fault("an inference server is killed", kill_server, RETRIED, **OF_ENGINE),
     Fault("an engine is killed", kill_engine, RETRIED, **OF_ENGINE),
     Fault("a worker of an engine is killed", kill_worker_of_engine, RETRIED, **OF_ENGINE),
+    Fault("a worker of an engine is killed at a weight update", kill_worker_at_update, RETRIED, **OF_ENGINE),
+    Fault("an engine is killed as it starts", kill_engine, RETRIED, **OF_ENGINE | {"begins": has_engine, "within": 5}),
     Fault(CHECKPOINT, cut_checkpoint, RETRIED, kinds=KILLED, begins=has_two_checkpoints, within=5),
     Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
@@ -290,7 +310,7 @@ def run_under(fault: Fault, job: Job, chance: random.Random) -> Run:
     # Its steps take less than half a minute on two workers.
     time.sleep(chance.uniform(0, 12 if fault.begins is has_step else fault.within))
     run = Run(fault.name, moment_of(job), outage=round(chance.uniform(*fault.outages), 1))
-    watch = Watch(job)
+    watch = Watch(job, job.archive.read_status().attempt + 1 if fault.outcome == RETRIED else None)
     watch.start()
     fault.make(job, run.outage)
     until(lambda: "closed_at" in job.archive.status_json(), f"{fault.name}: the job ends", 900)
@@ -342,18 +362,24 @@ def noticed_after(fault: Fault, job: Job, began: float, before: float = math.inf
 
 
 class Watch(threading.Thread):
-    """Waits for a step that the job had not done."""
+    """Waits for a step that the job had not done, or for the first one of an attempt."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, attempt: int | None = None) -> None:
         super().__init__(daemon=True)
         self.job, self.done, self.began = job, job.archive.heartbeat().step or 0, time.time()
+        self.attempt = attempt
         self.after: float | None = None
 
     def run(self) -> None:
         while time.time() < self.began + 900 and self.after is None:
-            if (self.job.archive.heartbeat().step or 0) > self.done:
+            if self.has_step():
                 self.after = round(time.time() - self.began, 1)
             time.sleep(0.5)
+
+    def has_step(self) -> object:
+        if self.attempt:
+            return lines_of(self.job.archive, f"logs/metrics-{self.attempt}.jsonl")
+        return (self.job.archive.heartbeat().step or 0) > self.done
 
 
 def lost_steps(job: Job) -> list[int]:
@@ -378,7 +404,9 @@ def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
     allowed = allowed or {"SUCCEEDED", *fault.kinds}
     found += [f"an attempt ended as {kind}" for kind in run.attempts if kind not in allowed]
     steps = [line["step"] for line in metrics_of(job.archive)]
-    if steps != list(range(1, len(steps) + 1)):
+    # verl saves a step, and updates its engines, before it writes the step's metrics.
+    missing = {*range(1, steps[-1] + 1)} - {*steps} - {attempt.resumed_from for attempt in status.attempts}
+    if missing or steps != sorted({*steps}):
         found.append(f"the steps are {steps}")
     if fault.outcome == GOES_ON and run.lost_steps:
         found.append(f"{run.lost_steps} steps were lost")
@@ -413,8 +441,9 @@ HEADER = """# Faults
 
 What becomes of a job when a part of its cluster fails. `make chaos` makes each fault in a real cluster of three
 containers, at a random moment of the life of a real SFT or GRPO job on two CPU cores, and some of them again and again
-under one long job. Then it checks job, archive and cluster, and writes this table. Times are in seconds after the
-fault: the median, the longest. A fault of the head is noticed when it is back.
+under one long job. Engines are those of vLLM, [on CPUs](cpu_backend.md#with-vllm). Then it checks job, archive and
+cluster, and writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is
+noticed when it is back; one of an engine counts as noticed when the job is retried, half a minute after its loss.
 
 | Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
 |---|---|---|---|---|---|---|

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Try the collection on the GPUs of this machine, and write one file to send: artifacts/gpu_check.tar.gz.
+
+It brings up a cluster, checks it, trains a model of random weights by GRPO with verl's rollout of vLLM, kills a rank
+and a worker of the engine, lets GPU memory run out, and removes the cluster. Only verl is downloaded, by pip. The file
+has the output of all commands and the jobs' archives without checkpoints, and with them names, paths and users of this
+machine.
+
+    make .venv/requirements
+    .venv/bin/python tools/gpu_check.py --image IMAGE           nodes are containers of Docker
+    .venv/bin/python tools/gpu_check.py --python PYTHON         nodes are processes
+    .venv/bin/python tools/gpu_check.py --image IMAGE --cpu     logical GPUs, and the CPU image with vLLM
+
+IMAGE, or the environment of PYTHON, has Ray, verl and vLLM. With both, faults are made in containers only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from argus.common import node_process
+
+WORK = REPO / ".cache" / "gpu_check"
+RESULTS, REPORT = WORK / "results", REPO / "artifacts" / "gpu_check.tar.gz"
+# Beside another cluster of this machine.
+CLUSTER, PORT_BASE = "gpucheck", 27000
+RANK, ENGINE_WORKER = "^ray::(WorkerDict|TrainingWorker)", "^VLLM::Worker"
+WAIT_SECONDS = 900
+# The shape of Qwen2.5-0.5B; its vocabulary is the tiny one.
+SHAPE = {
+    **{"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
+    **{"num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 4096},
+}
+MAKE_MODEL = """
+import json, sys, torch
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+tiny, shape = sys.argv[1], json.loads(sys.argv[2])
+config = Qwen2Config.from_pretrained(tiny).to_dict() | shape
+del config["layer_types"]
+model = Qwen2ForCausalLM(Qwen2Config(**config)).to(torch.bfloat16)
+model.save_pretrained("model")
+AutoTokenizer.from_pretrained(tiny).save_pretrained("model")
+print(sum(each.numel() for each in model.parameters()), "parameters")
+"""
+FIGURES = (
+    *("timing_s/step", "timing_s/gen", "timing_s/update_actor", "timing_s/update_weights", "perf/throughput"),
+    *("perf/mfu/actor", "actor/perf/max_memory_allocated_gb", "actor/perf/max_memory_reserved_gb"),
+)
+FACTS = (["nvidia-smi"], ["nvidia-smi", "topo", "-m"], ["uname", "-a"], ["docker", "version"])
+
+
+class Check:
+    """One cluster: where its nodes run, what was tried, and what was seen.
+
+    gpus: of this machine; two workers share them, between which the check of the network runs.
+    """
+
+    def __init__(self, name: str, gpus: int, cpu: bool, variables: dict[str, Any]) -> None:
+        self.name, self.gpus, self.cpu = name, gpus, cpu
+        self.rows: list[dict[str, Any]] = []
+        self.figures: dict[str, float] = {}
+        self.state, shared = WORK / f"state-{name}", WORK / f"shared-{name}"
+        self.workers = [f"{CLUSTER}-worker-{number}" for number in range(min(gpus, 2))]
+        self.in_containers = "cluster_images" in variables
+        self.root = "/private" if self.in_containers else str(shared)
+        variables |= {"shared_root_source" if self.in_containers else "shared_root": str(shared)}
+        variables |= {
+            **{"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"},
+            **{"cluster_name": CLUSTER, "cluster_port_base": PORT_BASE, "cluster_state_dir": str(self.state)},
+            **{"ray_node_accelerator": "cpu" if cpu else "cuda", "ray_node_shm_gib": 8, "ray_node_start_timeout": 600},
+            **{"ray_node_gpus": gpus // len(self.workers), "preflight_gpus": 0 if cpu else gpus},
+            "artifacts_dir": str(RESULTS / "archives"),
+            "staging_models": [{"name": "tiny-qwen2", "source": "tiny"}],
+            "staging_datasets": [{"name": "gsm8k_tiny", "tiny": True}],
+            "staging_snapshots": [{"source": "verl==0.9.1"}],
+            "staging_user_code": [str(REPO / "inventories" / "dev" / "rewards" / "digit_share.py")],
+        }
+        hosts = {"head": {"hosts": {f"{CLUSTER}-head": None}}, "workers": {"hosts": dict.fromkeys(self.workers)}}
+        shared.mkdir(parents=True, exist_ok=True)
+        self.inventory = WORK / f"{name}.yml"
+        self.inventory.write_text(yaml.safe_dump({"ray": {"children": hosts, "vars": variables}}), encoding="utf-8")
+
+    # --- What it tries ------------------------------------------------------------------------------------------------
+
+    def run(self, faults: bool) -> None:
+        try:
+            self.step("cluster_up", "exit code 0", lambda: self.command("up"))
+            self.step("preflight, deep", "exit code 0", lambda: self.command("check", "--tier", "deep"))
+            self.step("stage", "exit code 0", lambda: self.command("stage"))
+            self.step("a command", "SUCCEEDED", self.make_model)
+            self.step("GRPO", "SUCCEEDED", lambda: self.train("grpo", save_freq=5))
+            if faults:
+                self.step("kills", "killed, engine_lost, SUCCEEDED", self.kills)
+                small = {"++actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes": 1000}
+                self.step("no room for the KV cache", "gpu_oom", lambda: self.train("kv", **small))
+                if not self.cpu:
+                    self.step("no room for the training", "gpu_oom", self.run_out_of_memory)
+        finally:
+            self.step("cluster_down", "exit code 0", lambda: self.command("down", "--force"))
+
+    def make_model(self) -> str:
+        shape = json.dumps({} if self.cpu else SHAPE)
+        command = ["python3", "-c", MAKE_MODEL, f"{self.root}/common/models/tiny-qwen2", shape]
+        return self.end_of(self.submit("model", {"workload": "command", "command": command}))
+
+    def train(self, name: str, **settings: Any) -> str:
+        return self.end_of(self.submit(name, self.grpo(settings)))
+
+    def kills(self) -> str:
+        """A rank once there is a checkpoint, and a worker of the engine once the next attempt has one of its own."""
+        job = self.submit("kills", {**self.grpo({"save_freq": 2, "total_training_steps": 20}), "retries": 2})
+        first = self.wait(job, lambda seen: seen["checkpoints"])
+        self.kill(RANK)
+        self.wait(job, lambda seen: max(seen["checkpoints"]) > max(first["checkpoints"]) and len(seen["attempts"]) > 1)
+        self.kill(ENGINE_WORKER)
+        return self.end_of(job)
+
+    def run_out_of_memory(self) -> str:
+        """The attention of half a thousand samples at once needs a hundred gigabytes in one layer."""
+        long = {"data.max_response_length": 2000, "data.train_batch_size": 128 * len(self.workers)}
+        eager = {
+            "++actor_rollout_ref.model.override_config.attn_implementation": "eager",
+            "actor_rollout_ref.model.use_remove_padding": False,
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 512,
+            "actor_rollout_ref.rollout.ignore_eos": True,
+        }
+        return self.train("oom", **long, **eager)
+
+    def grpo(self, settings: dict[str, Any]) -> dict[str, Any]:
+        prompts, samples, length = (8, 4, 32) if self.cpu else (64, 8, 512)
+        overrides = {
+            "trainer.total_training_steps": 10,
+            "trainer.total_epochs": 100,
+            "data.train_batch_size": prompts,
+            "data.max_prompt_length": 64,
+            "data.max_response_length": length,
+            "actor_rollout_ref.actor.ppo_mini_batch_size": prompts,
+            "actor_rollout_ref.rollout.name": "vllm",
+            "actor_rollout_ref.rollout.n": samples,
+            **({} if self.cpu else {"actor_rollout_ref.rollout.gpu_memory_utilization": 0.5}),
+            **{key if "." in key else f"trainer.{key}": value for key, value in settings.items()},
+        }
+        return {
+            **{"workload": "grpo", "code_path": "verl-0.9.1", "dataset": "gsm8k_tiny"},
+            **{"model": f"{self.root}/jobs/{self.id_of('model')}/output/model", "reward_fn_path": "digit_share.py"},
+            "resources": {"nnodes": len(self.workers), "gpus_per_node": self.gpus // len(self.workers)},
+            "trainer_overrides": overrides,
+        }
+
+    # --- How ----------------------------------------------------------------------------------------------------------
+
+    def step(self, name: str, expected: str, tried: Callable[[], str]) -> None:
+        """Try something, and add what was seen to the report."""
+        print(f"{self.name}: {name} ...", flush=True)
+        began, self.figures = time.monotonic(), {}
+        try:
+            seen = tried()
+        except Exception as error:
+            seen = f"{type(error).__name__}: {error}"
+        row = {"nodes": self.name, "step": name, "expected": expected, "seen": seen, "figures": self.figures}
+        self.rows.append({**row, "seconds": round(time.monotonic() - began)})
+        print(f"  {seen}, {self.rows[-1]['seconds']} s {self.figures or ''}", flush=True)
+
+    def argus(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(REPO / "bin" / "argus_command.py"), "-i", str(self.inventory), *arguments]
+        done = subprocess.run(command, cwd=WORK, text=True, capture_output=True, check=False)
+        with (RESULTS / f"{self.name}.txt").open("a", encoding="utf-8") as log:
+            log.write(f"$ argus {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
+        return done
+
+    def command(self, *arguments: str) -> str:
+        return f"exit code {self.argus(*arguments).returncode}"
+
+    def id_of(self, name: str) -> str:
+        return f"{CLUSTER}-{self.name}-{name}"
+
+    def submit(self, name: str, spec: dict[str, Any]) -> str:
+        file = WORK / f"{self.id_of(name)}.yaml"
+        file.write_text(yaml.safe_dump({"submission_id": file.stem, **spec}), encoding="utf-8")
+        done = self.argus("submit", str(file))
+        if done.returncode:
+            raise RuntimeError(f"refused: {(done.stderr or done.stdout).strip()}")
+        return file.stem
+
+    def wait(self, submission_id: str, reached: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        until = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < until:
+            done = self.argus("status", submission_id, "--json")
+            job = json.loads(done.stdout)["job"] if done.returncode == 0 else {}
+            if job and (job["ended"] or reached(job)):
+                return job
+            time.sleep(3)
+        self.argus("stop", submission_id)
+        raise RuntimeError(f"{submission_id} took longer than {WAIT_SECONDS} s")
+
+    def end_of(self, submission_id: str) -> str:
+        job = self.wait(submission_id, lambda _job: False)
+        self.argus("fetch", submission_id)
+        (RESULTS / f"{submission_id}.json").write_text(json.dumps(job, indent=1), encoding="utf-8")
+        for file in (RESULTS / "archives" / submission_id / "logs").glob("metrics-*.jsonl"):
+            # Of the last step.
+            metrics = json.loads(file.read_text("utf-8").splitlines()[-1])["data"]
+            self.figures = {name: round(metrics[name], 2) for name in FIGURES if name in metrics}
+        return ", ".join(attempt["kind"] or attempt["state"] for attempt in job["attempts"])
+
+    def kill(self, pattern: str) -> None:
+        """Kill such processes of the first worker that has some."""
+        for worker in self.workers:
+            if self.in_containers:
+                command = ["docker", "exec", worker, "pkill", "-KILL", "-f", pattern]
+            else:
+                processes = node_process.processes(self.state / "nodes" / worker)
+                named = [pid for pid in processes if re.match(pattern, Path(f"/proc/{pid}/cmdline").read_text("utf-8"))]
+                command = ["kill", "-KILL", *map(str, named)]
+            if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+                return
+        raise RuntimeError(f"no worker has a process {pattern}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--image", help="of nodes that are containers")
+    parser.add_argument("--python", help="of nodes that are processes")
+    parser.add_argument("--gpus", type=int, default=0, help="so many; without it, all")
+    parser.add_argument("--cpu", action="store_true", help="logical GPUs")
+    options = parser.parse_args()
+    if not options.image and not options.python:
+        parser.error("needs --image or --python")
+    listed = (
+        [] if options.cpu else subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=True).stdout.splitlines()
+    )
+    gpus = options.gpus or len(listed) or 2
+    os.environ |= {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "LC_ALL": "C.UTF-8"}
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shutil.rmtree(WORK, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
+    for fact in FACTS:
+        with (RESULTS / "machine.txt").open("a", encoding="utf-8") as log:
+            log.write(f"$ {' '.join(fact)}\n")
+            log.flush()
+            subprocess.run(["timeout", "60", *fact], check=False, stdout=log, stderr=subprocess.STDOUT)
+    checks = []
+    if options.image:
+        images = {"cluster_images": {"cpu" if options.cpu else "cuda": options.image}}
+        checks.append(Check("containers", gpus, options.cpu, images))
+    if options.python:
+        process = {"ray_node_runtime": "process", "ray_node_python": options.python}
+        accepted = {"preflight_accept": ["process.root"] if os.geteuid() == 0 else []}
+        checks.append(Check("processes", gpus, options.cpu, {**process, **accepted}))
+    for check in checks:
+        check.run(faults=check is checks[0])
+    rows = [row for check in checks for row in check.rows]
+    (RESULTS / "report.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    REPORT.parent.mkdir(exist_ok=True)
+    with tarfile.open(REPORT, "w:gz") as tar:
+        tar.add(RESULTS, "gpu_check")
+    print(f"\nSend {REPORT}")
+    return int(any(row["seen"] != row["expected"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
