@@ -34,6 +34,8 @@ HEARTBEAT_OF_STEWARD = "steward.json"
 STEWARD_LOG = "logs/steward.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
+# Where verl writes the addresses of a job's inference servers, as a configuration of Prometheus.
+ENGINES = "config/prometheus.yml"
 # What a command writes.
 OUTPUT = "output"
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from ..archive.archive import ENGINES
 from ..archive.plan import VAL_ONLY
 from ..common.findings import WARNING, about
 from ..jobspec.owned import ESTIMATOR
@@ -24,7 +25,6 @@ GROUPED = (
 )
 TOKENS = "ppo_max_token_len_per_gpu"
 CRITIC_SEQUENCE = "critic.fsdp.ulysses_sequence_parallel_size"
-# Its file is one for all jobs of a cluster.
 PROMETHEUS = f"{ROLLOUT}.prometheus"
 
 
@@ -336,6 +336,12 @@ def generation(job: JobConfig) -> Found:
     if 0 < limit < longest:
         what = f"is {limit}, but prompt and response may have {longest} tokens: the end is cut off"
         yield about(f"{ROLLOUT}.max_model_len", what, f"set it to {longest}, or remove it", WARNING)
+    # vllm/config/scheduler.py: SchedulerConfig.verify_max_model_len. Without chunks, verl may raise the tokens itself.
+    key, sequences = f"{ROLLOUT}.max_num_batched_tokens", job.number(f"{ROLLOUT}.max_num_seqs")
+    is_chunked = job.get(f"{ROLLOUT}.name") == "vllm" and job.get(f"{ROLLOUT}.enable_chunked_prefill")
+    if is_chunked and 0 < job.number(key) < sequences:
+        what = f"is {job.number(key)}, less than {ROLLOUT}.max_num_seqs, {sequences}: vLLM refuses it"
+        yield about(key, what, f"set it to {sequences} or more, or lower {ROLLOUT}.max_num_seqs")
 
 
 def lora(job: JobConfig) -> Found:
@@ -357,11 +363,16 @@ def allocator(job: JobConfig) -> Found:
 
 
 def prometheus(job: JobConfig) -> Found:
+    if not job.get(f"{PROMETHEUS}.enable"):
+        return
+    # workers/rollout/llm_server.py:_initialize_llm_servers
+    if job.get(key := f"{ROLLOUT}.disable_log_stats"):
+        yield about(key, f"is true, but {PROMETHEUS}.enable needs what the engines count", f"remove {key}")
     # workers/rollout/utils.py:update_prometheus_config
-    if job.get(f"{PROMETHEUS}.enable"):
-        what = f"is true, and verl then replaces {job.get(f'{PROMETHEUS}.file')} on every node of the cluster"
-        todo = f"set {PROMETHEUS}.file to a file of this job, and a Prometheus that reads it"
-        yield about(f"{PROMETHEUS}.enable", what, todo, WARNING)
+    file = str(job.get(f"{PROMETHEUS}.file"))
+    if not file.endswith(f"/{ENGINES}"):
+        what = f"is {file}, which verl then replaces on every node of the cluster"
+        yield about(f"{PROMETHEUS}.file", what, "remove it: the file is then one of the job's archive", WARNING)
 
 
 # Those that hold for a job that only validates as well.

@@ -68,6 +68,7 @@ FINITE = Rule("a finite number", lambda value: True)
 UNLIMITED = replace(POSITIVE, infinite=True)
 TORCH, ENGINE = "torch refuses it", "the inference engine refuses it"
 ZERO_GRADIENTS = "gradients would become zero, or change their sign"
+TEMPERATURES = "rollout.temperature val_kwargs.temperature"
 SAME_ANSWERS = "all answers to a prompt would be the same, and their probabilities meaningless"
 
 # Each with the ends of its keys; of several ends of a key, the longest counts, and all rules that have it.
@@ -118,8 +119,10 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     # vllm/sampling_params.py:SamplingParams._verify_args, vllm/config/cache.py, vllm_async_server.py:generate
     (because(COUNT, ENGINE), "rollout.n val_kwargs.n max_response_length response_length"),
     (because(COUNT, ENGINE), "max_model_len max_num_seqs max_num_batched_tokens"),
-    (because(NOT_NEGATIVE, ENGINE), "rollout.temperature val_kwargs.temperature"),
+    (because(NOT_NEGATIVE, ENGINE), TEMPERATURES),
     (doubtful(POSITIVE, SAME_ANSWERS), "rollout.temperature"),
+    # vLLM 0.27: SamplingParams._verify_args
+    (Rule("at most 2", lambda value: value <= 2, "newer versions of vLLM refuse more", WARNING), TEMPERATURES),
     (because(FRACTION, ENGINE), "top_p gpu_memory_utilization standalone_gpu_memory_utilization"),
     (Rule("-1 for all, or an integer of 0 or more", lambda value: value >= -1, ENGINE, whole=True), "top_k"),
     (because(POSITIVE, ENGINE), "repetition_penalty"),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..archive.archive import ENGINES
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, VAL_ONLY
 from ..archive.samples import raw_directory
@@ -60,6 +61,10 @@ def default_overrides(
         overrides += sft_overrides(inputs, device, validates)
     else:
         overrides += rl_overrides(spec, profile) + sample_overrides(spec.trainer_overrides, archive)
+        if is_true(spec.trainer_overrides, f"{ROLLOUT}.prometheus.enable"):
+            # By default, engines count nothing, and the file is one for all jobs of a node.
+            overrides += [f"{ROLLOUT}.disable_log_stats=False"]
+            overrides += [f"{ROLLOUT}.prometheus.file={hydra_value(f'{archive}/{ENGINES}')}"]
     engine = settings_of(spec).get(f"{ROLLOUT}.name", "")
     overrides += batch_overrides(spec)
     overrides += accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node, spec.pools, engine)

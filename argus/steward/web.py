@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the steward answers on a port of the head: metrics of jobs for Prometheus, and the pages of jobs."""
+"""What the steward answers on a port of the head: metrics of jobs and addresses of their engines for Prometheus, and
+the pages of jobs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import hmac
+import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -18,7 +22,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 
-from ..archive.archive import SUBMISSION_ID, Archive
+from ..archive.archive import ENGINES, SUBMISSION_ID, Archive
 from ..archive.status import ENDED, JobState
 from ..io.reading import UnreadableError, read_bytes
 from ..jobs.bundle import INDEX, PAGE
@@ -81,6 +85,23 @@ class Jobs:
                 families[name].add_metric([archive.submission_id], value)
 
 
+# The inference servers of jobs that run, as Prometheus asks for them (HTTP SD).
+
+TARGETS = "/engines"
+TARGET = re.compile(rb"^ *- '?([0-9.]+:[0-9]+|\[[0-9a-f:]+\]:[0-9]+)'?$", re.MULTILINE)
+TARGETS_BYTES = 1 << 16
+
+
+def targets(archives: Iterable[Archive]) -> Iterator[dict[str, object]]:
+    for archive in archives:
+        # A job may have put anything there.
+        with contextlib.suppress(UnreadableError, OSError):
+            if archive.read_status().state == JobState.RUNNING:
+                lines = read_bytes(archive.path / ENGINES, TARGETS_BYTES)
+                servers = [each.decode() for each in TARGET.findall(lines)]
+                yield {"targets": servers, "labels": {"submission_id": archive.submission_id}}
+
+
 # What the steward answers on a port of the head, beside those of Ray's metrics: Prometheus, and the pages of jobs.
 
 # In the environment of a head, a port of its plan; that of the steward is so many further.
@@ -127,7 +148,9 @@ class Handler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802 - the name of the library
         _root, key, *rest = f"{self.path}//".split("/")
-        if not self.key or not hmac.compare_digest(key.encode(), self.key.encode()):
+        if self.path == TARGETS:
+            self.send(json.dumps([*targets(self.archives())]).encode(), "application/json")
+        elif not self.key or not hmac.compare_digest(key.encode(), self.key.encode()):
             super().do_GET()
         elif not self.pages.acquire(blocking=False):
             self.send_error(503)
@@ -143,14 +166,17 @@ class Handler(MetricsHandler):
         else:
             self.deadline.cancel()
             self.end_after(PAGE_SECONDS)
-            self.send_response(200)
-            for name, value in (("Content-Type", "text/html"), ("Content-Security-Policy", POLICY)):
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            # The time of a request is counted anew for each piece.
-            for begin in range(0, len(content), PIECE_BYTES):
-                self.wfile.write(content[begin : begin + PIECE_BYTES])
+            self.send(content, "text/html")
+
+    def send(self, content: bytes, kind: str) -> None:
+        self.send_response(200)
+        for name, value in (("Content-Type", kind), ("Content-Security-Policy", POLICY)):
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        # The time of a request is counted anew for each piece.
+        for begin in range(0, len(content), PIECE_BYTES):
+            self.wfile.write(content[begin : begin + PIECE_BYTES])
 
     def page(self, path: list[str]) -> bytes | None:
         """The list of jobs, or the page of one; None without it."""

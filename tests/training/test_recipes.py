@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from system import SHARED_ROOT, Job, Submit, playbook, said
+from system import HEAD, SHARED_ROOT, Job, Submit, on_node, playbook, said, until
 
 VALIDATED = "val-core/openai/gsm8k/acc/mean@1"
 OWN = Path(__file__).with_name("own")
@@ -42,10 +42,28 @@ AGENT = {
     **{"trainer.total_training_steps": 2, "trainer.save_freq": 2},
     "data": {"max_prompt_length": 256, "max_response_length": 160, "return_raw_chat": True},
     "actor_rollout_ref.rollout.agent.default_agent_loop": "tool_agent",
+    "actor_rollout_ref.rollout.prometheus.enable": True,
     "actor_rollout_ref.rollout.multi_turn": {
         **{"enable": True, "format": "always", "max_assistant_turns": 3, "function_tool_path": TOOL}
     },
 }
+
+
+# On the head, what Prometheus would read.
+SCRAPE = """
+import contextlib, json, os, urllib.request
+def read(address):
+    return urllib.request.urlopen(f"http://{address}", timeout=5).read().decode()
+with contextlib.suppress(OSError):
+    for group in json.loads(read(f"127.0.0.1:{int(os.environ['DASHBOARD_METRIC_PORT']) + 3}/engines")):
+        print(group["labels"], *(read(f"{target}/metrics") for target in group["targets"]))
+"""
+
+
+def counts(job: Job) -> bool:
+    """Whether Prometheus finds the engines of a job, and their metrics."""
+    scraped = on_node(HEAD, "python3", "-c", SCRAPE)
+    return job.submission_id in scraped and "vllm:generation_tokens_total{" in scraped
 
 
 def test_an_evaluation_waits_for_an_agent_that_is_trained(submit: Submit) -> None:
@@ -54,6 +72,7 @@ def test_an_evaluation_waits_for_an_agent_that_is_trained(submit: Submit) -> Non
     of_model = submit("eval")
     of_checkpoint = submit("eval", depends_on=origin, resume_from=origin, trainer_overrides=VLLM)
     assert of_checkpoint.archive.read_status().reason == f"waits for {origin} to succeed"
+    until(lambda: counts(training), "Prometheus finds its engines", 300)
     assert training.wait()["state"] == "SUCCEEDED"
     assert len(training.values("critic/rewards/mean")) == 2
     assert "The note is hello" in training.log()

@@ -16,7 +16,7 @@ SEPARATE = {
 }
 SUMS = f"{ACTOR}.calculate_sum_pi_squared"
 REF = "actor_rollout_ref.ref"
-PROMETHEUS = {"enable": True, "port": 9090, "file": "/tmp/p.yml"}
+PROMETHEUS = {"enable": True, "port": 9090, "file": "/private/jobs/grpo-1/config/prometheus.yml"}
 
 WRONG: list[Wrong] = [
     ("grpo", {f"{ROLLOUT}.n": 1}, "warning", "set it to 2 or more"),
@@ -89,8 +89,21 @@ WRONG: list[Wrong] = [
     ("ppo", {"critic.use_dynamic_bsz": False}, "error critic.ppo_micro_batch_size_per_gpu", ""),
     ("grpo", {f"{ROLLOUT}.data_parallel_size": 8}, f"error {ROLLOUT}.tensor_model_parallel_size", ""),
     ("grpo", {f"{ROLLOUT}.temperature": 0}, "warning", ""),
+    ("grpo", {f"{ROLLOUT}.temperature": 2.5}, f"warning {ROLLOUT}.temperature", ""),
     ("grpo", {f"{REF}.log_prob_use_dynamic_bsz": False}, f"error {REF}.log_prob_micro_batch_size_per_gpu", ""),
-    ("grpo", {f"{ROLLOUT}.prometheus": PROMETHEUS}, f"warning {ROLLOUT}.prometheus.enable", ""),
+    (
+        "grpo",
+        {f"{ROLLOUT}.prometheus": {**PROMETHEUS, "file": "/tmp/p.yml"}, f"{ROLLOUT}.disable_log_stats": False},
+        f"warning {ROLLOUT}.prometheus.file",
+        "",
+    ),
+    (
+        "grpo",
+        {f"{ROLLOUT}.prometheus": PROMETHEUS, f"{ROLLOUT}.disable_log_stats": True},
+        f"error {ROLLOUT}.disable_log_stats",
+        "",
+    ),
+    ("grpo", {f"{ROLLOUT}.max_num_batched_tokens": 128}, f"error {ROLLOUT}.max_num_batched_tokens", ""),
     ("sft", {"data.train_batch_size": 100}, "error", "set it to a multiple of 8"),
     (
         "sft",
@@ -124,6 +137,7 @@ EXPERT, TOKENS = f"{ROLLOUT}.expert_parallel_size", f"{ACTOR}.ppo_max_token_len_
 RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("grpo", {"critic.use_dynamic_bsz": False}),
     ("grpo", {f"{ROLLOUT}.prometheus": {**PROMETHEUS, "enable": False}}),
+    ("grpo", {f"{ROLLOUT}.max_num_batched_tokens": 128, f"{ROLLOUT}.enable_chunked_prefill": False}),
     ("grpo", {f"{REF}.log_prob_use_dynamic_bsz": False, f"{REF}.log_prob_micro_batch_size_per_gpu": 4}),
     ("grpo", {"data.gen_batch_size": 100, "algorithm.filter_groups.enable": True}),
     ("grpo", {"data.gen_batch_size": 100, "trainer.v1.trainer_mode": "async"}),

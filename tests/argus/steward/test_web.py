@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from real_processes import until
 
-from argus.archive.archive import Archive
+from argus.archive.archive import ENGINES, Archive
 from argus.steward import web
 
 NOW = 1_800_000_000.0
@@ -78,6 +81,19 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     assert root == str(archives[0].jobs.parent)
 
 
+def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], port: int) -> None:
+    """As verl writes it, with yaml.dump; of a job that runs."""
+    for archive in archives:
+        (archive.path / "config").mkdir(exist_ok=True)
+        servers = ["172.18.0.3:38921", "[fd00::1]:38922", "not an address"]
+        scraped = [{"job_name": "rollout", "static_configs": [{"targets": servers}]}]
+        (archive.path / ENGINES).write_text(yaml.dump({"scrape_configs": scraped}, default_flow_style=False))
+    web.serve(lambda: archives)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{web.TARGETS}", timeout=10) as page:
+        found = json.load(page)
+    assert found == [{"targets": ["172.18.0.3:38921", "[fd00::1]:38922"], "labels": {"submission_id": "grpo-running"}}]
+
+
 def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing; others send or read a little again and again, and would never end."""
     monkeypatch.setattr(web, "REQUEST_SECONDS", 1.0)
@@ -108,7 +124,8 @@ def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypat
         for client in slow:
             client.sendall(f"GET /{web.key_of('secret')}/index.html HTTP/1.0\r\n\r\n".encode())
         assert read(port)
-    assert threading.active_count() <= before + 2 * web.THREADS + 1
+    # Timers that were cancelled end a moment later.
+    until(lambda: threading.active_count() <= before + 2 * web.THREADS + 1)
 
 
 def test_without_a_port_the_steward_goes_on(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
