@@ -66,7 +66,7 @@ FACTS = (["nvidia-smi"], ["nvidia-smi", "topo", "-m"], ["uname", "-a"], ["docker
 
 
 class Check:
-    """One cluster: where its nodes run, what was tried, and what was seen.
+    """A cluster on this machine, and the report of what it did.
 
     gpus: of this machine; two workers share them, between which the check of the network runs.
     """
@@ -127,13 +127,13 @@ class Check:
         job = self.submit("kills", {**self.grpo({"save_freq": 2, "total_training_steps": 20}), "retries": 2})
         first = self.wait(job, lambda seen: seen["checkpoints"])
         self.kill(RANK)
-        self.wait(job, lambda seen: max(seen["checkpoints"]) > max(first["checkpoints"]) and len(seen["attempts"]) > 1)
+        self.wait(job, lambda seen: max(seen["checkpoints"]) > max(first["checkpoints"]) and seen["attempt"] > 1)
         self.kill(ENGINE_WORKER)
         return self.end_of(job)
 
     def run_out_of_memory(self) -> str:
-        """The attention of half a thousand samples at once needs a hundred gigabytes in one layer."""
-        long = {"data.max_response_length": 2000, "data.train_batch_size": 128 * len(self.workers)}
+        """The attention of half a thousand samples at once needs more than a hundred gigabytes in one layer."""
+        long = {"data.max_response_length": 2000, "actor_rollout_ref.rollout.n": 8 * self.gpus}
         eager = {
             "++actor_rollout_ref.model.override_config.attn_implementation": "eager",
             "actor_rollout_ref.model.use_remove_padding": False,
@@ -175,11 +175,14 @@ class Check:
             seen = f"{type(error).__name__}: {error}"
         row = {"nodes": self.name, "step": name, "expected": expected, "seen": seen, "figures": self.figures}
         self.rows.append({**row, "seconds": round(time.monotonic() - began)})
-        print(f"  {seen}, {self.rows[-1]['seconds']} s {self.figures or ''}", flush=True)
+        wrong = "" if seen == expected else f" (expected: {expected})"
+        print(f"  {seen}{wrong}, {self.rows[-1]['seconds']} s {self.figures or ''}", flush=True)
 
     def argus(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(REPO / "bin" / "argus_command.py"), "-i", str(self.inventory), *arguments]
         done = subprocess.run(command, cwd=WORK, text=True, capture_output=True, check=False)
+        if "--json" in arguments and done.returncode == 0:
+            return done
         with (RESULTS / f"{self.name}.txt").open("a", encoding="utf-8") as log:
             log.write(f"$ argus {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
         return done

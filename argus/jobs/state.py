@@ -13,6 +13,7 @@ from typing import TypeVar
 from ..archive import checkpoints
 from ..archive.archive import Archive, Heartbeat, StewardHeartbeat
 from ..archive.job_warnings import JobWarning, WarningKind
+from ..archive.plan import COMMAND
 from ..archive.status import ENDED, WAITING, JobState, Phase, Status, ray_id
 from ..common.text import duration
 from ..evidence import hardware
@@ -217,6 +218,8 @@ def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
     """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
     # A step can be newer than the heartbeat. Those of a later attempt may be of the attempts before it.
     has_begun = done.step > (status.resumed_from_step or 0) and status.attempt == 1
+    # The server of an engine says the same as a trainer's, and goes on.
+    has_begun = has_begun or status.workload == COMMAND
     return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
 
 

@@ -46,6 +46,8 @@ WRAPPER = re.compile(
     rf"|no materializable trajectories|{TORCHRUN_FAILED}|Job supervisor actor died|Background loop|Executor failed"
     r"|RPC call to \w+ timed out"
 )
+# vllm/v1/engine/utils.py: wait_for_engine_startup. Of an engine that failed, the reason is above.
+ENGINE_START = "Engine core initialization failed"
 # What Ray tells of an actor whose process has died.
 DEAD_PROCESS = re.compile(r"^\tpid: (?P<pid>\d{1,9})$", re.MULTILINE)
 MOST_DEAD = 5
@@ -161,7 +163,10 @@ def unknown(evidence: Evidence, log: str, exit_code: int) -> Failure:
     kind, reason = FailureKind.UNKNOWN, f"the trainer ended with exit code {exit_code}"
     causes = [error for error in evidence.errors if not is_wrapper(error)]
     if not causes:
-        reason += ": another process failed, and the log does not tell why" if evidence.errors else ""
+        if any(ENGINE_START in error.first_line for error in evidence.errors):
+            kind, reason = FailureKind.ENGINE_LOST, "an inference engine ended as it started, and wrote no reason"
+        elif evidence.errors:
+            reason += ": another process failed, and the log does not tell why"
         return Failure(kind, reason, last_lines(evidence.raised[DRIVER].strip() or log), WHAT_TO_DO[kind])
     error = next((error for error in causes if error.process != DRIVER), causes[-1])
     where = f" ({error.process})" if error.process else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..archive.failures import FailureKind
+from ..archive.failures import RESUME, FailureKind
 from ..hooks.isolation import FOREIGN
 
 CONFIG, IMPORT, MODEL = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.MODEL
@@ -525,7 +525,15 @@ CONSEQUENCES = (
     Rule(COMMUNICATION, r"^\S*Dist(?:Store|Network)Error: (?P<what>.*)", "{what}"),
     Rule(
         KILLED,
-        r"^.*\*\*\* (?P<signal>SIG(?:SEGV|BUS|FPE|ILL|ABRT)) received at time.*",
+        r"^.*\*\*\* SIGBUS received at time.*",
+        "a process crashed with SIGBUS",
+        anywhere=True,
+        todo="Watch /dev/shm of its node while the job runs (df): a write into one that is full ends this way. Give "
+        "the nodes a larger one (ray_node_shm_gib), or end what fills it." + RESUME,
+    ),
+    Rule(
+        KILLED,
+        r"^.*\*\*\* (?P<signal>SIG(?:SEGV|FPE|ILL|ABRT)) received at time.*",
         "a process crashed with {signal}",
         anywhere=True,
     ),

@@ -57,9 +57,11 @@ RECORDED = [
     ("node_lost-driver", None, "the driver's node was lost"),
     ("node_lost-owner", 1, "node 10.0.0.2 was lost"),
     ("node_lost-unavailable", 1, "a node or its network was lost: an actor no longer answers"),
+    ("engine_lost-start", 1, "an inference engine ended as it started, and wrote no reason"),
     ("engine_lost-stopped_worker", 1, "an engine ended: TimeoutError: RPC call to execute_model timed out"),
     ("killed-actor", 1, "actor create_colocated_worker_cls.<locals>.WorkerDict"),
     ("killed-data-loader", 1, "DataLoader worker (pid 1432) is killed by signal: Killed."),
+    ("killed-full_shm", 1, "a process crashed with SIGBUS (WorkerDict pid="),
     ("killed-kernel-oom", 1, "actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed or crashed"),
 ]
 
