@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 COLLECTION = Path(__file__).resolve().parents[1]
 INVENTORY_FILE = ".argus"
@@ -72,6 +72,8 @@ OPTIONS = {
     "--keep-days": ("keep_days", "N", "jobs that ended later stay"),
     "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
+    "--kind": ("kind", "KIND", "dev, prod, gpu-box, platform, slurm, inside or cloud"),
+    "--hostfile": ("hostfile", "FILE", "a list of hosts, for prod and platform"),
 }
 # By their names: the key of the JobSpec that an option sets, what follows it, and its help.
 KEYS = {
@@ -90,6 +92,7 @@ JOB, JOBS = "submission_id", "submission_id+"
 # Two words, for a parser of its own.
 GC_JOBS = "gc --jobs"
 VERBS = [
+    Verb("init", "init", "dest", "--kind --hostfile", "write an inventory to begin with"),
     Verb("up", "cluster_up", "", "--force", "bring the cluster up, or repair it"),
     Verb("down", "cluster_down", "", "--force", "remove the cluster; data stays"),
     Verb("check", "preflight", "", "--tier", "check all machines"),
@@ -428,8 +431,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def start() -> NoReturn:
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    start()
