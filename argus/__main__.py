@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Run as ``argus VERB``, beside a job as ``argus launch VERB ARCHIVE``, and beside Ray's head as ``argus steward``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus VERB [ID] [options] [--json]: jobs, where they run.
 
 With ``--json`` a verb reads one JSON object with its options from standard input, and writes one:

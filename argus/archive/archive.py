@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The job archive on disk: ``<shared_root>/jobs/<submission_id>/``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: which of a job's are complete, so that a job does not fail to resume after minutes of start-up."""
 
 from __future__ import annotations

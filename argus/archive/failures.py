@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of failures of jobs, and what to do about each. docs/failures.md describes the same for users."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about a job: what lets a job look like a success that it is not. docs/warnings.md has a row for each."""
 
 from __future__ import annotations

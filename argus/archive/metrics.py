@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The metrics files of a job, ``logs/metrics-<attempt>.jsonl``, which its trainer writes: one line for each step.
 
 A long job has hundreds of megabytes of them. And the code of a job can write anything there: lines that are not a step

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a job: ``config/plan.json`` in its archive, which launcher and steward follow."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The program as Python runs it: one file a version, which belongs to root and which nodes see read-only.
 
 A directory of the machine has all versions, and the link `current` to the newest. In containers it is /opt/argus;

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Samples of rollouts and validations: of what verl writes of every step, some rows of some steps stay.
 
 verl writes all rows of a step to ``samples/.<kind>/<step>.jsonl``. What stays is in ``samples/<kind>-<step>.jsonl``.

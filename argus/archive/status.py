@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The status of a job: ``status.json`` in its archive, and the states that a job goes through."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checks that run on a worker.
 
 Lives here: checks of the node, model, dataset, reward function, packages and disk space, and the order in which a

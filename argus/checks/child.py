@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Code and files of a job, used in a process of its own: with limits of time, memory and answer.
 
 The process runs as the user of all jobs and can do what a job can do, but neither hold up the check nor fill the memory

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What all checks share: the request that describes a job with its composed configuration, and facts about it.
 
 Checks import packages of the image only inside functions. Of datasets and weights they read footers, headers and a few

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the dataset: its columns and messages, its first rows, and whether it has enough of them."""
 
 from __future__ import annotations

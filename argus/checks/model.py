@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the model: its files, and settings of the job that its config.json contradicts."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What every node of a job must see: its files, the places where it writes, and its network."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The lengths of prompts, or of conversations for SFT, by the job's own tokenizer and chat template."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the reward function: whether it can be imported, and accepts the arguments that verl passes.
 
 With check_reward it is also called for some rows of the dataset, as verl's own reward managers do.

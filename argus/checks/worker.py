@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """All checks that run on one worker, and those of its packages and of the space for checkpoints."""
 
 from __future__ import annotations

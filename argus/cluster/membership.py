@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Membership and readiness: the nodes that the inventory expects, and the nodes that Ray reports."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The supervisor of a node without a container: it keeps Ray running, as the engine and its init do for a container."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Findings: the results of checks, and the table in which people read them."""
 
 from __future__ import annotations

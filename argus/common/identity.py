@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Which node of which cluster a process is on. A host name tells neither: with the host's network it is the machine's,
 and several clusters may have nodes on one machine.
 """

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A node that is a process of Ansible's user: its directory, its processes and its state.
 
 Jobs have the same user: what files tell is bounded, and no proof. Whether a supervisor lives is known from its lock

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The layout of the shared root, in paths relative to it. docs/files_on_machines.md describes each directory."""
 
 from __future__ import annotations

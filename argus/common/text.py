@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Text for people: tables, durations, sizes, and hints for misspelt names."""
 
 from __future__ import annotations

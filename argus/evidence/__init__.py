@@ -1,2 +1,2 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Evidence of a job: what Ray and the nodes report of it, and what they measure while it runs."""

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Evidence: what Ray and the nodes of a job report at a moment of its life, kept under ``debug/``.
 
 It runs on its own on any node: ``argus launch evidence ARCHIVE MOMENT``. As a separate process

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What the nodes of a job use, as Ray measures it: a line every half minute, and what is wrong with a node by them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Evidence of one node: a job's processes and their stacks, devices, memory, logs. And the sweep of what a job left.
 
 It runs on a node, in an actor of Ray or on its own, and needs neither the head nor Ray.

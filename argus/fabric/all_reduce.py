@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """All-reduces between the workers of a running cluster, through Ray, and the search for the node that spoils them."""
 
 from __future__ import annotations

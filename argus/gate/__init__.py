@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The gate: admission of a job. It finds out whether a job can run before anything is submitted.
 
 Lives here: the order of checks, and those on the head (gate); what a worker is asked (nodes); the composition of the

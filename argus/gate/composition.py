@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The trainer's configuration, composed offline as Hydra will compose it when the job runs.
 
 It runs its own source in a process of its own, because Hydra keeps what it composes in a global, and resolvers read the

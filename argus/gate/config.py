@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a composed configuration that verl refuses only after minutes, or accepts and does not apply: those of
 all workloads, and of SFT.
 

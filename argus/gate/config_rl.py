@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The rules of PPO and GRPO. Each was read in verl 0.9.1 and names its source, a file and a function below verl/."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The gate: everything that can be known about a job before it is submitted. Runs on the head.
 
 Its own checks are of the files that a JobSpec names, and of the checkpoint that it resumes from.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The checks of a job that run on nodes, in actors of Ray without CPUs."""
 
 from __future__ import annotations

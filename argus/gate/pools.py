@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """GPUs that verl takes beside those of its trainer, from the composed configuration."""
 
 from __future__ import annotations

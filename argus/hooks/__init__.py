@@ -1,2 +1,2 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What runs in every worker process of a trainer, before it: secrets, and a TransferQueue for each job."""

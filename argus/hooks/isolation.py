@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A TransferQueue for each job, whatever else runs in the Ray cluster.
 
 TransferQueue creates and finds its controller as ``TransferQueueController`` in Ray's namespace ``transfer_queue``,

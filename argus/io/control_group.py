@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel tells of this process's control group, which in a container is that of the node."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Hydra overrides: parse and write their keys, values and lists. No other module knows their grammar."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The output of a job's processes, as the driver's log interleaves it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Read files that jobs can write: regular files only, without waiting, never more than a limit.
 
 Links are followed: what reads such files runs as the nodes' user, as jobs do.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Dataclasses as JSON, and from JSON that a job can write: each value has the type of its field, or it is an error.
 
 The launcher and the controller have the standard library only, and so no pydantic.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Write files that others read at the same time, and where a job may have put something else."""
 
 from __future__ import annotations

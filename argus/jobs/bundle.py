@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The bundle of an archive, a compressed tar: packed in a node, unpacked on the controller.
 
 Jobs can write to archives, also while one is packed: a bundle has regular files and nothing else. And the controller

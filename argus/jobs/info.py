@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The types in which the status of jobs travels: from archive and head into ray_job_info, and from there to reports."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The users' files that a job uses: its reward function, and what settings name, such as tools and agent loops.
 
 They are copied into the archive, and compared when the job is submitted again.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The jobs of a shared root: the latest ones, the one with a given id, and the answer to `status`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The log of a job: its last lines, those after a position, of a rank or an attempt, or the first errors."""
 
 from __future__ import annotations

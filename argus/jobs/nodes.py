@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Operations on nodes: take one out of Ray, and collect evidence of a job on demand."""
 
 from __future__ import annotations

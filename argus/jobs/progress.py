@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The progress of a job: its steps, its key metric and the time left."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The registry of submitted jobs: what was submitted, in a directory that only the head sees.
 
 An archive lies where jobs write, so it cannot tell what its job was, or whether this cluster has submitted it. One file

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Reports on jobs for people: the arguments of argus.verl.report."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What is to be submitted, and its problems that show without asking nodes."""
 
 from __future__ import annotations

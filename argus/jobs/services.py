@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Where operations find jobs, what they use outside of the shared root, and how they fail."""
 
 from __future__ import annotations

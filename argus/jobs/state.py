@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The status of one job: from its archive, and from the head if it answers."""
 
 from __future__ import annotations

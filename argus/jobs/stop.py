@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Stop a job, or all jobs of a cluster that is removed."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Submit a job: check its JobSpec, then create it; and admit a job that has waited for another one."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Which archives and checkpoints of jobs are not needed any more."""
 
 from __future__ import annotations

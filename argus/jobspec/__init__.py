@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A job: the JobSpec that its author writes, and the plan that it becomes on a cluster.
 
 Lives here: the keys of a JobSpec with their types (spec), reading it (parse, limits), checking it (spec_checks, owned,

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The capacity of a cluster, and whether a job of a given size and its driver can ever fit it.
 
 Ray, and verl's SFT, would wait for ever, without a message.

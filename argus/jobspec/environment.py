@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The environment of a job: its variables, its secrets, and the parts of Ray's runtime environment that it may set."""
 
 from __future__ import annotations

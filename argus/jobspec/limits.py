@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """How large and how deep a JobSpec may be, whether it comes from a file, a playbook or the registry."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The default Hydra overrides of a job, by workload and accelerator. A JobSpec can replace most of them.
 
 The batches that a GPU computes at once are of a fixed size, or dynamic, of what a number of tokens allows. verl reads

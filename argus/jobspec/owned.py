@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the trainer that the JobSpec, the archive or the launcher controls, and overrides that would change them.
 
 The checks of overrides tell early what is wrong. What counts is the composed configuration, which the gate compares

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """From what its author, the inventory and the command line of ansible-playbook give to a checked JobSpec, without a
 cluster."""
 

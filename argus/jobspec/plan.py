@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """From a JobSpec to the job on a given cluster: the plan for the archive and the submission to Ray."""
 
 from __future__ import annotations

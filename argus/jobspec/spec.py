@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A JobSpec: its keys with their types, defaults and descriptions, and what follows from them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checks of a JobSpec's values. All of them are pure."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """How the supported releases of verl, 0.8 and 0.9, differ, and settings that neither or only the older one reads.
 
 The tables were compiled from the configurations and the code of every release from 0.5.0 to 0.9.1. When a release

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The commands of ``argus launch VERB ARCHIVE …``, beside a job."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Why a job failed, read from the end of its driver's log by the table in `failure_rules`.
 
 The trainer ends with the exception of its driver, which Ray copies from another process. Where that exception only

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The table by which a log is read: what identifies each kind of failure. docs/failures.md describes it for users."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The entrypoint of an attempt, on a worker: prechecks, the trainer, its log, and the watch."""
 
 from __future__ import annotations

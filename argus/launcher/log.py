@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The driver's log: written live, in parts of limited size, and read for phases, errors and the end of an attempt."""
 
 from __future__ import annotations

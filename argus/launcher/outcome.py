@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The outcome of an attempt: a pure function of what its launcher observed."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A trainer whose processes are started by torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
 
 Driver -> task, in a Ray worker -> torchrun -> ranks. When the driver ends, Ray ends its workers on all nodes. Each

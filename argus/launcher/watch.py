@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The watch over a running trainer: its health, heartbeats, deadline, stalls, and inference engines that ended."""
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The queue of a cluster: the room for a job, the order in which jobs get it, and their attempts."""

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Attempts: each run of a job's trainer is one submission to Ray, and may be followed by another."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The queue of a cluster: the jobs that wait for resources, in the order in which they are started.
 
 By priority, then by submission. A job that fits may pass those before it that do not. Once one of these has waited for

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Whether the cluster has room for a job now. What was just accepted counts as taken.
 
 A job takes its GPUs seconds to minutes after its submission. Until then Ray counts them as free, and a second job that

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What only one process of a head does at a time.
 
 The submission of a job: between the last look at what is free and the submission, no other job comes first. And the

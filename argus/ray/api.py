@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A client of a Ray head's HTTP API for nodes and jobs, with the standard library only, and who may receive the token.
 
 Ray's SDK takes 0.7 s to import and needs Ray to be installed. Asking which nodes are alive, ten times a second while

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Nodes that leave: lost under jobs, drained, or taken away together with the machines of the cluster."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Functions run on chosen nodes, in actors of Ray.
 
 A node imports the functions from its own file of the program, and nothing from an archive. It is of the version of the

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The curves of a job and of its nodes, reduced to few points, and the charts in which a page shows them."""
 
 from __future__ import annotations

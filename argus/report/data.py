@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What a page shows of a job, read from its archive. Jobs can write to archives: all reads are bounded."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The list of jobs as a page: a file that loads nothing, beside the archives that it links."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The page of a job as HTML, also in its archive. Whatever a job has written is text in it, never markup or code."""
 
 from __future__ import annotations

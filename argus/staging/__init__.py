@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Models, datasets and snapshots of verl under the shared root: staged once, verified, repaired, listed and removed.
 
 ``store`` stages a directory or a link atomically, under the lock of ``lock`` and with the manifest of ``manifest``.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint of a job as a model: verl's own model_merger writes it in the format of transformers, on a worker."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Files and directories: threads for slow file systems, hashes, copies, permissions, and what is on disk."""
 
 from __future__ import annotations

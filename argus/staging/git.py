@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Runs git, with the user's own settings and credentials, or a key."""
 
 from __future__ import annotations

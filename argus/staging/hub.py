@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Repositories of the hub: files of one commit in the library's own cache, which jobs use too, compared with hashes.
 
 huggingface_hub is imported inside functions, because only nodes have it. Its classes are not available to the type

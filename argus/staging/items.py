@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The options of all that can be staged. Documentation and tables are generated from them (`make generate`)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Lists what is staged under a shared root and which jobs use it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The lock of a target, which every machine that mounts the shared root respects, and the progress of its holder."""
 
 from __future__ import annotations

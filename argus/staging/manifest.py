@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The manifest of a staged directory: where it comes from, and its files; and the result of staging it."""
 
 from __future__ import annotations

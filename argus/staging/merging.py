@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What merges a checkpoint on a worker. It arrives there by value, so it imports nothing but the standard library."""
 
 from __future__ import annotations

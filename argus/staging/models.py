@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Models under the shared root: from a repository of the hub, a directory, a job's checkpoint, or a tiny random one.
 
 A model from the hub is a link to a commit in the hub's own cache, which is also the cache of jobs: it is on disk only

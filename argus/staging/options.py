@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """How something is staged, the names that it may have, and how staging fails."""
 
 from __future__ import annotations

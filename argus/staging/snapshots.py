@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Code under the shared root: immutable snapshots of verl, which of them nothing needs, and the users' own files."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Directories with the source of verl, or with what is put over it: on the controller, and on the shared root.
 
 A directory may belong to a user who is not trusted with what this process can read: no link leads out of it.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Staging: a directory or link is created once, completely or not at all, and removed when no job uses it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """A tiny random model and tiny datasets, with which real jobs run in a minute.
 
 Their content depends only on the versions of the libraries: the same versions generate the same files.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Files of the controller: a tar follows the request, and is unpacked beside the item that they are for."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What the steward asks of Ray about an attempt that runs: its TransferQueue, its inference servers, and whether its
 actors and placement groups have their resources.
 """

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus steward: the process that the head's start command runs beside Ray, and starts again when it ends."""
 
 from __future__ import annotations

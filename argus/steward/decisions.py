@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What the steward of a job does next: a pure function of what it observes."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The steward looks after a job from its archive's creation to its end, in a thread of the steward of the cluster.
 
 It outlives attempts, their drivers and the nodes on which they ran. It observes the job, and `decide` tells

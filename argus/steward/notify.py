@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Tell people what happens to a job: `job_notify` of the inventory is called once for each event.
 
 It is a command, which gets the event as JSON on its standard input, or an address, which gets it by POST. It runs

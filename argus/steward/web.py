@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What the steward answers on a port of the head: metrics of jobs and addresses of their engines for Prometheus, and
 the pages of jobs.
 """

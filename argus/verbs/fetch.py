@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus fetch, evidence: the archive of a job, and what its nodes report now."""
 
 from __future__ import annotations

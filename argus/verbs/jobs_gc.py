@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus gc --jobs: removes checkpoints or archives of jobs that have ended."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus node: a node without a container, as a process of the user, in a session of its own.
 
 Only for the playbooks, which start and remove it. `argus node DIRECTORY` is its supervisor.

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus nodes, drain, all_reduce: the nodes of the cluster, one that gets no new work, and their network."""
 
 from __future__ import annotations

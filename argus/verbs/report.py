@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus report, pages: the page of a job, or of several, and the list of all jobs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """How a verb gets its options, and writes its answer."""
 
 from __future__ import annotations

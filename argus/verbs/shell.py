@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus shell: a shell on the node of a job's driver, with the environment of that job."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus stage, export: a model, a dataset, a snapshot or the users' own code under the shared root."""
 
 from __future__ import annotations

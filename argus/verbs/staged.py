@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus staged, gc: models, datasets and snapshots with the jobs that use them, and the removal of old snapshots."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus status, logs: one job, the latest ones, or the log of one."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus stop, removal: end one job, or all jobs of a cluster that is removed."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """argus submit, resubmit, admit: create a job from a JobSpec."""
 
 from __future__ import annotations

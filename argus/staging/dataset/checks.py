@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Checks every row of a dataset in verl's schema, and collects the problems."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Converts columns and conversations to verl's schema, a batch at a time."""
 
 from __future__ import annotations

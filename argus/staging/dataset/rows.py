@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The rows of files in each format, the files of a dataset, and whether rows fit into the types of Parquet."""
 
 from __future__ import annotations

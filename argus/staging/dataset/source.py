@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """What all sources of rows have in common, and the one whose files come from the controller."""
 
 from __future__ import annotations

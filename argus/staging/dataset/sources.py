@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The sources of rows, and which one a dataset has: files, the hub, or generated rows."""
 
 from __future__ import annotations

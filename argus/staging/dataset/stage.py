@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """Stages datasets: train.parquet and val.parquet in verl's schema, with every row checked."""
 
 from __future__ import annotations
