@@ -85,6 +85,8 @@ class Check:
             **{"cluster_name": CLUSTER, "cluster_port_base": PORT_BASE, "cluster_state_dir": str(self.state)},
             **{"ray_node_accelerator": "cpu" if cpu else "cuda", "ray_node_shm_gib": 8, "ray_node_start_timeout": 600},
             **{"ray_node_gpus": gpus // len(self.workers), "preflight_gpus": 0 if cpu else gpus},
+            # Over the shell, a node lacks what the image sets.
+            "ray_node_env": {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"} if cpu else {},
             "artifacts_dir": str(RESULTS / "archives"),
             "staging_models": [{"name": "tiny-qwen2", "source": "tiny"}],
             "staging_datasets": [{"name": "gsm8k_tiny", "tiny": True}],
@@ -217,9 +219,10 @@ class Check:
         self.argus("fetch", submission_id)
         (RESULTS / f"{submission_id}.json").write_text(json.dumps(job, indent=1), encoding="utf-8")
         for file in (RESULTS / "archives" / submission_id / "logs").glob("metrics-*.jsonl"):
-            # Of the last step.
-            metrics = json.loads(file.read_text("utf-8").splitlines()[-1])["data"]
-            self.figures = {name: round(metrics[name], 2) for name in FIGURES if name in metrics}
+            for line in file.read_text("utf-8").splitlines():
+                # Those of the last step stay.
+                metrics = json.loads(line)["data"]
+                self.figures = {name: round(metrics[name], 2) for name in FIGURES if name in metrics}
         return ", ".join(attempt["kind"] or attempt["state"] for attempt in job["attempts"])
 
     def kill(self, pattern: str) -> None:

@@ -322,6 +322,7 @@ class Launcher:
             overrides=self.overrides,
             oom_kills=control_group.oom_kills() - self.oom_kills,
             refused_processes=control_group.refused_processes() - self.refused,
+            engine=self.health.scan.engine,
             has_space=self.health.has_space(),
             program=self.program,
         )

@@ -42,7 +42,8 @@ class End:
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
     intended to do. overrides: those of the trainer. oom_kills: how many processes of the driver's node the kernel has
     ended meanwhile, as there was no memory left. refused_processes: how often it refused to start a process or a thread
-    there. has_space: whether another checkpoint would fit. program: what ran, for people.
+    there. engine: with which words an engine ended, if one did. has_space: whether another checkpoint would fit.
+    program: what ran, for people.
     """
 
     exit_code: int
@@ -57,6 +58,7 @@ class End:
     overrides: Sequence[str] = ()
     oom_kills: int = 0
     refused_processes: int = 0
+    engine: str = ""
     has_space: bool = False
     program: str = TRAINER
 
@@ -110,6 +112,10 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
 
 def classify(end: End, log: str, exit_code: int) -> Failure:
     found = diagnosis.classify(log, exit_code, end.attempt_steps)
+    if found.kind is FailureKind.ENGINE_LOST and end.engine and diagnosis.WRAPPER.search(found.reason):
+        # Its requests fail one by one, each with a traceback: what it said itself may be megabytes above.
+        cause = diagnosis.classify(end.engine, exit_code)
+        return replace(found, reason=f"an engine ended: {end.engine}") if cause.kind in AMBIGUOUS else cause
     if found.kind is FailureKind.KILLED and end.oom_kills:
         processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
         reason = f"{found.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"

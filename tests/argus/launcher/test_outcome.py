@@ -148,3 +148,23 @@ def test_a_lost_engine_may_have_a_cause_in_its_own_lines_or_be_that_of_a_lost_no
 def test_what_the_trainer_prints_while_it_is_ended_is_no_cause_of_a_stall() -> None:
     log = f"step:1\n{ENDED_BY_WATCH} no step\n{OOM}"
     assert outcome(End(exit_code=-15, watch_verdict=STALLED, log=log)).failure == STALLED
+
+
+DEAD_ENGINE = """Error executing job with overrides: []
+Traceback (most recent call last):
+  File "/x.py", line 1, in run
+vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        ("RuntimeError: Worker failed with error 'InvalidCxxCompiler' (vLLMHttpServer pid=1)", "engine_lost"),
+        ("RuntimeError: Worker failed with error 'CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", "gpu_oom"),
+    ],
+)
+def test_what_an_engine_said_may_be_far_above_the_end_of_the_log(engine: str, kind: str) -> None:
+    found = outcome(End(exit_code=1, log=DEAD_ENGINE, engine=engine)).failure
+    assert found and found.kind == kind
+    assert "Worker failed" in found.reason or kind == "gpu_oom"
