@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball clean
+.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -177,6 +177,9 @@ licences: $(VENV)/requirements  ## List the licences of the Python packages in t
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache
+
+release: tarball  ## Build the collection's tarball and the wheel with the command argus, in .cache
+	$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir .cache .
 
 clean: down  ## Also remove the environment and caches; data stays
 # Snapshots are read-only.
