@@ -231,11 +231,18 @@ class Check:
             if self.in_containers:
                 command = ["docker", "exec", worker, "pkill", "-KILL", "-f", pattern]
             else:
-                processes = node_process.processes(self.state / "nodes" / worker)
-                named = [pid for pid in processes if re.match(pattern, Path(f"/proc/{pid}/cmdline").read_text("utf-8"))]
-                command = ["kill", "-KILL", *map(str, named)]
+                # Ray's workers have their titles in place of their environment: they are found below their parents.
+                own = node_process.processes(self.state / CLUSTER / node_process.NODES / worker)
+                listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+                rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+                while new := {int(pid) for pid, parent, _line in rows if int(parent) in own} - own:
+                    own |= new
+                named = [pid for pid, _parent, line in rows if int(pid) in own and re.match(pattern, line)]
+                command = ["kill", "-KILL", *named]
             if subprocess.run(command, check=False, capture_output=True).returncode == 0:
                 return
+        # The next job needs its place.
+        self.argus("stop", self.id_of("kills"))
         raise RuntimeError(f"no worker has a process {pattern}")
 
 

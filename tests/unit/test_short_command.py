@@ -251,7 +251,7 @@ def test_every_verb_has_its_playbook_and_its_variables(directory: Path) -> None:
         if verb != "report":
             assert code == 0, text
         assert (REPO / "playbooks" / calls[0][0]).exists()
-        assert {each.partition("=")[0] for each in calls[0][2::2]} <= known | {"node", "jobspec"}, calls
+        assert {each.partition("=")[0] for each in calls[0][2::2]} <= known | {"node", "jobspec", "dest"}, calls
 
 
 NONE = ("session", "pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
