@@ -72,7 +72,7 @@ OPTIONS = {
     "--keep-days": ("keep_days", "N", "jobs that ended later stay"),
     "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
-    "--kind": ("kind", "KIND", "dev, prod, gpu-box, platform, slurm, inside or cloud"),
+    "--kind": ("kind", "KIND", ", ".join(sorted(path.name for path in (COLLECTION / "inventories").iterdir()))),
     "--hostfile": ("hostfile", "FILE", "a list of hosts, for prod and platform"),
 }
 # By their names: the key of the JobSpec that an option sets, what follows it, and its help.

@@ -216,10 +216,11 @@ def updated_at(status: Status) -> float:
 
 def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
     """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
+    # The server of an engine says the same as a trainer's, and goes on.
+    if status.workload == COMMAND:
+        return ""
     # A step can be newer than the heartbeat. Those of a later attempt may be of the attempts before it.
     has_begun = done.step > (status.resumed_from_step or 0) and status.attempt == 1
-    # The server of an engine says the same as a trainer's, and goes on.
-    has_begun = has_begun or status.workload == COMMAND
     return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
 
 

@@ -490,7 +490,7 @@ CONSEQUENCES = (
     *(
         means(ENGINE_LOST, pattern, reason="an engine ended: {error}")
         for pattern in (
-            r"RPC call to \w+ timed out|Worker proc .{1,99}? died|Worker failed with error|scheduler is dead",
+            r"RPC call to \w+ timed out|Worker proc .{1,99}? died|scheduler is dead",
             r"EngineDeadError|EngineCore (?:died|encountered|hit)|Executor failed",
         )
     ),

@@ -115,7 +115,7 @@ def classify(end: End, log: str, exit_code: int) -> Failure:
     if found.kind is FailureKind.ENGINE_LOST and end.engine and diagnosis.WRAPPER.search(found.reason):
         # Its requests fail one by one, each with a traceback: what it said itself may be megabytes above.
         cause = diagnosis.classify(end.engine, exit_code)
-        return replace(found, reason=f"an engine ended: {end.engine}") if cause.kind in AMBIGUOUS else cause
+        found = replace(found, reason=f"an engine ended: {end.engine}") if cause.kind in AMBIGUOUS else cause
     if found.kind is FailureKind.KILLED and end.oom_kills:
         processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
         reason = f"{found.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"

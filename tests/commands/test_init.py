@@ -89,6 +89,11 @@ def test_an_inventory_of_each_kind_stands_alone(project: Path, written: str, kin
         assert (project / "all" / "shared").is_dir()
 
 
+def test_the_command_argus_suggests_itself(project: Path) -> None:
+    init = ("ansible-playbook", "argus.verl.init", "-e", "dest=short", "-e", "kind=dev")
+    assert "  argus -i short/hosts.yml up" in run(project, "env", "ARGUS_COMMAND=", *init).stdout
+
+
 def test_files_are_never_overwritten(project: Path) -> None:
     theirs = project / "mine" / "hosts.yml"
     theirs.parent.mkdir()

@@ -16,7 +16,7 @@ from argus.archive.status import Status
 from argus.evidence import hardware
 from argus.io.schema import parse
 from argus.jobs import state
-from argus.jobs.info import JobInfo
+from argus.jobs.info import JobInfo, Progress
 from argus.jobs.progress import progress
 from argus.jobs.state import (
     CLOSING_SECONDS,
@@ -248,3 +248,10 @@ def test_only_complete_checkpoints_are_listed(archive: Archive, state_of_job: st
     job = asked(archive)
     assert job.checkpoints == (8, 10)
     assert job.resumable == (10 if state_of_job in ("STOPPED", "FAILED") else None)
+
+
+@pytest.mark.parametrize(("workload", "shown"), [("grpo", "loading weights"), ("command", "")])
+def test_a_command_has_no_phase_of_a_trainer(workload: str, shown: str) -> None:
+    """It may be a server that loads a model."""
+    beat = Heartbeat(phase="loading weights")
+    assert state.phase(beat, Status(workload=workload, attempt=1), Progress()) == shown

@@ -158,13 +158,14 @@ vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See 
 
 
 @pytest.mark.parametrize(
-    ("engine", "kind"),
+    ("engine", "kind", "refused"),
     [
-        ("RuntimeError: Worker failed with error 'InvalidCxxCompiler' (vLLMHttpServer pid=1)", "engine_lost"),
-        ("RuntimeError: Worker failed with error 'CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", "gpu_oom"),
+        ("RuntimeError: Worker failed with error 'InvalidCxxCompiler' (vLLMHttpServer pid=1)", "engine_lost", 0),
+        ("RuntimeError: Worker failed with error 'InvalidCxxCompiler' (vLLMHttpServer pid=1)", "limit", 2),
+        ("RuntimeError: Worker failed with error 'CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0", "gpu_oom", 0),
     ],
 )
-def test_what_an_engine_said_may_be_far_above_the_end_of_the_log(engine: str, kind: str) -> None:
-    found = outcome(End(exit_code=1, log=DEAD_ENGINE, engine=engine)).failure
+def test_what_an_engine_said_may_be_far_above_the_end_of_the_log(engine: str, kind: str, refused: int) -> None:
+    found = outcome(End(exit_code=1, log=DEAD_ENGINE, engine=engine, refused_processes=refused)).failure
     assert found and found.kind == kind
-    assert "Worker failed" in found.reason or kind == "gpu_oom"
+    assert ("InvalidCxxCompiler" in found.reason) == ("InvalidCxxCompiler" in engine)
