@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball release clean
+.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,11 +27,12 @@ setup-dev: setup image-vllm browser $(VENV)/requirements-dev
 
 $(VENV)/requirements: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "make: $(PYTHON) is older than 3.11; pass PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
+	@echo "Installing Ansible and what it needs in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 # Wheels only: pip compares these with their hashes, but not the packages with which it would build others.
-	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.txt
+	@$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.txt
 # The collection is this directory; links let Ansible and Python find it and its program by their names.
-	packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	@packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	ln -sfn "$(CURDIR)/argus" "$$packages/argus"; link=$$packages/ansible_collections/argus; \
 	mkdir -p "$$link" && ln -sfn "$(CURDIR)" "$$link/verl"
 	@printf '#!/bin/sh\nexec "%s" "%s" "$$@"\n' "$(CURDIR)/$(VENV)/bin/python" "$(CURDIR)/bin/argus_command.py" >$(VENV)/bin/argus && chmod +x $(VENV)/bin/argus
@@ -55,11 +56,11 @@ image-vllm: image  ## Build the CPU image with vLLM
 	@$(VENV)/bin/python images/cpu/build.py $(VLLM_IMAGE) --vllm $(IMAGE)
 
 demo: setup  ## Run everything once: cluster, staging, a GRPO job, fetch
-	ansible-playbook -i $(INVENTORY) playbooks/cluster_up.yml playbooks/stage.yml playbooks/submit.yml playbooks/fetch.yml \
-	  -e jobspec=grpo.yaml -e job_wait=true
+	@ARGUS_COMMAND= ansible-playbook -i $(INVENTORY) playbooks/{cluster_up,stage,submit,fetch}.yml -e jobspec=grpo.yaml -e job_wait=true
+	@echo; echo "The cluster stays up. The commands above work after '. .venv/bin/activate'; 'make down' removes the cluster."
 
 down: $(VENV)/requirements  ## Remove containers, network and token of the development cluster; data stays
-	ansible-playbook -i $(INVENTORY) playbooks/cluster_down.yml $(if $(FORCE),-e allow_disruption=true)
+	@ansible-playbook -i $(INVENTORY) playbooks/cluster_down.yml $(if $(FORCE),-e allow_disruption=true)
 
 budget: $(VENV)/requirements  ## Print the size of the collection and the slowest tests, and compare it with its limits
 	@$(VENV)/bin/python tools/budget.py
@@ -116,7 +117,7 @@ sanity: $(VENV)/requirements-dev  ## Run ansible-test sanity on the built and in
 refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
 	$(PYTEST) tests/playbooks
 
-rigs: setup-dev  ## Test plugins in Ansible, the tarball, connections, a real NFS, images on two machines, and benchmarks
+rigs: setup-dev  ## Test plugins in Ansible, a release, connections, a real NFS, images on two machines, and benchmarks
 	$(PYTEST) tests/commands tests/connection tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
@@ -175,10 +176,8 @@ sbom:  ## Print the image's bill of materials (CycloneDX)
 licences: $(VENV)/requirements  ## List the licences of the Python packages in the image
 	@$(call SBOM,$(IMAGE)) | $(VENV)/bin/python tools/licences.py --list
 
-tarball: $(VENV)/requirements
+release: $(VENV)/requirements  ## Build the collection's tarball and the wheel with the command argus, in .cache
 	ansible-galaxy collection build --force --output-path .cache
-
-release: tarball  ## Build the collection's tarball and the wheel with the command argus, in .cache
 	$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir .cache .
 
 clean: down  ## Also remove the environment and caches; data stays

@@ -14,7 +14,7 @@ case " ${ID:-} ${ID_LIKE:-} " in *" debian "* | *" ubuntu "*) debian=yes ;; *) d
 if ! command -v dockerd >/dev/null; then
   [ -n "$debian" ] || fail "no container engine answers. Install Docker Engine 20.10 or newer, start it, and run this again"
   [ "$(id -u)" = 0 ] || fail "no container engine answers. Run as root: apt-get install docker.io mmdebstrap, then usermod -aG docker $USER and log in again"
-  echo "installing docker.io"
+  echo "Installing docker.io"
   export DEBIAN_FRONTEND=noninteractive
   apt-get -qq update
   # mmdebstrap creates the image's base where no registry can be reached.

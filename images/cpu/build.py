@@ -152,9 +152,9 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None, cpu_image: st
         (context / "wheels").mkdir()
         if wheels:
             os.environ["PIP_FIND_LINKS"] = f"{wheels} {os.environ.get('PIP_FIND_LINKS', '')}".strip()
-        print(f"collecting wheels (about {'200' if cpu_image else '430'} MiB)", flush=True)
+        print(f"Downloading packages for {tag} (about {'200' if cpu_image else '430'} MiB)", flush=True)
         collect_wheels(source / "requirements.txt", context / "wheels")
-        print(f"building {tag}", flush=True)
+        print(f"Building {tag}", flush=True)
         build_context(engine, tag, digest, base, context)
 
 
@@ -177,13 +177,12 @@ def main() -> None:
             fail(f"{args.vllm} is missing, or built from other inputs: build it first, without --vllm")
         digest = hashlib.sha256(f"{digest}{inputs_hash(VLLM)}".encode()).hexdigest()[:16]
     if built_hash(args.engine, args.tag) == digest and not args.force:
-        print(f"{args.tag}: exists, built from the same inputs ({digest})")
         return
     try:
         build(args.engine, args.tag, digest, args.find_links, args.vllm)
     except subprocess.CalledProcessError as error:
         fail(f"{' '.join(map(str, error.cmd[:4]))} … failed with exit code {error.returncode}; its output is above")
-    print(f"{args.tag}: built ({digest})")
+    print(f"Built {args.tag}")
 
 
 if __name__ == "__main__":
