@@ -69,7 +69,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "gc" and "--jobs" in args:
-            args = ["gc --jobs", *(each for each in args[1:] if each != "--jobs")]
+            args = ["gc --jobs", *(argument for argument in args[1:] if argument != "--jobs")]
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -107,8 +107,8 @@ def defect(error: Exception) -> Finding:
     """A mistake of this program: its traceback is in a file that the finding names."""
     with tempfile.NamedTemporaryFile("w", prefix="argus-", suffix=".txt", delete=False) as file:
         file.writelines(traceback.format_exception(error))
-    what = f"argus has a defect: {type(error).__name__}: {error}"
-    return Finding("argus", what, f"report it with {file.name}", key="defect")
+    problem = f"argus has a defect: {type(error).__name__}: {error}"
+    return Finding("argus", problem, f"report it with {file.name}", key="defect")
 
 
 def main(arguments: Sequence[str]) -> int:

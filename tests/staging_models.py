@@ -47,7 +47,7 @@ print(stage(request(root, name, source_of(Model(source="{NAME}"), root, StageOpt
 
 def source_of(
     text: str, root: Path, endpoint: str | None = None, token: str | None = None, **options: Any
-) -> models.Source:
+) -> models.ModelSource:
     return models.source_of(Model(source=text, **options), root, StageOptions(endpoint=endpoint, token=token))
 
 
@@ -66,7 +66,7 @@ class Place(NamedTuple):
     def cache(self) -> Path:
         return self.root / "hf/hub/models--org--Name-1.5B"
 
-    def source(self, **options: Any) -> models.Source:
+    def source(self, **options: Any) -> models.ModelSource:
         return source_of(NAME, self.root, **{"endpoint": self.hub.url, **options})
 
     def stage(self, name: str = "name", how: Mapping[str, bool] | None = None, **options: Any) -> Staged:

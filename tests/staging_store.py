@@ -13,7 +13,7 @@ from pathlib import Path
 
 from argus.staging.lock import Progress
 from argus.staging.options import StagingError
-from argus.staging.store import Build, Built, Request
+from argus.staging.store import Build, BuildRequest, Built
 
 # Processes that inherit the definitions of this one.
 FORK = multiprocessing.get_context("fork")
@@ -36,8 +36,8 @@ def no_build(_directory: Path, _progress: Progress) -> Built:
     raise AssertionError("built again")
 
 
-def asked(target: Path, how: Build = build, **details: object) -> Request:
-    return Request("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
+def asked(target: Path, how: Build = build, **details: object) -> BuildRequest:
+    return BuildRequest("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
 
 
 def sha256(text: str) -> str:

@@ -13,7 +13,7 @@ from argus.staging.manifest import problems as file_problems
 from argus.staging.options import StageOptions
 
 
-def stage(request: store.Request, **options: bool) -> Staged:
+def stage(request: store.BuildRequest, **options: bool) -> Staged:
     return store.stage(request, StageOptions(**options))
 
 
@@ -30,7 +30,7 @@ def problems(target: Path, *, full: bool = False) -> dict[str, str]:
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
 
-def source_of(text: str, snapshots_directory: Path) -> source_tree.Source:
+def source_of(text: str, snapshots_directory: Path) -> source_tree.CodeSource:
     """A directory, or another snapshot."""
     if text.startswith("/"):
         return source_tree.directory(Path(text).resolve(), text)
@@ -44,7 +44,7 @@ def overlay(path: Path, to: str) -> snapshots.Overlay:
 
 def snapshot(
     shared_root: Path,
-    source: source_tree.Source,
+    source: source_tree.CodeSource,
     code_id: str = "",
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,

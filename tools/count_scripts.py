@@ -21,7 +21,7 @@ from argus.common.findings import errors
 from argus.gate.composition import estimators
 from argus.gate.pools import GPUS
 from argus.io.hydra import override_key, override_text
-from argus.jobspec.owned import ESTIMATOR, OWNED_OVERRIDES, owned_todo
+from argus.jobspec.owned import ESTIMATOR, OWNED_OVERRIDES, owned_remedy
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import POOLS
 from argus.jobspec.verl_releases import GRPO, PPO, RL_UNTIL_0_9, SFT, trainer_module
@@ -84,7 +84,7 @@ def judged(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
         if size in ("nnodes", GPUS) and section not in ("trainer", *POOLS.values()):
             return MISFIT, f"the GPUs of {section} are those of no pool"
     config = override_text(overrides.pop("--config-name", "")) if kind == MODULE else ""
-    given = [each for key, each in overrides.items() if not owned_todo(each)]
+    given = [each for key, each in overrides.items() if not owned_remedy(each)]
     workload = SFT if module in SFT_MODULES else PPO if estimator == "gae" else GRPO
     keys: dict[str, Any] = {"workload": workload, "trainer_overrides": given}
     keys |= {"code_path": "verl", "model": "model", "dataset": "data"}

@@ -23,23 +23,23 @@ from . import checkpoints, metrics
 from .plan import Plan
 from .status import JobState, Status
 
-# The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
-# ray.init would replace the job's driver in Ray's record of the job.
+# These variables mark a process as part of a job; other processes must not inherit them. With Ray's own variable,
+# another ray.init would replace the job's driver in Ray's record.
 JOB = "ARGUS_VERL_JOB"
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_ENV = (JOB, JOB_CONFIG)
 # The heartbeat of the steward.
 HEARTBEAT_OF_STEWARD = "steward.json"
-# The errors of the steward, and of what it runs.
+# The errors of the steward and of the processes that it starts.
 STEWARD_LOG = "logs/steward.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
-# Where verl writes the addresses of a job's inference servers, as a configuration of Prometheus.
+# verl writes the addresses of a job's inference servers here, as a Prometheus configuration.
 ENGINES = "config/prometheus.yml"
-# What a command writes.
+# The working directory of a command.
 OUTPUT = "output"
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
-# What the files of an archive need at most. A status has the reasons of up to 100 attempts.
+# The maximum sizes of files in an archive. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
 STOP_REQUESTED = "config/stop_requested"
 WHO_LENGTH = 200
@@ -66,7 +66,7 @@ class Heartbeat:
     first_step_at: float | None = None
     # A Phase, before the first step.
     phase: str = ""
-    # Why the trainer counts as stalled.
+    # The reason why the trainer counts as stalled.
     stalled: str = ""
 
 
@@ -79,13 +79,13 @@ class StewardHeartbeat:
     host: str = ""
     cluster: str = ""
     pid: int = 0
-    # What the job waits for, which nothing else tells.
+    # What the job waits for; no other file has it.
     notice: str = ""
     # An inference server of the current attempt that died.
     engine: str = ""
-    # Of the node of the driver.
+    # The address of the driver's node.
     address: str = ""
-    # In the queue of the cluster, from 1; None for a job that waits for another one.
+    # The position in the cluster's queue, from 1; None for a job that waits for another job.
     place: int | None = None
 
     @property
@@ -96,7 +96,7 @@ class StewardHeartbeat:
 class Archive:
     """One job's directory. Files appear complete or not at all.
 
-    Jobs can write to archives: nothing but regular files of limited size is read.
+    Jobs can write to archives, so only regular files of limited size are read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -216,7 +216,7 @@ class Archive:
             "updated_at": now(),
         }
         self.write_json("status.json", status)
-        # The change is made: repeated because of its event, it would count an attempt twice.
+        # The change is already written; a retry after a failed event would count an attempt twice.
         with contextlib.suppress(OSError):
             self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
 
@@ -272,9 +272,9 @@ class Archive:
         """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
             for file in reversed(metrics.files(self.path)):
-                found = metrics.last_steps(file, metrics.LINE_BYTES)
-                if found:
-                    return max(step.step for step in found)
+                steps = metrics.last_steps(file, metrics.LINE_BYTES)
+                if steps:
+                    return max(step.step for step in steps)
         return 0
 
     def heartbeat(self) -> Heartbeat:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: which of a job's are complete, so that a job does not fail to resume after minutes of start-up."""
+"""Finds the complete checkpoints of a job, so that a resumed job does not fail after minutes of start-up."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..io.reading import UnreadableError, list_directory, open_file, read_text
 
 # verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
 SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
-# Written beside the shards, and without any. What a training goes on with; a new schedule and new seeds are no loss.
+# FSDP writes this file even without shards. Training resumes from these kinds; schedule and seeds may start anew.
 FSDP, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
 NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 STEP = re.compile(rf"global_step_(?P<step>{NUMBER.pattern})")
-# The names of files decide how long this takes, and jobs decide on the names.
+# Limits on the number of file names, because jobs choose the names.
 INSPECTED, LISTED = 100, 16
 TRACKER_BYTES = 64
 # verl writes the step here after it has saved a checkpoint.
@@ -31,7 +31,7 @@ TRACKER = "latest_checkpointed_iteration.txt"
 QUEUE = "transfer_queue"
 # The directories of the shards below global_step_<N>, by workload.
 PARTS = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
-# How many of them verl keeps.
+# verl's settings for the number of checkpoints to keep.
 KEPT = {
     "": "trainer.max_ckpt_to_keep",
     "actor": "trainer.max_actor_ckpt_to_keep",
@@ -43,7 +43,7 @@ KEPT = {
 class Checkpoint:
     """One ``global_step_<N>`` directory; `problem` is empty if a job can resume from it.
 
-    is_model: whether it is complete but for what a job resumes with, as `save_contents` without it has it.
+    is_model: whether only the state for resuming is missing, as `save_contents` without it saves it.
     """
 
     step: int
@@ -67,7 +67,7 @@ def inspect(path: Path, workload: str) -> Checkpoint:
             problems += part_problems(path / part, sizes, lacks)
         except UnreadableError as error:
             problems.append(str(error))
-    # verl resumes without it, and without the samples that were in flight.
+    # verl can resume without this state, and then loses the samples that were in flight.
     if (path / f"{QUEUE}.tmp").exists() and not (path / QUEUE).exists():
         problems.append(f"{path / QUEUE} is not complete")
     if len(sizes) > 1:
@@ -79,22 +79,22 @@ def inspect(path: Path, workload: str) -> Checkpoint:
     return Checkpoint(step, path, max(sizes, default=0), "; ".join(problems), is_model)
 
 
-def part_problems(directory: Path, sizes: set[int], lacks: set[str]) -> Iterator[str]:
+def part_problems(directory: Path, sizes: set[int], missing_kinds: set[str]) -> Iterator[str]:
     """The problems of the shards in one directory.
 
-    Adds the numbers of ranks that they are for to `sizes`, and the kinds that a job needs to resume to `lacks`.
+    Adds the world sizes of the shards to `sizes`, and the kinds that a job needs to resume to `missing_kinds`.
     """
-    found = list_directory(directory)
+    names = list_directory(directory)
     shards = {}
-    for file in found:
+    for file in names:
         match = SHARD.fullmatch(file)
         if match:
             shards[match["kind"], int(match["size"]), int(match["rank"])] = file
     # Other backends, such as Megatron, write other files, which cannot be checked: verl's tracker has to suffice.
-    if not [file for file in found if not file.startswith(".")]:
+    if not [file for file in names if not file.startswith(".")]:
         yield f"{directory} is empty"
-    if shards or FSDP in found:
-        lacks |= set(RESUMED_KINDS) - {kind for kind, _size, _rank in shards}
+    if shards or FSDP in names:
+        missing_kinds |= set(RESUMED_KINDS) - {kind for kind, _size, _rank in shards}
     sizes |= {size for _kind, size, _rank in shards}
     for kind, size in sorted({(kind, size) for kind, size, _rank in shards}):
         missing = [rank for rank in range(size) if (kind, size, rank) not in shards]
@@ -158,7 +158,7 @@ def size(directory: Path) -> int:
 
 
 class Retention:
-    """Keeps to a job's limits what all of its attempts have saved: verl only knows what its own process has saved."""
+    """Applies the job's checkpoint limit to all of its attempts; verl only knows the checkpoints of its own process."""
 
     def __init__(self, directory: Path, workload: str, overrides: Sequence[str]) -> None:
         """directory: `checkpoints` in an archive, before the current attempt saves anything."""
@@ -171,13 +171,13 @@ class Retention:
         if step <= self.saved:
             return
         self.saved = step
-        # It may need what it resumed from until it has a whole checkpoint of its own.
+        # The attempt may need the checkpoint it resumed from until it has a complete one of its own.
         saved = inspect(self.directory / f"global_step_{step}", self.workload)
         if saved.problem and not saved.is_model:
             return
         steps = steps_in(self.directory, step)
         for part, kept in self.limits.items():
-            # As verl does, which leaves the state of the data loader.
+            # verl removes the same, and leaves the state of the data loader.
             paths = [self.directory / f"global_step_{step}" / part for step in steps]
             for path in [path for path in paths if os.path.lexists(path)][kept:] if kept else ():
                 shutil.rmtree(path, ignore_errors=True)
@@ -185,5 +185,5 @@ class Retention:
 
 def limit(overrides: Sequence[str], key: str) -> int:
     """How many checkpoints a job keeps; 0 if all of them. The last override counts, also that of a parent."""
-    values = [override_text(each) for each in overrides if override_key(each) in (key, key.partition(".")[0])]
+    values = [override_text(item) for item in overrides if override_key(item) in (key, key.partition(".")[0])]
     return int(values[-1]) if values and NUMBER.fullmatch(values[-1]) else 0

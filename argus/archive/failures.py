@@ -50,10 +50,10 @@ class FailureKind(StrEnum):
 # The kinds of failure that a lost node causes before Ray declares it dead.
 AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.ENGINE_LOST, FailureKind.UNKNOWN)
 
-# The end of an advice, where there is such a checkpoint.
+# Ends a remedy if the job has a checkpoint to resume from.
 RESUME = " The job can resume from its last checkpoint."
 DMESG = "Check dmesg on its node: the kernel kills processes for memory, the GPU driver for GPU errors."
-WHAT_TO_DO = {
+REMEDIES = {
     FailureKind.CONFIG: "Correct the key or the value in the JobSpec.",
     FailureKind.IMPORT: "Correct the import, or add the module to the image or to PYTHONPATH (env_vars of the "
     "JobSpec).",
@@ -90,7 +90,7 @@ WHAT_TO_DO = {
     FailureKind.UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
 
-# For resources that no node has.
+# The remedy if no node has the resources.
 TOO_LARGE = (
     "Ask for less on one node (resources, or the pools and numbers of workers in trainer_overrides), or give the nodes "
     "more (ray_node_gpus, ray_node_cpus) with cluster_up.yml, then submit again."
@@ -119,5 +119,5 @@ class Failure:
 
 def failure(kind: str, reason: str) -> Failure:
     """A failure that is not read from a log."""
-    known = FailureKind(kind)
-    return Failure(known, reason, (), WHAT_TO_DO[known])
+    failure_kind = FailureKind(kind)
+    return Failure(failure_kind, reason, (), REMEDIES[failure_kind])

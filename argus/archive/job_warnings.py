@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about a job: what lets a job look like a success that it is not. docs/warnings.md has a row for each."""
+"""Warnings about a job that looks successful but is not. docs/warnings.md has a row for each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..io.output import one_line
 from .checkpoints import KEPT
 from .metrics import Step
 
-# What a status holds at most; there are fewer kinds.
+# The maximum number of warnings in a status; there are fewer kinds.
 MOST_WARNINGS = 50
-# How many steps tell that something never changes: while the job runs, and at its end.
+# The number of steps after which a value counts as constant: while the job runs, and at its end.
 ENOUGH_STEPS, ENOUGH_STEPS_AT_END = 5, 2
-# From which share on: responses that reach the limit, steps with a gradient of zero.
+# The share of responses at the length limit, or of steps with a zero gradient, that causes a warning.
 MOST = 0.5
 
 
@@ -41,7 +41,7 @@ class WarningKind(StrEnum):
     TIME_LIMIT = "time_limit"
 
 
-# What has happened stays true in a later attempt; the other kinds describe the metrics of one attempt.
+# These kinds stay true in later attempts; the other kinds describe the metrics of one attempt.
 OF_THE_WHOLE_JOB = (
     *(WarningKind.REWARD_RAISES, WarningKind.ROLLOUT_RAISES, WarningKind.REWARD_NAN, WarningKind.GRADIENT_NAN),
     *(WarningKind.LOSS_NAN, WarningKind.PROMPTS_CUT, WarningKind.PROMPTS_DROPPED),
@@ -49,7 +49,7 @@ OF_THE_WHOLE_JOB = (
 SCORES = ("critic/score/min", "critic/score/max")
 GRADIENTS = ("actor/grad_norm", "critic/grad_norm", "train/grad_norm")
 LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss", "val/loss")
-# That of an actor may well be 0 in every step: advantages add up to 0.
+# Losses that must change. The actor's loss may be 0 in every step, because advantages add up to 0.
 MOVING = ("train/loss", "critic/vf_loss")
 RATES = ("train/lr", "actor/lr", "critic/lr")
 LENGTHS = (*("prompt_length/min", "prompt_length/max"), *("response_length/max", "response_length/clip_ratio"))
@@ -72,7 +72,7 @@ class JobWarning:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a job's overrides ask for; None for what they leave to verl or to an interpolation."""
+    """The settings in a job's overrides; None if verl or an interpolation decides."""
 
     save_freq: int | None = None
     test_freq: int | None = None
@@ -130,7 +130,7 @@ class Values:
         return self.low == self.high and not self.bad
 
 
-class Seen:
+class MetricsSummary:
     def __init__(self) -> None:
         self.steps = 0
         self.first = self.last = 0
@@ -157,7 +157,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Raised:
+class ExceptionCount:
     """How often something raised, and the first exception with its line in the code."""
 
     count: int = 0
@@ -165,15 +165,15 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Logged:
+class LogSummary:
     """What the log of an attempt has shown so far.
 
     cut: how many prompts were cut, and the length of the longest. dropped: how many rows of the datasets were dropped
     because they are too long, of how many.
     """
 
-    reward: Raised = Raised()
-    rollout: Raised = Raised()
+    reward: ExceptionCount = ExceptionCount()
+    rollout: ExceptionCount = ExceptionCount()
     cut: int = 0
     longest: int = 0
     dropped: int = 0
@@ -182,15 +182,15 @@ class Logged:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that warnings are found in.
+    """The data from which warnings are derived.
 
     saved: the steps that have a checkpoint. over: whether the attempt has ended without an error.
     saved_bytes: the size of the last checkpoint. free_bytes: what is free on the shared root.
     """
 
     settings: Settings
-    seen: Seen
-    logged: Logged = Logged()
+    metrics: MetricsSummary
+    logged: LogSummary = LogSummary()
     saved: Sequence[int] = ()
     over: bool = False
     saved_bytes: int = 0
@@ -199,19 +199,19 @@ class Evidence:
     @property
     def is_enough(self) -> bool:
         """Whether there are enough steps to tell that something never changes."""
-        return self.seen.steps >= (ENOUGH_STEPS_AT_END if self.over else ENOUGH_STEPS)
+        return self.metrics.steps >= (ENOUGH_STEPS_AT_END if self.over else ENOUGH_STEPS)
 
     @property
     def samples(self) -> int:
         """How many responses the steps so far had; 0 if that is not known."""
-        return (self.settings.samples_of_step or 0) * self.seen.steps
+        return (self.settings.samples_of_step or 0) * self.metrics.steps
 
     def due(self, freq: int | None) -> int:
         """The last step of this attempt for which something is due every `freq` steps; 0 without one."""
-        # Metrics are written before, or after, what is due in the same step.
-        last = self.seen.last if self.over else self.seen.last - 1
+        # Metrics may be written before or after the checkpoint or validation of the same step.
+        last = self.metrics.last if self.over else self.metrics.last - 1
         step = last - last % freq if freq and freq > 0 and last > 0 else 0
-        return step if step >= self.seen.first else 0
+        return step if step >= self.metrics.first else 0
 
 
 def find(evidence: Evidence) -> tuple[JobWarning, ...]:
@@ -224,64 +224,64 @@ def warning(kind: WarningKind, text: str, count: int = 0, of: int = 0) -> JobWar
     return JobWarning(kind, one_line(text), count, of)
 
 
-def share(count: int, of: int, what: str) -> str:
+def share(count: int, of: int, unit: str) -> str:
     """``11 of 320 samples``, or ``11 samples`` if it is not known how many there are."""
-    return f"{count} of {of} {what}" if of >= count > 0 else f"{count} {what}"
+    return f"{count} of {of} {unit}" if of >= count > 0 else f"{count} {unit}"
 
 
 def raised(evidence: Evidence) -> Iterator[JobWarning]:
     of, logged = evidence.samples, evidence.logged
-    for kind, who, found in (
+    for kind, source, exceptions in (
         (WarningKind.REWARD_RAISES, "reward function", logged.reward),
         (WarningKind.ROLLOUT_RAISES, "rollout", logged.rollout),
     ):
-        if found.count:
-            cause = found.cause or "the log has no traceback"
-            text = f"the {who} raised for {share(found.count, of, 'samples')}, which were left out: {cause}"
-            yield warning(kind, text, found.count, of)
+        if exceptions.count:
+            cause = exceptions.cause or "the log has no traceback"
+            text = f"the {source} raised for {share(exceptions.count, of, 'samples')}, which were left out: {cause}"
+            yield warning(kind, text, exceptions.count, of)
 
 
 def rewards(evidence: Evidence) -> Iterator[JobWarning]:
-    seen = evidence.seen
-    mean, low, high = seen.of("critic/score/mean"), *map(seen.of, SCORES)
+    metrics = evidence.metrics
+    mean, low, high = metrics.of("critic/score/mean"), *map(metrics.of, SCORES)
     if mean.bad:
         text = f"the reward was not a number in {share(mean.bad, mean.count, 'steps')} (critic/score/mean)"
         yield warning(WarningKind.REWARD_NAN, text, mean.bad, mean.count)
     elif evidence.is_enough and low.count and low.low == high.high:
-        text = f"the reward was {high.high:g} for every sample of all {seen.steps} steps: there is nothing to learn"
-        yield warning(WarningKind.REWARD_CONSTANT, text, seen.steps, seen.steps)
+        text = f"the reward was {high.high:g} for every sample of all {metrics.steps} steps: there is nothing to learn"
+        yield warning(WarningKind.REWARD_CONSTANT, text, metrics.steps, metrics.steps)
 
 
 def gradients(evidence: Evidence) -> Iterator[JobWarning]:
     for name in GRADIENTS:
-        found = evidence.seen.of(name)
-        if found.bad:
-            text = f"the gradient was not finite in {share(found.bad, found.count, 'steps')} ({name})"
-            yield warning(WarningKind.GRADIENT_NAN, text, found.bad, found.count)
-        if evidence.is_enough and found.zeros and found.zeros >= MOST * found.count:
-            text = f"the gradient was 0 in {share(found.zeros, found.count, 'steps')} ({name})"
-            yield warning(WarningKind.GRADIENT_ZERO, text, found.zeros, found.count)
+        values = evidence.metrics.of(name)
+        if values.bad:
+            text = f"the gradient was not finite in {share(values.bad, values.count, 'steps')} ({name})"
+            yield warning(WarningKind.GRADIENT_NAN, text, values.bad, values.count)
+        if evidence.is_enough and values.zeros and values.zeros >= MOST * values.count:
+            text = f"the gradient was 0 in {share(values.zeros, values.count, 'steps')} ({name})"
+            yield warning(WarningKind.GRADIENT_ZERO, text, values.zeros, values.count)
 
 
 def losses(evidence: Evidence) -> Iterator[JobWarning]:
     for name in LOSSES:
-        found = evidence.seen.of(name)
-        if found.bad:
-            what = "validations" if name.startswith("val") else "steps"
-            text = f"the loss was not a number in {share(found.bad, found.count, what)} ({name})"
-            yield warning(WarningKind.LOSS_NAN, text, found.bad, found.count)
-        elif name in MOVING and evidence.is_enough and found.count >= ENOUGH_STEPS_AT_END and found.never_moves:
-            text = f"the loss was {found.high:g} in all {found.count} steps ({name})"
-            yield warning(WarningKind.LOSS_CONSTANT, text, found.count, found.count)
+        values = evidence.metrics.of(name)
+        if values.bad:
+            unit = "validations" if name.startswith("val") else "steps"
+            text = f"the loss was not a number in {share(values.bad, values.count, unit)} ({name})"
+            yield warning(WarningKind.LOSS_NAN, text, values.bad, values.count)
+        elif name in MOVING and evidence.is_enough and values.count >= ENOUGH_STEPS_AT_END and values.never_moves:
+            text = f"the loss was {values.high:g} in all {values.count} steps ({name})"
+            yield warning(WarningKind.LOSS_CONSTANT, text, values.count, values.count)
     for name in RATES:
-        found = evidence.seen.of(name)
-        if evidence.is_enough and found.count >= ENOUGH_STEPS_AT_END and found.zeros == found.count:
-            text = f"the learning rate was 0 in all {found.count} steps ({name})"
-            yield warning(WarningKind.LOSS_CONSTANT, text, found.count, found.count)
+        values = evidence.metrics.of(name)
+        if evidence.is_enough and values.count >= ENOUGH_STEPS_AT_END and values.zeros == values.count:
+            text = f"the learning rate was 0 in all {values.count} steps ({name})"
+            yield warning(WarningKind.LOSS_CONSTANT, text, values.count, values.count)
 
 
 def prompts(evidence: Evidence) -> Iterator[JobWarning]:
-    logged, seen, limit = evidence.logged, evidence.seen, evidence.settings.max_prompt_length
+    logged, seen, limit = evidence.logged, evidence.metrics, evidence.settings.max_prompt_length
     if logged.cut:
         longest = f", the longest has {logged.longest}" if logged.longest else ""
         tokens = f"to {limit} tokens" if limit else "to data.max_prompt_length"
@@ -298,9 +298,9 @@ def prompts(evidence: Evidence) -> Iterator[JobWarning]:
 
 
 def responses(evidence: Evidence) -> Iterator[JobWarning]:
-    limit, clipped = evidence.settings.max_response_length, evidence.seen.of("response_length/clip_ratio")
+    limit, clipped = evidence.settings.max_response_length, evidence.metrics.of("response_length/clip_ratio")
     # verl's ratio is that of responses as long as the longest of their step.
-    if not limit or evidence.seen.of("response_length/max").high < limit or not evidence.is_enough:
+    if not limit or evidence.metrics.of("response_length/max").high < limit or not evidence.is_enough:
         return
     ratio = clipped.total / max(1, clipped.count)
     if ratio >= MOST:
@@ -310,12 +310,11 @@ def responses(evidence: Evidence) -> Iterator[JobWarning]:
 
 def validation(evidence: Evidence) -> Iterator[JobWarning]:
     settings, due = evidence.settings, evidence.due(evidence.settings.test_freq)
-    if evidence.seen.validated or not evidence.seen.steps:
+    if evidence.metrics.validated or not evidence.metrics.steps:
         return
     if due:
-        text = (
-            f"there was no validation until step {evidence.seen.last}, although trainer.test_freq={settings.test_freq}"
-        )
+        last = evidence.metrics.last
+        text = f"there was no validation until step {last}, although trainer.test_freq={settings.test_freq}"
         yield warning(WarningKind.NO_VALIDATION, text)
     elif settings.val_before_train:
         yield warning(WarningKind.NO_VALIDATION, "there was no validation, although trainer.val_before_train=True")
@@ -330,7 +329,7 @@ def saving(evidence: Evidence) -> Iterator[JobWarning]:
 
 
 def space(evidence: Evidence) -> Iterator[JobWarning]:
-    """A disk that is about to be full: the save that fails ends the attempt."""
+    """Warns of a disk that is almost full, because a failed save ends the attempt."""
     settings, needed, free = evidence.settings, evidence.saved_bytes, evidence.free_bytes
     # checkpoint_manager.py: verl removes the oldest one before it saves, unless it is the only one.
     makes_room = settings.kept is not None and len(evidence.saved) >= settings.kept > 1

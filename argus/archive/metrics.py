@@ -21,7 +21,7 @@ from ..io.schema import LARGEST
 FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
 LINE_BYTES = MIB
-# What is read of one file at most when all of it is needed.
+# The most bytes read from one file when the whole file is needed.
 FILE_BYTES = 256 << 20
 
 
@@ -62,11 +62,11 @@ def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
     is_start = True
     while limit > 0 and (line := file.readline(min(limit, LINE_BYTES))):
         limit -= len(line)
-        # The rest of a line that was too long is no line.
-        found = step_of(line) if is_start else None
+        # The rest of a line that was too long is skipped.
+        step = step_of(line) if is_start else None
         is_start = line.endswith(b"\n")
-        if found:
-            yield found
+        if step:
+            yield step
 
 
 def last_steps(path: Path, size: int) -> list[Step]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# What starts the processes of a trainer: verl itself with Ray, or torchrun on each node.
+# The launcher of the trainer's processes: verl itself with Ray, or torchrun on each node.
 RAY, TORCHRUN = "ray", "torchrun"
 # The workload that is any command.
 COMMAND = "command"
-# The setting of a job that validates, and trains nothing.
+# The setting for jobs that only validate.
 VAL_ONLY = "trainer.val_only"
 
 
@@ -43,7 +43,7 @@ class Plan:
     # Environment of the trainer's own process, in addition to that of the whole job.
     driver_env: Mapping[str, str] = field(default_factory=dict)
     address: str = "http://127.0.0.1:8265"
-    # What runs in place of a trainer.
+    # The command that runs in place of a trainer.
     command: tuple[str, ...] = ()
     # The working directory of trainer or command; "" for that of the driver.
     directory: str = ""
@@ -62,7 +62,7 @@ class Plan:
     gpus_per_node: int = 0
     # CPUs that the job's processes ask for on each of its nodes, without its driver.
     cpus_per_node: float = 0
-    # Beside those of the trainer.
+    # The pools beside the trainer's pool.
     pools: tuple[Pool, ...] = ()
     # Names only.
     secrets: tuple[str, ...] = ()
@@ -87,10 +87,10 @@ class Plan:
     depends_on: str | None = None
     # By variable, the job of a server that has to answer before.
     env_from: Mapping[str, str] = field(default_factory=dict)
-    # Of a server; None for other jobs.
+    # The port of a server; None for other jobs.
     ready_port: int | None = None
     ready_path: str = "/"
-    # For which the data is enough; None if that is not known, 0 for a validation alone.
+    # The number of steps that the data is enough for; None if unknown, 0 if the job only validates.
     steps: int | None = None
     resumed_from: str | None = None
     resumed_from_step: int | None = None

@@ -23,10 +23,10 @@ from .archive import JOB_ENV, STEWARD_LOG, Archive
 
 DEFAULT_DIRECTORY = "/opt/argus"
 CURRENT = "current"
-# Of the collection.
+# The version of the collection.
 VERSION = "0.1.0"
 NAME = re.compile(r"argus-[0-9a-f]{12}\.zip")
-# Where an archive names the version with which its job was submitted.
+# The file of an archive that names the program version with which its job was submitted.
 RECORD = "config/argus.json"
 # How long a call of Ray's client may take.
 RAY_CLIENT_SECONDS = 120.0
@@ -50,9 +50,9 @@ class Program:
     @classmethod
     def of_job(cls, archive: Archive) -> Program:
         """The version with which a job was submitted; that of this process if the node does not have it."""
-        own, name = cls.of_this_process(), cls.recorded(archive)
-        path = Path(own.path).with_name(name) if name else Path(own.path)
-        return cls(str(path)) if path.is_file() else own
+        program, name = cls.of_this_process(), cls.recorded(archive)
+        path = Path(program.path).with_name(name) if name else Path(program.path)
+        return cls(str(path)) if path.is_file() else program
 
     @staticmethod
     def recorded(archive: Archive) -> str:
@@ -100,7 +100,7 @@ class Runner:
         """Run a command whose output goes to the steward's log."""
         log = subprocess.DEVNULL
         with contextlib.ExitStack() as stack:
-            # A job may have put something else there. Its errors are lost then, but it is looked after as before.
+            # A job may have replaced the log. Its errors are lost then, but the job is still looked after.
             with contextlib.suppress(OSError):
                 log = stack.enter_context(writing.appended(self.archive.path / STEWARD_LOG))
             wait(spawn(command, log), RAY_CLIENT_SECONDS)
@@ -109,7 +109,7 @@ class Runner:
 def spawn(command: list[str], output: int) -> subprocess.Popen[bytes]:
     """Start a command of this program in a session of its own, without what marks a process as part of a job."""
     python, *rest = command
-    # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
+    # Neither the environment nor a home directory may add modules to processes of the steward.
     isolated = ["-I"] if sys.flags.isolated else []
     return subprocess.Popen(
         [python, *isolated, *rest],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of rollouts and validations: of what verl writes of every step, some rows of some steps stay.
+"""Samples of rollouts and validations: keeps some rows of some steps of what verl writes.
 
 verl writes all rows of a step to ``samples/.<kind>/<step>.jsonl``. What stays is in ``samples/<kind>-<step>.jsonl``.
 """
@@ -28,10 +28,10 @@ WRITTEN = re.compile(r"([0-9]{1,9})\.jsonl")
 KEPT = re.compile(r"([a-z]+)-([0-9]{1,9})\.jsonl")
 # The steps of each kind that stay at most, evenly distributed, and always the first and the last one.
 MOST_STEPS = 50
-# Of a step, the rows with the highest and the lowest scores, and others by chance.
+# The kept rows of a step: with the highest scores, with the lowest, and random ones.
 BEST, WORST, OTHERS = 4, 4, 8
 TEXT_LENGTH = 4000
-# What is read of a step at most.
+# The most bytes read of a step, of a row, and of the kept rows.
 STEP_BYTES, LINE_BYTES, KEPT_BYTES = 256 * MIB, 4 * MIB, 2 * MIB
 Mask = Callable[[str], str]
 
@@ -71,7 +71,7 @@ def keep(archive: Archive, mask: Mask, is_over: bool = False) -> None:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether it is one, and not a link to one."""
+    """Whether a path is a directory, and not a link to one."""
     with contextlib.suppress(OSError):
         return stat.S_ISDIR(os.lstat(path).st_mode)
     return False
@@ -79,11 +79,11 @@ def is_directory(path: Path) -> bool:
 
 def kept_steps(archive: Archive) -> dict[str, list[int]]:
     """The steps that samples were kept of, by kind, in their order. Raises UnreadableError."""
-    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    steps_by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for match in map(KEPT.fullmatch, list_directory(archive.path / DIRECTORY)):
-        if match and match[1] in found:
-            found[match[1]].append(int(match[2]))
-    return {kind: sorted(steps) for kind, steps in found.items()}
+        if match and match[1] in steps_by_kind:
+            steps_by_kind[match[1]].append(int(match[2]))
+    return {kind: sorted(steps) for kind, steps in steps_by_kind.items()}
 
 
 def spread(steps: set[int], most: int = MOST_STEPS) -> set[int]:

@@ -14,7 +14,7 @@ from .job_warnings import JobWarning
 
 # No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
 SEPARATOR = "~"
-# How many seconds a phase may take, which is years.
+# The maximum seconds of a phase, which are years.
 LONGEST = 1e8
 
 
@@ -58,7 +58,7 @@ def phases_of(written: Mapping[str, float]) -> dict[str, float]:
 
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
-# For resources, without an attempt.
+# The states in which a job waits for resources without an attempt.
 WAITING = (JobState.QUEUED, JobState.RETRYING)
 
 
@@ -107,13 +107,13 @@ class Status:
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
     submitted_at: float | None = None
-    # user@controller, by what the controller tells.
+    # user@controller, as the controller reports it.
     submitted_by: str = ""
     queued_at: float | None = None
     attempt_submitted_at: float | None = None
     started_at: float | None = None
     attempt_started_at: float | None = None
-    # How many seconds each phase of the start of the current attempt took, of those that are over.
+    # The seconds of each finished start phase of the current attempt.
     phases: Mapping[str, float] = field(default_factory=dict)
     ended_at: float | None = None
     updated_at: str = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code and files of a job, used in a process of its own: with limits of time, memory and answer.
+"""Runs code of a job in a process of its own, with limits on time, memory and output.
 
 The process runs as the user of all jobs and can do what a job can do, but neither hold up the check nor fill the memory
 of the worker that waits for it.
@@ -23,7 +23,7 @@ from typing import Any
 ANSWER_BYTES = 1 << 20
 # Marks every process that the code starts, whatever session it moves to.
 MARK = "ARGUS_VERL_CHECK"
-# Begins each program. `say` adds a line to the answer, and all else is discarded.
+# The beginning of each program. `say` adds a line to the output; everything else is discarded.
 PRELUDE = """
 import json, os, resource, sys
 answer = os.fdopen(os.dup(1), "w")
@@ -38,27 +38,27 @@ def say(**values):
 for limit, value in ((resource.RLIMIT_DATA, int(sys.argv[1])), (resource.RLIMIT_CORE, 0)):
     resource.setrlimit(limit, (value, value))
 """
-# `given` is what the caller passes.
-QUESTION = "\ngiven = json.load(sys.stdin)\n"
+# Reads `question`, which the caller passes.
+QUESTION = "\nquestion = json.load(sys.stdin)\n"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a program said, line by line. The code of a job may have said anything: types have to be checked.
+class ProgramOutput:
+    """The lines that a program wrote. Code of a job may write anything, so types have to be checked.
 
-    status: the exit status, negative for a signal; None if the time was over.
+    status: the exit status, negative for a signal; None after a timeout.
     """
 
     lines: tuple[Mapping[str, Any], ...]
     status: int | None
 
 
-class Child:
-    """A Python program in a process of its own, which has begun with its imports, and waits for its question."""
+class ChildProcess:
+    """A Python program in its own process, which runs its imports and then waits for its question."""
 
     def __init__(self, program: str, environment: Mapping[str, str], memory_bytes: int, imports: str = "") -> None:
         self._mark = uuid.uuid4().hex
-        # Not a pipe: who holds its end decides when it ends.
+        # Not a pipe: a process that holds its end open would delay the answer.
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - close() does
         self._process = subprocess.Popen(
             # -B: directories of users may be read-only.
@@ -70,39 +70,39 @@ class Child:
             start_new_session=True,
         )
 
-    def answer(self, given: Mapping[str, Any], seconds: float) -> Answer:
-        """What the program says within that time. Everything that it has started has ended then."""
+    def answer(self, question: Mapping[str, Any], seconds: float) -> ProgramOutput:
+        """The output of the program within that time. All processes that it started are ended."""
         status: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.communicate(json.dumps(given, default=str).encode("utf-8", "replace"), seconds)
+            self._process.communicate(json.dumps(question, default=str).encode("utf-8", "replace"), seconds)
             status = self._process.returncode
         end_all(self._process, self._mark)
         self._answer.seek(0)
-        return Answer(lines_of(self._answer.read(ANSWER_BYTES)), status)
+        return ProgramOutput(lines_of(self._answer.read(ANSWER_BYTES)), status)
 
     def close(self) -> None:
-        """End a program that was asked nothing."""
+        """End a program that got no question."""
         if self._process.returncode is None:
             end_all(self._process, self._mark)
         self._answer.close()
 
 
 def run_program(
-    program: str, given: Mapping[str, Any], environment: Mapping[str, str], seconds: float, memory_bytes: int
-) -> Answer:
+    program: str, question: Mapping[str, Any], environment: Mapping[str, str], seconds: float, memory_bytes: int
+) -> ProgramOutput:
     """Run a Python program, and end everything that it has started."""
-    with contextlib.closing(Child(program, environment, memory_bytes)) as child:
-        return child.answer(given, seconds)
+    with contextlib.closing(ChildProcess(program, environment, memory_bytes)) as child:
+        return child.answer(question, seconds)
 
 
 def lines_of(text: bytes) -> tuple[Mapping[str, Any], ...]:
-    """The mappings in an answer. Other lines are none of ours, and the last one may be cut off."""
-    found = []
+    """The mappings in the output. Other lines come from elsewhere, and the last line may be cut off."""
+    mappings = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
-            found += [value] if isinstance(value, dict) else []
-    return tuple(found)
+            mappings += [value] if isinstance(value, dict) else []
+    return tuple(mappings)
 
 
 def end_all(process: subprocess.Popen[bytes], mark: str) -> None:

@@ -16,7 +16,7 @@ from ..common.findings import ERROR, WARNING
 from ..common.shared_root import under_root
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
-from .child import Child
+from .child import ChildProcess
 
 SFT, EVAL = "sft", "eval"
 MISSING = "???"
@@ -80,7 +80,7 @@ class CheckRequest:
     dataset: str
     reward_file: str | None = None
     reward_function: str = ""
-    # By which the file is imported; empty if it is loaded by its path.
+    # The module name for importing the file; empty if it is loaded by its path.
     reward_module: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, int | None] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class CheckRequest:
     debugger: str | None = None
     trial_rows: int = 0
     config: Configuration | None = None
-    tokenizer_process: Child | None = None
+    tokenizer_process: ChildProcess | None = None
 
     @property
     def is_sft(self) -> bool:
@@ -113,17 +113,17 @@ class CheckRequest:
 
     @property
     def model_section(self) -> str:
-        """The settings of the model that is trained."""
+        """The key of the section with the trained model."""
         return "model" if self.is_sft else "actor_rollout_ref.model"
 
     @property
     def model_path(self) -> str:
-        """The directory of that model, or its name on the hub."""
+        """The directory of the trained model, or its name on the hub."""
         return str(self.setting(f"{self.model_section}.path", self.model))
 
     @property
     def tokenizer_path(self) -> str:
-        """The same of its tokenizer and its processor."""
+        """The directory or name of its tokenizer and processor."""
         return str(self.setting(f"{self.model_section}.tokenizer_path", self.model_path))
 
     @property
@@ -134,7 +134,7 @@ class CheckRequest:
 
     @property
     def longest_sample(self) -> int:
-        """In tokens."""
+        """The longest sample in tokens."""
         rl = self.number("data.max_prompt_length") + self.number("data.max_response_length")
         return self.number("data.max_length") if self.is_sft else rl
 
@@ -153,7 +153,7 @@ class CheckRequest:
 
     @property
     def reward_manager(self) -> str | None:
-        """The one of verl's own reward managers that calls the reward function; None for another one and for sft."""
+        """verl's own reward manager that calls the reward function; None for other managers and for sft."""
         return self.registered_manager if self.registered_manager in REWARD_MANAGERS else None
 
     @property
@@ -241,5 +241,5 @@ def is_lfs_pointer(path: Path) -> bool:
 
 def pointer_problem(path: Path) -> tuple[str, str]:
     """What is wrong with a pointer in place of a file, and what to do."""
-    todo = "run `git lfs pull` in the clone and stage it again, or download the file again"
-    return f"{path} is a Git LFS pointer, not the file", todo
+    remedy = "run `git lfs pull` in the clone and stage it again, or download the file again"
+    return f"{path} is a Git LFS pointer, not the file", remedy

@@ -13,9 +13,9 @@ from ..common.findings import ERROR, WARNING, Finding, about, errors
 from ..common.text import one_line
 from .common import CheckRequest, Facts, error_text, is_lfs_pointer, listed, pointer_problem
 
-# What verl needs of the columns and the messages of a dataset. Staging checks all rows with it, the gate the first.
+# verl's requirements on the columns and messages of a dataset. Staging checks all rows, the gate only the first ones.
 #
-# A problem is a text that follows the name of a file, a row or a split; what to do is a text of its own.
+# A problem is a text that follows the name of a file, row or split; its remedy is a separate text.
 
 RL, SFT = "rl", "sft"
 SPLITS = ("train", "val")
@@ -41,9 +41,9 @@ def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | 
     kind = schema.field(key).type
     content = content_type(kind)
     if content is None:
-        what = f"has a column {key} of type {kind}, where verl reads a list of {{role, content}}"
+        problem = f"has a column {key} of type {kind}, where verl reads a list of {{role, content}}"
         text = f"set columns to {{{key}: {key}}} in staging_datasets if it is text, or " if workload == RL else ""
-        return what, f"{text}rename its fields"
+        return problem, f"{text}rename its fields"
     if not (is_text(content) or is_list(content)):
         return f"has messages with content of type {content}, where verl reads text", "write it as text"
     return None
@@ -55,8 +55,8 @@ def reward_problems(schema: Any, columns: Sequence[str]) -> Iterator[tuple[str, 
 
     for name in columns:
         if name not in schema.names:
-            what = f"has no column {name}, which verl's reward managers read; it has: {', '.join(schema.names)}"
-            yield what, "convert it to verl's schema, or set columns in staging_datasets to the names of its columns"
+            problem = f"has no column {name}, which verl's reward managers read; it has: {', '.join(schema.names)}"
+            yield problem, "convert it to verl's schema, or set columns in staging_datasets to the names of its columns"
     if "reward_model" in schema.names:
         kind = schema.field("reward_model").type
         if not (types.is_struct(kind) and kind.get_field_index("ground_truth") >= 0):
@@ -135,30 +135,30 @@ def is_text(kind: Any) -> bool:
 # The rows of each file that are read.
 SAMPLE_ROWS = 64
 SHOWN_ROLE = 60
-problem = partial(about, "dataset")
+finding = partial(about, "dataset")
 STAGE_AGAIN = "correct the data and stage it again"
 
 
 def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for split in request.splits:
         files = data_files(request, split)
         counts = []
         for file in files:
             more, rows = parquet_findings(request, facts, file)
-            found += more
+            findings += more
             counts.append(rows)
-        known = [rows for rows in counts if rows is not None]
-        if not files or len(known) < len(counts):
+        known_counts = [rows for rows in counts if rows is not None]
+        if not files or len(known_counts) < len(counts):
             continue
         limit = request.setting(f"data.{split}_max_samples", -1)
-        rows = min(sum(known), limit) if limit > 0 else sum(known)
+        rows = min(sum(known_counts), limit) if limit > 0 else sum(known_counts)
         setattr(facts, f"{split}_rows", rows)
         if rows == 0:
-            found.append(problem(f"{', '.join(files)} has no rows", "stage a dataset that has rows"))
+            findings.append(finding(f"{', '.join(files)} has no rows", "stage a dataset that has rows"))
         else:
-            found += batch_findings(request, split, rows, ", ".join(files))
-    return found
+            findings += batch_findings(request, split, rows, ", ".join(files))
+    return findings
 
 
 def data_files(request: CheckRequest, split: str) -> list[str]:
@@ -175,13 +175,13 @@ def batch_findings(request: CheckRequest, split: str, rows: int, files: str) -> 
     batch = request.number("data.train_batch_size")
     if not batch or rows >= batch or request.setting("data.custom_cls.path"):
         return
-    what = f"{files} has {rows} rows, but data.train_batch_size is {batch}"
-    todo = f"set data.train_batch_size to at most {rows} in trainer_overrides, or stage more rows"
+    problem = f"{files} has {rows} rows, but data.train_batch_size is {batch}"
+    remedy = f"set data.train_batch_size to at most {rows} in trainer_overrides, or stage more rows"
     if split == "train":
-        yield problem(f"{what}: the job would run no step", todo)
+        yield finding(f"{problem}: the job would run no step", remedy)
     elif request.is_sft:
         # trainer/sft_trainer_ray.py: _build_dataloader validates in batches of the same size, and drops them as well.
-        yield problem(f"{what}: val/loss would be nan", todo, WARNING)
+        yield finding(f"{problem}: val/loss would be nan", remedy, WARNING)
 
 
 def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
@@ -215,33 +215,33 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
         return [], None
     try:
         if is_lfs_pointer(path):
-            return [problem(*pointer_problem(path))], None
+            return [finding(*pointer_problem(path))], None
         file = opened(path)
     except FileNotFoundError:
         # Those outside the shared root are reported as such.
-        missing = [problem(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
+        missing = [finding(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
         return [] if request.is_outside(str(path)) else missing, None
     except (OSError, ArrowException) as error:
-        what = f"{path} cannot be read as Parquet: {error_text(error)}"
-        return [problem(what, "stage it again: the file may be truncated")], None
+        problem = f"{path} cannot be read as Parquet: {error_text(error)}"
+        return [finding(problem, "stage it again: the file may be truncated")], None
     with file:
         rows = file.metadata.num_rows
         # A dataset class of the user reads what it needs.
         if request.setting("data.custom_cls.path"):
             return [], rows
-        found, columns = schema_findings(request, path, file.schema_arrow)
-        found += media_findings(request, path, file)
-        if errors(found):
-            return found, rows
+        findings, columns = schema_findings(request, path, file.schema_arrow)
+        findings += media_findings(request, path, file)
+        if errors(findings):
+            return findings, rows
         try:
             batch = next(file.iter_batches(SAMPLE_ROWS, columns=columns), None)
         except (OSError, ArrowException) as error:
-            return [problem(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
-        return found + row_findings(request, facts, path, batch.to_pylist() if batch else []), rows
+            return [finding(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
+        return findings + row_findings(request, facts, path, batch.to_pylist() if batch else []), rows
 
 
 def media_findings(request: CheckRequest, path: Path, file: Any) -> Iterator[Finding]:
-    """Images and videos for a model that has no processor for them."""
+    """Findings about images and videos for a model without a processor for them."""
     keys = {str(request.setting(f"data.{key}_key", f"{key}s")) for key in ("image", "video")}
     columns = sorted(keys & set(file.schema_arrow.names))
     # A row alone may have many megabytes.
@@ -249,9 +249,9 @@ def media_findings(request: CheckRequest, path: Path, file: Any) -> Iterator[Fin
     used = [name for name, values in (batch.to_pydict() if batch else {}).items() if values[0]]
     if used:
         # utils/dataset/multiturn_sft_dataset.py, rl_dataset.py: _build_messages
-        what = f"{path} has {', '.join(used)}, but the model reads only text: it has no preprocessor_config.json"
+        problem = f"{path} has {', '.join(used)}, but the model reads only text: it has no preprocessor_config.json"
         severity = ERROR if request.is_since((0, 9)) else WARNING
-        yield problem(what, "choose a model that reads them, or stage the data without them", severity)
+        yield finding(problem, "choose a model that reads them, or stage the data without them", severity)
 
 
 def messages_key(request: CheckRequest) -> str:
@@ -269,18 +269,18 @@ def schema_findings(request: CheckRequest, path: Path, schema: Any) -> tuple[lis
     # experimental/reward_loop/reward_loop.py: compute_score uses only the reward model.
     if request.reward_manager is None or (request.has_reward_model and not request.reward_file):
         reward = []
-    wrong = messages_problem(schema, kind_of(request), key)
-    if wrong:
-        return [problem(f"{path} {wrong[0]}", wrong[1])], []
+    message_problem = messages_problem(schema, kind_of(request), key)
+    if message_problem:
+        return [finding(f"{path} {message_problem[0]}", message_problem[1])], []
     problems = [*reward_problems(schema, reward)] if reward else []
-    if not request.is_sft and (of_info := extra_info_problem(schema)):
-        problems.append(of_info)
-    found = [problem(f"{path} {what}", todo) for what, todo in problems]
-    asked = request.setting("data.reward_fn_key", "data_source")
-    if reward and asked != request.data_source_key:
-        what = f"data.reward_fn_key={asked} has no effect: since verl 0.9 the column is always data_source"
-        found.append(problem(what, "remove it", WARNING))
-    return found, [name for name in (key, *reward) if name in schema.names]
+    if not request.is_sft and (info_problem := extra_info_problem(schema)):
+        problems.append(info_problem)
+    findings = [finding(f"{path} {problem}", remedy) for problem, remedy in problems]
+    reward_column = request.setting("data.reward_fn_key", "data_source")
+    if reward and reward_column != request.data_source_key:
+        problem = f"data.reward_fn_key={reward_column} has no effect: since verl 0.9 the column is always data_source"
+        findings.append(finding(problem, "remove it", WARNING))
+    return findings, [name for name in (key, *reward) if name in schema.names]
 
 
 def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[dict[str, Any]]) -> list[Finding]:
@@ -288,10 +288,10 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
     problems: dict[tuple[str, str], list[int]] = {}
     sources: dict[str, int] = {}
     for number, row in enumerate(sample):
-        for severity, what, role in message_problems(kind_of(request), row[messages_key(request)]):
-            problems.setdefault((f"{what} ({one_line(role, SHOWN_ROLE)})" if role else what, severity), []).append(
-                number
-            )
+        for severity, problem, role in message_problems(kind_of(request), row[messages_key(request)]):
+            problems.setdefault(
+                (f"{problem} ({one_line(role, SHOWN_ROLE)})" if role else problem, severity), []
+            ).append(number)
         if "reward_model" not in row:
             continue
         sources.setdefault(str(row[request.data_source_key]), number)
@@ -299,18 +299,18 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
             problems.setdefault(("has no reward_model.ground_truth", ERROR), []).append(number)
     facts.data_sources = sorted({*(facts.data_sources or ()), *sources})
     findings = []
-    for (what, severity), rows in problems.items():
+    for (problem, severity), rows in problems.items():
         more = f" (and {len(rows) - 1} more of the first {len(sample)} rows)" if len(rows) > 1 else ""
-        findings.append(problem(f"{path}, row {rows[0]}: {what}{more}", STAGE_AGAIN, severity))
+        findings.append(finding(f"{path}, row {rows[0]}: {problem}{more}", STAGE_AGAIN, severity))
     return findings if request.reward_file else findings + source_findings(request, path, sources)
 
 
 def source_findings(request: CheckRequest, path: Path, sources: Mapping[str, int]) -> list[Finding]:
     """Data sources, with their first rows, for which the snapshot has no reward function."""
     names, prefixes = known_data_sources(Path(request.code_path))
-    todo = "set reward_fn_path, or use a data_source that verl knows"
+    remedy = "set reward_fn_path, or use a data_source that verl knows"
     return [
-        problem(f"{path}, row {number}: verl has no reward function for data_source {source!r}", todo)
+        finding(f"{path}, row {number}: verl has no reward function for data_source {source!r}", remedy)
         for source, number in sources.items()
         if names and source not in names and not source.startswith(tuple(prefixes))
     ]
@@ -326,9 +326,9 @@ def known_data_sources(code_path: Path) -> tuple[set[str], set[str]]:
         return names, prefixes
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "data_source":
-            names |= {name for each in node.comparators for name in texts_in(each)}
+            names |= {name for operand in node.comparators for name in texts_in(operand)}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "data_source.startswith":
-            prefixes |= {name for each in node.args for name in texts_in(each)}
+            prefixes |= {name for argument in node.args for name in texts_in(argument)}
     return names, prefixes
 
 

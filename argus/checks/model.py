@@ -49,14 +49,14 @@ def setting_findings(request: CheckRequest, section: str, values: Mapping[str, A
 
 
 def code_findings(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Iterator[Finding]:
-    """A model whose classes transformers does not have."""
+    """Findings about a model whose classes are not in transformers."""
     kind = values["model_type"]
     # A library of the job may add the type; of deepseek_v4, vLLM has the class (workers/config/model.py).
     if kind == "deepseek_v4" or request.setting(f"{section}.external_lib") or is_known_type(request, kind):
         return
     if "AutoConfig" not in (values.get("auto_map") or {}):
-        what = f"has model_type {kind}, which transformers in the image does not know"
-        yield about("model", what, "use an image with a version that does (see ray_image), or another model")
+        problem = f"has model_type {kind}, which transformers in the image does not know"
+        yield about("model", problem, "use an image with a version that does (see ray_image), or another model")
         return
     keys = [f"{section}.trust_remote_code"]
     if request.has_critic and request.setting("critic.model.path", request.model_path) == request.model_path:
@@ -65,20 +65,20 @@ def code_findings(request: CheckRequest, section: str, values: Mapping[str, Any]
     keys += [] if request.is_sft or request.is_since((0, 9)) else ["data.trust_remote_code"]
     for key in keys:
         if not request.setting(key):
-            what = f"is false, but the classes of model_type {kind} are code beside the model (auto_map)"
-            yield about(key, what, f"read that code, then set {key}=True")
+            problem = f"is false, but the classes of model_type {kind} are code beside the model (auto_map)"
+            yield about(key, problem, f"read that code, then set {key}=True")
 
 
 def architecture_findings(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Iterator[Finding]:
-    """A model of which FSDP would train another class: its architecture decides on that, and otherwise its type."""
+    """Findings about a model that FSDP would load as another class: the architecture decides, otherwise the type."""
     # utils/model.py: get_hf_auto_model_class, which reads the type only of a multimodal model
     (name,) = values["architectures"]
     strategy = request.setting("engine.strategy" if request.is_sft else "actor_rollout_ref.actor.strategy")
     is_other = any(map(values.get, ("auto_map", *TEXT_PARTS))) or request.setting(f"{section}.external_lib")
     is_loaded = strategy in ("fsdp", "fsdp2") and request.is_since((0, 9)) and not is_other
     if is_loaded and not any(part in str(name) for part in PREDICTING):
-        what = f"has architecture {name}, which verl loads without the head that predicts tokens"
-        yield about("model", what, "use a model with an architecture such as Qwen2ForCausalLM")
+        problem = f"has architecture {name}, which verl loads without the head that predicts tokens"
+        yield about("model", problem, "use a model with an architecture such as Qwen2ForCausalLM")
 
 
 def is_known_type(request: CheckRequest, kind: str) -> bool:
@@ -87,40 +87,40 @@ def is_known_type(request: CheckRequest, kind: str) -> bool:
     spec = PathFinder.find_spec("transformers", path) or PathFinder.find_spec("transformers")
     files = Path(spec.origin).parent.glob("models/auto/*.py") if spec and spec.origin else ()
     text = "".join(file.read_text(encoding="utf-8") for file in files)
-    # A type that all versions know tells whether these are the files that have the types.
+    # "llama" is in all versions; without it, these are not the files that list the types.
     return '"llama"' not in text or f'"{kind}"' in text
 
 
 def head_findings(request: CheckRequest, model: Configuration) -> Iterator[Finding]:
-    """Attention heads that the GPUs of an inference engine cannot share."""
+    """Findings about attention heads that the GPUs of an inference engine cannot share."""
     heads, groups = model.number("num_attention_heads"), max(model.number("num_key_value_heads", 1), 1)
     engine, key = request.setting(f"{ROLLOUT}.name"), f"{ROLLOUT}.tensor_model_parallel_size"
     tensor = max(request.number(key, 1), 1)
     if heads % tensor:
         # vllm/config/model.py: verify_with_parallel_config. SGLang may share them in another way.
-        what = f"is {tensor}, which does not divide the model's {heads} attention heads: {engine} refuses it"
-        yield about(key, what, f"set it to a divisor of {heads}", ERROR if engine == "vllm" else WARNING)
+        text = f"is {tensor}, which does not divide the model's {heads} attention heads: {engine} refuses it"
+        yield about(key, text, f"set it to a divisor of {heads}", ERROR if engine == "vllm" else WARNING)
     elif groups % tensor and tensor % groups and not model.get("kv_lora_rank"):
         # vllm/model_executor/layers/linear.py: QKVParallelLinear, which most models have
-        what = f"is {tensor}, and the model has {groups} heads for keys and values: {engine} refuses most such models"
-        yield about(key, what, f"set it to a divisor or a multiple of {groups}", WARNING)
+        text = f"is {tensor}, and the model has {groups} heads for keys and values: {engine} refuses most such models"
+        yield about(key, text, f"set it to a divisor or a multiple of {groups}", WARNING)
 
 
 def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Finding]:
-    """Samples that are longer than what the model has learned."""
+    """Findings about samples that are longer than the model's context."""
     limit, longest, key = model.number("max_position_embeddings"), request.longest_sample, f"{ROLLOUT}.max_model_len"
-    own = 0 if request.is_sft else request.number(key)
+    max_len = 0 if request.is_sft else request.number(key)
     # workers/rollout/vllm_rollout/vllm_async_server.py: _validate_configs, generate
     has_limit = not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES and request.is_since((0, 9))
-    if has_limit and own > limit > 0:
-        yield about(key, f"is {own}, more than the model's max_position_embeddings, {limit}", f"set it to {limit}")
-    # Only there, the scaling of rotary embeddings does not count.
-    known = limit if has_limit else stretched(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
-    if longest > known > 0 and not own:
+    if has_limit and max_len > limit > 0:
+        yield about(key, f"is {max_len}, more than the model's max_position_embeddings, {limit}", f"set it to {limit}")
+    # Only inference engines ignore the scaling of rotary embeddings.
+    length = limit if has_limit else stretched(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
+    if longest > length > 0 and not max_len:
         end = "answers end there, and the job ends at a prompt of that length" if has_limit else "the rest is new to it"
         key = "data.max_length" if request.is_sft else "data.max_response_length"
-        what = f"allows samples of {longest} tokens, but the model has {known} positions (max_position_embeddings)"
-        yield about(key, f"{what}: {end}", f"set lengths of at most {known} together", WARNING)
+        problem = f"allows samples of {longest} tokens, but the model has {length} positions (max_position_embeddings)"
+        yield about(key, f"{problem}: {end}", f"set lengths of at most {length} together", WARNING)
 
 
 def stretched(limit: int, rope: Mapping[str, Any]) -> int:
@@ -142,18 +142,18 @@ TRANSFORMERS = f"{STAGE_AGAIN}, in the format of Transformers"
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelRef:
     """A model, or a part of one, and the key that names it."""
 
     path: Path
     where: str
     key: str
 
-    def problem(self, what: str, todo: str, severity: str = "error") -> Finding:
-        return Finding(self.where, what, todo, severity, key=self.key)
+    def finding(self, problem: str, remedy: str, severity: str = "error") -> Finding:
+        return Finding(self.where, problem, remedy, severity, key=self.key)
 
     def pointer(self, path: Path) -> Finding:
-        return self.problem(*pointer_problem(path))
+        return self.finding(*pointer_problem(path))
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ class Weights:
     parameters: int | None = None
 
 
-def overridden(key: str, path: str) -> Source:
+def overridden(key: str, path: str) -> ModelRef:
     """A model that an override names."""
-    return Source(Path(path), f"trainer_overrides: {key}", f"trainer_overrides.{key}")
+    return ModelRef(Path(path), f"trainer_overrides: {key}", f"trainer_overrides.{key}")
 
 
 def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -175,17 +175,17 @@ def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     # A name on the hub is resolved in HF_HOME, by rules of its own.
     if not model.startswith("/") or (request.is_outside(model) and not Path(model).exists()):
         return []
-    source = Source(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
-    found = config_findings(request, facts, source, section)
+    source = ModelRef(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
+    findings = config_findings(request, facts, source, section)
     if not source.path.is_dir():
-        return found
+        return findings
     weights = weights_of(source)
-    found += weights.findings
+    findings += weights.findings
     facts.model_bytes, facts.parameters = weights.size, weights.parameters
     if request.tokenizer_path.startswith("/"):
         template, path = f"{section}.custom_chat_template", Path(request.tokenizer_path)
-        found += tokenizer_findings(source, path, template, has_template=bool(request.setting(template)))
-    return found + (critic_findings(request, facts, model) if request.has_critic else [])
+        findings += tokenizer_findings(source, path, template, has_template=bool(request.setting(template)))
+    return findings + (critic_findings(request, facts, model) if request.has_critic else [])
 
 
 def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Finding]:
@@ -212,7 +212,7 @@ def hub_snapshots(path: Path) -> list[Path]:
     return sorted(commits, key=lambda commit: commit.name.encode() != name)
 
 
-def config_findings(request: CheckRequest, facts: Facts, source: Source, section: str) -> list[Finding]:
+def config_findings(request: CheckRequest, facts: Facts, source: ModelRef, section: str) -> list[Finding]:
     config, problems = read_config(source)
     if problems:
         return problems
@@ -220,7 +220,7 @@ def config_findings(request: CheckRequest, facts: Facts, source: Source, section
     return list(setting_findings(request, section, config))
 
 
-def read_config(source: Source) -> tuple[dict[str, Any], list[Finding]]:
+def read_config(source: ModelRef) -> tuple[dict[str, Any], list[Finding]]:
     """The model's config.json, and what is wrong with it."""
     path = source.path / "config.json"
     try:
@@ -229,25 +229,25 @@ def read_config(source: Source) -> tuple[dict[str, Any], list[Finding]]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (source.path / "adapter_config.json").is_file():
-            todo = "give the base model, and set actor_rollout_ref.model.lora_adapter_path to the adapter"
-            return {}, [source.problem(f"{source.path} is a LoRA adapter, not a model", todo)]
-        todo = "give the directory with config.json and the weights"
+            remedy = "give the base model, and set actor_rollout_ref.model.lora_adapter_path to the adapter"
+            return {}, [source.finding(f"{source.path} is a LoRA adapter, not a model", remedy)]
+        remedy = "give the directory with config.json and the weights"
         if commits := hub_snapshots(source.path):
-            todo = f"it is a cache of the hub: give {' or '.join(map(str, commits))}"
-        return {}, [source.problem(f"{path} does not exist", todo)]
+            remedy = f"it is a cache of the hub: give {' or '.join(map(str, commits))}"
+        return {}, [source.finding(f"{path} does not exist", remedy)]
     except (OSError, ValueError) as error:
-        return {}, [source.problem(f"{path} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
+        return {}, [source.finding(f"{path} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
     if not isinstance(config, dict) or not config.get("model_type"):
-        return {}, [source.problem(f"{path} has no model_type", TRANSFORMERS)]
+        return {}, [source.finding(f"{path} has no model_type", TRANSFORMERS)]
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or len(architectures) != 1:
         # workers/config/model.py: HFModelConfig asserts it.
-        what = f"{path} has architectures {json.dumps(architectures)}, but verl requires exactly one"
-        return {}, [source.problem(what, TRANSFORMERS)]
+        problem = f"{path} has architectures {json.dumps(architectures)}, but verl requires exactly one"
+        return {}, [source.finding(problem, TRANSFORMERS)]
     return config, []
 
 
-def tokenizer_findings(source: Source, path: Path, template: str, *, has_template: bool) -> list[Finding]:
+def tokenizer_findings(source: ModelRef, path: Path, template: str, *, has_template: bool) -> list[Finding]:
     """Problems with the tokenizer at `path`. `template` is the setting for a chat template of the job's own."""
     tokenizer, settings = path / "tokenizer.json", path / "tokenizer_config.json"
     for file in (tokenizer, settings):
@@ -255,20 +255,20 @@ def tokenizer_findings(source: Source, path: Path, template: str, *, has_templat
             return [source.pointer(file)]
         # tokenizer.json may have 30 MB, so only its end is read.
         if file.is_file() and not ends_as_mapping(file):
-            return [source.problem(f"{file} is truncated", STAGE_AGAIN)]
+            return [source.finding(f"{file} is truncated", STAGE_AGAIN)]
     vocabulary = any(any(path.glob(pattern)) for pattern in VOCABULARIES)
     if not tokenizer.is_file() and not (settings.is_file() and vocabulary):
-        what = f"{path} has no tokenizer: neither tokenizer.json, nor tokenizer_config.json with a vocabulary"
-        return [source.problem(what, "stage the tokenizer's files beside the weights")]
+        problem = f"{path} has no tokenizer: neither tokenizer.json, nor tokenizer_config.json with a vocabulary"
+        return [source.finding(problem, "stage the tokenizer's files beside the weights")]
     try:
         config = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
     except (OSError, ValueError) as error:
-        return [source.problem(f"{settings} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
+        return [source.finding(f"{settings} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
     if has_template or config.get("chat_template") or any((path / name).is_file() for name in CHAT_TEMPLATES):
         return []
-    what = f"{path} has no chat template, but verl applies one to every row"
-    todo = f"add chat_template.jinja (instruct models have one), or set {template}"
-    return [source.problem(what, todo, WARNING)]
+    problem = f"{path} has no chat template, but verl applies one to every row"
+    remedy = f"add chat_template.jinja (instruct models have one), or set {template}"
+    return [source.finding(problem, remedy, WARNING)]
 
 
 def ends_as_mapping(path: Path) -> bool:
@@ -277,12 +277,12 @@ def ends_as_mapping(path: Path) -> bool:
         return file.read().rstrip().endswith(b"}")
 
 
-def weights_of(source: Source) -> Weights:
+def weights_of(source: ModelRef) -> Weights:
     model = source.path
     name = next((name for name in WEIGHTS if (model / name).is_file()), None)
     if name is None:
-        what = f"{model} has no weights: neither model.safetensors nor pytorch_model.bin, and no index of either"
-        return Weights((source.problem(what, "give a directory with weights, in the format of save_pretrained"),))
+        problem = f"{model} has no weights: neither model.safetensors nor pytorch_model.bin, and no index of either"
+        return Weights((source.finding(problem, "give a directory with weights, in the format of save_pretrained"),))
     shards = [name]
     if name.endswith(".index.json"):
         try:
@@ -290,27 +290,27 @@ def weights_of(source: Source) -> Weights:
                 return Weights((source.pointer(model / name),))
             shards = sorted(set(json.loads((model / name).read_text(encoding="utf-8"))["weight_map"].values()))
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            what = f"{model / name} is not an index of weights: {type(error).__name__}: {error_text(error)}"
-            return Weights((source.problem(what, TRUNCATED),))
+            problem = f"{model / name} is not an index of weights: {type(error).__name__}: {error_text(error)}"
+            return Weights((source.finding(problem, TRUNCATED),))
     missing = [shard for shard in shards if not (model / shard).is_file()]
     if missing:
-        what = f"{len(missing)} of {len(shards)} shards in {model} are missing: {', '.join(missing[:3])}"
-        return Weights((source.problem(what + (", …" if len(missing) > 3 else ""), TRUNCATED),))
-    found: list[Finding] = []
+        problem = f"{len(missing)} of {len(shards)} shards in {model} are missing: {', '.join(missing[:3])}"
+        return Weights((source.finding(problem + (", …" if len(missing) > 3 else ""), TRUNCATED),))
+    findings: list[Finding] = []
     size = parameters = 0
     for path in [model / shard for shard in shards]:
         size += path.stat().st_size
         if is_lfs_pointer(path):
-            found.append(source.pointer(path))
+            findings.append(source.pointer(path))
         elif path.suffix == ".safetensors":
-            wrong, count = safetensors_problem(path)
+            defect, count = safetensors_problem(path)
             parameters += count
-            found += [source.problem(f"{path} {wrong}", TRUNCATED)] if wrong else []
+            findings += [source.finding(f"{path} {defect}", TRUNCATED)] if defect else []
         elif torch_file_is_cut(path):
-            found.append(source.problem(f"{path} is truncated", TRUNCATED))
+            findings.append(source.finding(f"{path} is truncated", TRUNCATED))
     if not all(shard.endswith(".safetensors") for shard in shards):
         parameters = size // ITEM_BYTES.get(declared_dtype(model), 2)
-    return Weights(tuple(found), size, None if found else parameters)
+    return Weights(tuple(findings), size, None if findings else parameters)
 
 
 def safetensors_problem(path: Path) -> tuple[str | None, int]:
@@ -324,9 +324,9 @@ def safetensors_problem(path: Path) -> tuple[str | None, int]:
             return f"has {size} bytes, but its header alone has {8 + length}: it is truncated", 0
         try:
             header = json.loads(file.read(length))
-            tensors = [each for name, each in header.items() if name != "__metadata__"]
-            expected = 8 + length + max((each["data_offsets"][1] for each in tensors), default=0)
-            count = sum(math.prod(each["shape"]) for each in tensors)
+            tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+            expected = 8 + length + max((tensor["data_offsets"][1] for tensor in tensors), default=0)
+            count = sum(math.prod(tensor["shape"]) for tensor in tensors)
         except (ValueError, KeyError, AttributeError, TypeError, IndexError):
             return f"has no safetensors header ({size_text(size)})", 0
     if size != expected:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every node of a job must see: its files, the places where it writes, and its network."""
+"""Checks of what every node of a job must have: its files, writable directories and network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..common.findings import ERROR, WARNING, Finding, about
-from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, named, outside, under_root
+from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, outside, root_text, under_root
 from ..common.text import one_line
 from .common import CheckRequest, Configuration, Facts, error_text, leaves, listed
 
@@ -26,7 +26,7 @@ REMEDY = "remove it: preflight names what each node has, for ray_node_env; or se
 def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     interfaces = [name for _index, name in socket.if_nameindex()]
     adapters = [path.name for path in ADAPTERS.iterdir()] if ADAPTERS.is_dir() else []
-    # RCCL reads it as well. Without GPUs, nothing does.
+    # RCCL reads these variables as well. Nothing does without GPUs.
     severity = ERROR if any(map(os.path.exists, GPU_DEVICES)) else WARNING
     for name, present, effect, severe in (
         (GLOO, interfaces, "gloo does not start; it knows whole names only, with commas, no ^ and no =", ERROR),
@@ -36,14 +36,14 @@ def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         value = environment.get(name, "")
         # torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: every one has to exist
         is_known = {*present}.issuperset(filter(None, value.split(","))) if name == GLOO else selects(value, present)
-        # Both take a single character for none.
+        # gloo and NCCL treat a single character as no name.
         if len(value) > 1 and not is_known:
-            what = f"is {value}, but the node has {one_line(', '.join(sorted(present)), 200) or 'none'}: {effect}"
-            yield about(f"env_vars.{name}", what, REMEDY, severe)
+            problem = f"is {value}, but the node has {one_line(', '.join(sorted(present)), 200) or 'none'}: {effect}"
+            yield about(f"env_vars.{name}", problem, REMEDY, severe)
 
 
 def selects(value: str, present: Iterable[str]) -> bool:
-    """Whether NCCL finds one: by names or, without =, prefixes, each with a port or not; with ^, any other."""
+    """Whether NCCL selects any: by names or, without =, prefixes, with or without ports; ^ excludes them."""
     text = value.removeprefix("^")
     parts = tuple(part.partition(":")[0] for part in text.removeprefix("=").split(",") if part)
     named = [name in parts if text.startswith("=") else name.startswith(parts) for name in present]
@@ -54,7 +54,7 @@ def selects(value: str, present: Iterable[str]) -> bool:
 # paths under the shared root.
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
-# The settings with paths, and the directory of the shared root that is for them.
+# The settings with paths, and the directory of the shared root where such files belong.
 HOMES = {
     "data.train_files": DATASETS,
     "data.val_files": DATASETS,
@@ -69,7 +69,7 @@ HOMES = {
     "reward.reward_model.model_path": MODELS,
     "trainer.resume_from_path": JOBS,
 }
-# Ends of settings with paths that a job writes.
+# The last parts of settings with paths that a job writes.
 RESULTS = ("save_path", "dump_path", "output_path")
 # workers/config/model.py:HFModelConfig.__post_init__
 TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "model.custom_chat_template")
@@ -80,12 +80,12 @@ def check_node(request: CheckRequest) -> list[Finding]:
     root = Path(request.shared_root)
     jobs = root / "jobs"
     if not jobs.is_dir():
-        todo = "mount the shared root at this path on every node, then run cluster_up.yml"
-        return [about("shared_root", f"{jobs} does not exist", todo)]
-    found = [*write_findings(jobs), *network_findings(request.environment)]
+        remedy = "mount the shared root at this path on every node, then run cluster_up.yml"
+        return [about("shared_root", f"{jobs} does not exist", remedy)]
+    findings = [*write_findings(jobs), *network_findings(request.environment)]
     for name, size in request.files.items():
-        found += file_findings(key_of(request, Path(name)), Path(name), size, root.resolve())
-    return found
+        findings += file_findings(key_of(request, Path(name)), Path(name), size, root.resolve())
+    return findings
 
 
 def write_findings(directory: Path) -> list[Finding]:
@@ -95,8 +95,8 @@ def write_findings(directory: Path) -> list[Finding]:
             file.write(b"x")
         test.unlink()
     except OSError as error:
-        todo = f"give user ID {os.geteuid()} write permission, and check that the file system is not full"
-        return [about("shared_root", f"{directory} is not writable: {error.strerror or error}", todo)]
+        remedy = f"give user ID {os.geteuid()} write permission, and check that the file system is not full"
+        return [about("shared_root", f"{directory} is not writable: {error.strerror or error}", remedy)]
     return []
 
 
@@ -113,21 +113,21 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
     try:
         real = path.resolve()
         if not real.is_relative_to(root):
-            todo = f"copy it there: other nodes may not have {real}"
-            return [about(key, f"{path} leads out of {named(str(root))}, to {real}", todo)]
+            remedy = f"copy it there: other nodes may not have {real}"
+            return [about(key, f"{path} leads out of {root_text(str(root))}, to {real}", remedy)]
         status = path.stat()
         if path.is_file():
             with path.open("rb"):
                 pass
     except FileNotFoundError:
-        what = f"{path} is a link to {path.resolve()}, which does not exist" if path.is_symlink() else None
-        return [about(key, what or f"{path} does not exist", SAME_FILE_SYSTEM)]
+        problem = f"{path} is a link to {path.resolve()}, which does not exist" if path.is_symlink() else None
+        return [about(key, problem or f"{path} does not exist", SAME_FILE_SYSTEM)]
     except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError before Python 3.13
-        todo = f"give user ID {os.geteuid()} read permission, and check the file system"
-        return [about(key, f"{path} cannot be read: {error_text(error)}", todo)]
+        remedy = f"give user ID {os.geteuid()} read permission, and check the file system"
+        return [about(key, f"{path} cannot be read: {error_text(error)}", remedy)]
     if size is not None and status.st_size != size:
-        what = f"{path} has {status.st_size} bytes, but {size} bytes on the head"
-        return [about(key, what, f"{SAME_FILE_SYSTEM}, and that nothing is writing to the file")]
+        problem = f"{path} has {status.st_size} bytes, but {size} bytes on the head"
+        return [about(key, problem, f"{SAME_FILE_SYSTEM}, and that nothing is writing to the file")]
     return []
 
 
@@ -148,26 +148,26 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     if request.config is None:
         return []
     root = Path(request.shared_root).resolve()
-    named = named_files(request.config, request.shared_root)
-    paths = [(key, path) for key in HOMES if key not in named for path in listed(request.setting(key))]
-    found = []
-    for key, path in [*paths, *named.items()]:
+    files = named_files(request.config, request.shared_root)
+    paths = [(key, path) for key in HOMES if key not in files for path in listed(request.setting(key))]
+    findings = []
+    for key, path in [*paths, *files.items()]:
         if key.startswith("critic.") and not request.has_critic:
             continue
         if not isinstance(path, str) or not path.startswith("/"):
             continue
         if under_root(path, request.shared_root):
             is_of_jobspec = path == request.reward_file
-            for finding in file_findings(key, Path(path), None, root) if key in named and not is_of_jobspec else []:
+            for finding in file_findings(key, Path(path), None, root) if key in files and not is_of_jobspec else []:
                 is_missing = finding.todo == SAME_FILE_SYSTEM
-                found.append(replace(finding, todo=f"correct it, or {bring(USER_CODE)}") if is_missing else finding)
+                findings.append(replace(finding, todo=f"correct it, or {bring(USER_CODE)}") if is_missing else finding)
             continue
-        what, severity = outside(path, request.shared_root), ERROR
+        problem, severity = outside(path, request.shared_root), ERROR
         if Path(path).exists():
-            what, severity = f"{what}: this worker has it, but others may not have the same", WARNING
-        found.append(Finding(key, what, bring(HOMES.get(key, USER_CODE)), severity, key=key))
+            problem, severity = f"{problem}: this worker has it, but others may not have the same", WARNING
+        findings.append(Finding(key, problem, bring(HOMES.get(key, USER_CODE)), severity, key=key))
     for key in TEMPLATES:
         if str(request.setting(key, "")).startswith("/"):
-            what = "is a path, but verl takes it for the text of a template"
-            found.append(about(key, what, "give the text, or put chat_template.jinja beside the tokenizer"))
-    return found
+            problem = "is a path, but verl takes it for the text of a template"
+            findings.append(about(key, problem, "give the text, or put chat_template.jinja beside the tokenizer"))
+    return findings

@@ -12,18 +12,18 @@ from typing import Any
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
-from .child import Child
+from .child import ChildProcess
 from .common import CheckRequest, Facts
-from .dataset import data_files, messages_key, opened, problem
+from .dataset import data_files, finding, messages_key, opened
 
-# The rows of a split that are measured, from several places of its files, and how much text of them.
+# The number of rows measured per split, from several places of its files, and the limit of their text.
 SAMPLED_ROWS, SAMPLED_BYTES = 320, 4 << 20
 PLACES = 8
-# The program stops by itself and says what it has measured until then; before that, it imports transformers.
+# The program stops after this time and reports its measurements so far; importing transformers comes on top.
 MEASURING_SECONDS = 3.0
 LONGEST_SECONDS = 15.0
 MEMORY_BYTES = 4 << 30
-# Rows with these are longer by an amount that only a processor knows.
+# Rows with media are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
 # Most of the seconds in which transformers is imported are for torch, which is hidden from it here.
 IMPORTS = """
@@ -34,11 +34,11 @@ importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hid
 from transformers import AutoTokenizer
 """
 PROGRAM = """
-tokenizer = AutoTokenizer.from_pretrained(given["directory"])
-arguments = {**given["arguments"], "add_generation_prompt": given["generation"], "tokenize": False}
-if given["template"]:
-    arguments["chat_template"] = given["template"]
-until = time.monotonic() + given["seconds"]
+tokenizer = AutoTokenizer.from_pretrained(question["directory"])
+arguments = {**question["arguments"], "add_generation_prompt": question["generation"], "tokenize": False}
+if question["template"]:
+    arguments["chat_template"] = question["template"]
+until = time.monotonic() + question["seconds"]
 
 def tokens(messages):
     return tokenizer(tokenizer.apply_chat_template(messages, **arguments), add_special_tokens=False)["input_ids"]
@@ -54,32 +54,32 @@ def tokens_of(message):
 def tokens_one_by_one(row):
     # verl/utils/dataset/multiturn_sft_dataset.py: __init__, __getitem__, sanity_check
     user = {"role": "user", "content": ""}
-    one, two = tokens([user]), tokens([user, user])
-    system = len(one[:len(one) - len(two)])
-    found = []
+    single, double = tokens([user]), tokens([user, user])
+    system = len(single[:len(single) - len(double)])
+    ids = []
     for index, message in enumerate(row):
-        found += tokens_of(message)[0 if message["role"] == "system" or not index else system:]
-    if found != tokens(row) and given["must_match"]:
+        ids += tokens_of(message)[0 if message["role"] == "system" or not index else system:]
+    if ids != tokens(row) and question["must_match"]:
         raise ValueError("verl renders each message alone, which gives other tokens than the whole conversation; "
                          "data.ignore_input_ids_mismatch=True allows that")
-    return found
+    return ids
 
-for split, rows in given["rows"].items():
+for split, rows in question["rows"].items():
     for row in rows:
         if time.monotonic() > until:
             break
         try:
-            found = tokens_one_by_one(row) if given["one_by_one"] else tokens(row)
+            ids = tokens_one_by_one(row) if question["one_by_one"] else tokens(row)
         except Exception as error:
             say(split=split, refused=f"{type(error).__name__}: {error}"[:300])
         else:
-            say(split=split, length=len(found), highest=max(found, default=0))
+            say(split=split, length=len(ids), highest=max(ids, default=0))
 """
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Conversations from several places of a split, which has `total` rows; and what was measured of them.
+class PromptSample:
+    """Conversations from several places of a split with `total` rows, and their measurements.
 
     lengths: in tokens. highest: the largest token. refused: why the chat template refused other rows.
     """
@@ -100,9 +100,9 @@ class Sample:
         return max(self.lengths, default=0)
 
 
-def tokenizer_process() -> Child:
+def tokenizer_process() -> ChildProcess:
     """The process that measures prompts. It imports transformers, while the caller goes on."""
-    return Child(PROGRAM, {"HF_HUB_OFFLINE": "1"}, MEMORY_BYTES, IMPORTS)
+    return ChildProcess(PROGRAM, {"HF_HUB_OFFLINE": "1"}, MEMORY_BYTES, IMPORTS)
 
 
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -112,21 +112,21 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     is_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
     if not is_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     samples = [sample for split in request.splits if (sample := sample_of(request, split)).rows]
-    for sample in measured(request, directory, samples) if samples else ():
+    for sample in measure(request, directory, samples) if samples else ():
         if sample.measured:
             longest = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
             facts.notes.append(f"Prompts: {len(sample.lengths)} of {sample.total} in {sample.split} measured{longest}")
-            found += length_findings(request, sample, key, limit)
-            found += token_findings(request, sample, facts.vocab_size)
-    return found
+            findings += length_findings(request, sample, key, limit)
+            findings += token_findings(request, sample, facts.vocab_size)
+    return findings
 
 
-def sample_of(request: CheckRequest, split: str) -> Sample:
+def sample_of(request: CheckRequest, split: str) -> PromptSample:
     from pyarrow import ArrowException
 
-    found: list[Any] = []
+    conversations: list[Any] = []
     total = size = 0
     key = messages_key(request)
     files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
@@ -139,20 +139,20 @@ def sample_of(request: CheckRequest, split: str) -> Sample:
             groups = file.metadata.num_row_groups
             places = sorted({groups * place // PLACES for place in range(PLACES)}) if groups else []
             for place in places:
-                wanted = -(-SAMPLED_ROWS // len(files) // len(places))
-                batch = next(file.iter_batches(wanted, row_groups=[place], columns=[key]), None)
+                count = -(-SAMPLED_ROWS // len(files) // len(places))
+                batch = next(file.iter_batches(count, row_groups=[place], columns=[key]), None)
                 for messages in filter(None, batch.column(0).to_pylist() if batch else ()):
                     size += len(str(messages))
-                    found += [messages] if size <= SAMPLED_BYTES and len(found) < SAMPLED_ROWS else []
-    return Sample(split, tuple(found), total)
+                    conversations += [messages] if size <= SAMPLED_BYTES and len(conversations) < SAMPLED_ROWS else []
+    return PromptSample(split, tuple(conversations), total)
 
 
-def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> Iterator[Sample]:
+def measure(request: CheckRequest, directory: str, samples: list[PromptSample]) -> Iterator[PromptSample]:
     arguments, thinks = (
         request.setting("data.apply_chat_template_kwargs"),
         request.setting("data.enable_thinking_default"),
     )
-    given = {
+    question = {
         "directory": directory,
         "template": request.setting(f"{request.model_section}.custom_chat_template"),
         "arguments": {
@@ -165,12 +165,12 @@ def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> It
         "seconds": MEASURING_SECONDS,
         "rows": {sample.split: sample.rows for sample in samples},
     }
-    lines = (request.tokenizer_process or tokenizer_process()).answer(given, LONGEST_SECONDS).lines
+    lines = (request.tokenizer_process or tokenizer_process()).answer(question, LONGEST_SECONDS).lines
     for sample in samples:
-        own = [line for line in lines if line.get("split") == sample.split]
-        lengths = tuple(line["length"] for line in own if isinstance(line.get("length"), int))
-        highest = max((line["highest"] for line in own if isinstance(line.get("highest"), int)), default=0)
-        refused = tuple(str(line["refused"]) for line in own if "refused" in line)
+        measurements = [line for line in lines if line.get("split") == sample.split]
+        lengths = tuple(line["length"] for line in measurements if isinstance(line.get("length"), int))
+        highest = max((line["highest"] for line in measurements if isinstance(line.get("highest"), int)), default=0)
+        refused = tuple(str(line["refused"]) for line in measurements if "refused" in line)
         yield replace(sample, lengths=lengths, highest=highest, refused=refused)
 
 
@@ -182,34 +182,34 @@ def renders_one_by_one(request: CheckRequest) -> bool:
     return False
 
 
-def length_findings(request: CheckRequest, sample: Sample, key: str, limit: int) -> Iterator[Finding]:
+def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit: int) -> Iterator[Finding]:
     longer = sum(length > limit for length in sample.lengths)
     if longer:
-        outcome, severity = fate(request, sample, longer)
+        outcome, severity = long_prompt_outcome(request, sample, longer)
         sampled = "" if sample.measured >= sample.total else "sampled "
         kind = "conversations" if request.is_sft else "prompts"
-        what = f"is {limit}, but {longer} of {sample.measured} {sampled}{kind} in {sample.split} are longer"
-        todo = f"set it to {sample.longest} or more, with the memory that this takes"
+        problem = f"is {limit}, but {longer} of {sample.measured} {sampled}{kind} in {sample.split} are longer"
+        remedy = f"set it to {sample.longest} or more, with the memory that this takes"
         if not request.is_sft:
-            todo += ", or data.filter_overlong_prompts=True to leave them out"
-        yield about(key, f"{what} (the longest has {sample.longest} tokens): {outcome}", todo, severity)
+            remedy += ", or data.filter_overlong_prompts=True to leave them out"
+        yield about(key, f"{problem} (the longest has {sample.longest} tokens): {outcome}", remedy, severity)
 
 
-def token_findings(request: CheckRequest, sample: Sample, vocab_size: int | None) -> Iterator[Finding]:
+def token_findings(request: CheckRequest, sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:
     """Rows that the chat template refuses, or whose tokens the model does not have."""
     if sample.refused:
         rows = f"{len(sample.refused)} of {sample.measured} rows in {sample.split}"
-        what = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
+        text = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
         # A processor may render them in another way.
         is_certain = not sample.lengths and request.reads_only_text
-        yield problem(what, "correct the rows, or the template", ERROR if is_certain else WARNING)
+        yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
     if vocab_size and sample.highest >= vocab_size:
-        what = f"has no token {sample.highest}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"
-        yield about("model", what, "use the model's own tokenizer, or resize the model's embeddings to it")
+        text = f"has no token {sample.highest}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"
+        yield about("model", text, "use the model's own tokenizer, or resize the model's embeddings to it")
 
 
-def fate(request: CheckRequest, sample: Sample, longer: int) -> tuple[str, str]:
-    """What verl does with rows that are too long, and how bad that is."""
+def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int) -> tuple[str, str]:
+    """What verl does with rows that are too long, and the severity of that."""
     truncation = request.setting("data.truncation", "error")
     if request.is_sft:
         # utils/dataset/multiturn_sft_dataset.py: __getitem__, without padding

@@ -16,28 +16,28 @@ from pydantic import BaseModel, ValidationError
 
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
-from .child import Answer, run_program
+from .child import ProgramOutput, run_program
 from .common import LONGEST_ERROR, CheckRequest, Facts
 from .dataset import data_files, first_rows
 
 IMPORT_SECONDS, CALLS_SECONDS = 20.0, 20.0
 MEMORY_BYTES = 8 << 30
-# What verl's reward managers pass, all by name (experimental/reward_loop/reward_manager/*.py: run_single).
+# verl's reward managers pass these by name (experimental/reward_loop/reward_manager/*.py: run_single).
 REWARD_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
-# What they pass as well if a reward model is enabled.
+# Additional arguments if a reward model is enabled.
 REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
-# What the function gets as the answer of the model, for each row.
+# The texts that the function gets as the model's answer for each row.
 ANSWERS = ("the ground truth", "an empty text")
 SHOWN_RESULTS = 4
 REGISTERED = re.compile(r"@register\w*\([\"'](\w+)")
-problem = partial(about, "reward_fn_path")
+finding = partial(about, "reward_fn_path")
 CORRECT_NAME = "correct the name in reward_fn_path"
 # Loads the file, or the module, as verl's utils/import_utils.py: load_module does, and calls the function as
 # NaiveRewardManager.run_single does.
 PROGRAM = """
 import asyncio, importlib, importlib.util, inspect, math, time, traceback
 
-path, name = given["path"], given["function"]
+path, name = question["path"], question["function"]
 
 def end(**values):
     say(**values)
@@ -50,8 +50,8 @@ def line_of(error):
     return next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
 
 try:
-    if given["module"]:
-        module = importlib.import_module(given["module"])
+    if question["module"]:
+        module = importlib.import_module(question["module"])
     else:
         spec = importlib.util.spec_from_file_location(f"custom_module_{hash(os.path.abspath(path))}", path)
         module = importlib.util.module_from_spec(spec)
@@ -60,7 +60,7 @@ except BaseException as error:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     end(error=f"{type(error).__name__}: {error}", line=line_of(error), missing=missing)
 file = getattr(module, "__file__", None)
-if given["module"] and not (file and os.path.realpath(file) == os.path.realpath(path)):
+if question["module"] and not (file and os.path.realpath(file) == os.path.realpath(path)):
     end(elsewhere=str(file))
 if not hasattr(module, name):
     end(functions=[other for other, value in vars(module).items()
@@ -72,7 +72,7 @@ is_async = inspect.iscoroutinefunction(function)
 try:
     signature = inspect.signature(function)
     try:
-        signature.bind(**dict.fromkeys(given["passed"]))
+        signature.bind(**dict.fromkeys(question["passed"]))
         say(is_async=is_async)
     except TypeError as error:
         say(is_async=is_async, mismatch=f"{signature}: {error}")
@@ -92,14 +92,14 @@ def judged(result):
         number = math.nan
     if math.isfinite(number):
         return {"score": number}
-    what = score if isinstance(score, float) else f"a {type(score).__name__}, which is not a number"
-    return {"problem": f"returns {what}"}
+    value = score if isinstance(score, float) else f"a {type(score).__name__}, which is not a number"
+    return {"problem": f"returns {value}"}
 
 async def main():
-    for number, row in enumerate(given["rows"]):
-        for answer, text in zip(given["answers"], (str(row["ground_truth"]), "")):
+    for number, row in enumerate(question["rows"]):
+        for answer, text in zip(question["answers"], (str(row["ground_truth"]), "")):
             extra = {**row["extra_info"], "num_turns": 2, "rollout_reward_scores": {}}
-            arguments = {**row, "solution_str": text, "extra_info": extra, **given["arguments"]}
+            arguments = {**row, "solution_str": text, "extra_info": extra, **question["arguments"]}
             started = time.perf_counter()
             try:
                 outcome = judged(await call(arguments))
@@ -116,7 +116,7 @@ os._exit(0)
 class Call(BaseModel, frozen=True, strict=True):
     """One call of the reward function. Either `score` or `problem` says how it ended.
 
-    row: its number in the sample. answer: what stood for the model's answer. line: of the function's file.
+    row: its number in the sample. answer: the text in place of the model's answer. line: of the function's file.
     """
 
     row: int
@@ -128,20 +128,20 @@ class Call(BaseModel, frozen=True, strict=True):
 
 
 def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    found = manager_findings(request)
+    findings = manager_findings(request)
     if not request.reward_file:
-        return found
+        return findings
     path, function = Path(request.reward_file), request.reward_function
     # Other managers than verl's own call the function differently.
     passed = passed_arguments(request) if request.reward_manager else ()
     is_tried = request.trial_rows > 0 and bool(passed) and not request.has_reward_model
     if request.trial_rows and not is_tried:
-        what = (
+        problem = (
             "is called with more than the dataset has, by this reward manager or a reward model: check_reward skips it"
         )
-        found.append(problem(what, "set check_reward: 0", WARNING))
+        findings.append(finding(problem, "set check_reward: 0", WARNING))
     rows = trial_rows(request) if is_tried else []
-    given = {
+    question = {
         "path": str(path),
         "function": function,
         "module": request.reward_module,
@@ -151,62 +151,62 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         "rows": rows,
     }
     seconds = IMPORT_SECONDS + (CALLS_SECONDS if rows else 0)
-    answer = run_program(PROGRAM, given, request.environment, seconds, MEMORY_BYTES)
+    answer = run_program(PROGRAM, question, request.environment, seconds, MEMORY_BYTES)
     if not answer.lines:
         if answer.status is None:
-            what = f"{path} could not be imported within {seconds:g} s, so its function was not checked"
-            return [*found, problem(what, "make the import fast: every reward worker imports it", WARNING)]
-        what = f"{path}: importing it ends the process (exit status {answer.status})"
-        return [*found, problem(what, "run the file on a node, and correct it")]
-    found += import_findings(request, path, answer.lines[0], is_checked=bool(passed))
+            problem = f"{path} could not be imported within {seconds:g} s, so its function was not checked"
+            return [*findings, finding(problem, "make the import fast: every reward worker imports it", WARNING)]
+        problem = f"{path}: importing it ends the process (exit status {answer.status})"
+        return [*findings, finding(problem, "run the file on a node, and correct it")]
+    findings += import_findings(request, path, answer.lines[0], is_checked=bool(passed))
     calls = [call for line in answer.lines[1:] if (call := call_of(line))]
-    if not found and rows:
+    if not findings and rows:
         note(facts, calls)
-        found += [*call_findings(request, calls), *end_findings(request, answer, calls, 2 * len(rows))]
-    return found
+        findings += [*call_findings(request, calls), *end_findings(request, answer, calls, 2 * len(rows))]
+    return findings
 
 
 def manager_findings(request: CheckRequest) -> list[Finding]:
     """A reward manager that the snapshot does not have: trainer/ppo/reward.py: resolve_reward_manager_cls."""
-    asked, code = request.registered_manager, Path(request.code_path, "verl")
+    manager, code = request.registered_manager, Path(request.code_path, "verl")
     files = [*code.glob("experimental/reward_loop/reward_manager/*.py")]
     files += [] if request.is_since((0, 9)) else code.glob("workers/reward_manager/*.py")
-    known = sorted({name for file in files for name in REGISTERED.findall(file.read_text(encoding="utf-8"))})
-    if asked is None or asked in known or "naive" not in known:
+    managers = sorted({name for file in files for name in REGISTERED.findall(file.read_text(encoding="utf-8"))})
+    if manager is None or manager in managers or "naive" not in managers:
         return []
-    what = f"is {asked}, which this verl does not have; it has: {', '.join(known)}"
-    return [about("reward.reward_manager.name", what, "set it to one of these")]
+    problem = f"is {manager}, which this verl does not have; it has: {', '.join(managers)}"
+    return [about("reward.reward_manager.name", problem, "set it to one of these")]
 
 
-def import_findings(request: CheckRequest, path: Path, said: Mapping[str, Any], is_checked: bool) -> Iterator[Finding]:
-    """Why the function cannot be imported, or cannot be called as verl does. said: the first line of the program."""
+def import_findings(request: CheckRequest, path: Path, reply: Mapping[str, Any], is_checked: bool) -> Iterator[Finding]:
+    """Why the function cannot be imported, or cannot be called as verl does. reply: the first line of the program."""
     function = request.reward_function
-    line = f"{path}, line {said['line']}" if said.get("line") else str(path)
-    if missing := said.get("missing"):
+    line = f"{path}, line {reply['line']}" if reply.get("line") else str(path)
+    if missing := reply.get("missing"):
         top = str(missing).partition(".")[0]
         if (path.parent / f"{top}.py").is_file() or (path.parent / top).is_dir():
-            what = f"{line}: imports {missing}, but verl does not search the file's directory"
-            yield problem(what, f"set env_vars: {{PYTHONPATH: {path.parent}}}")
+            text = f"{line}: imports {missing}, but verl does not search the file's directory"
+            yield finding(text, f"set env_vars: {{PYTHONPATH: {path.parent}}}")
         else:
-            what = f"{line}: imports {missing}, which the workers do not have"
-            yield problem(what, "add it to the image, or remove the import")
-    elif "error" in said:
-        yield problem(f"{line}: the import fails with {one_line(said['error'], LONGEST_ERROR)}", "correct the file")
-    elif "elsewhere" in said:
-        what = f"the module is imported from {said['elsewhere']}, not from {path}: another one has its name"
-        yield problem(what, "rename the package or the module")
-    elif "functions" in said:
-        has = f"it has: {', '.join(said['functions'])}" if said["functions"] else "it has none"
-        yield problem(f"{path} has no function {function}; {has}", CORRECT_NAME)
-    elif "type" in said:
-        yield problem(f"{path}: {function} is of type {said['type']}, not a function", CORRECT_NAME)
-    elif said.get("is_async") and request.reward_manager == "remote":
-        what = f"{path}: {function} is async, which verl's reward manager remote does not support"
-        yield problem(what, "use a plain function, or another reward manager")
-    elif is_checked and "mismatch" in said:
-        what = f"{path}: {function} does not accept what verl passes by name ({', '.join(passed_arguments(request))})"
-        todo = f"define it as def {function}(data_source, solution_str, ground_truth, extra_info=None, **kwargs)"
-        yield problem(f"{what}: {function}{one_line(said['mismatch'], LONGEST_ERROR)}", todo)
+            text = f"{line}: imports {missing}, which the workers do not have"
+            yield finding(text, "add it to the image, or remove the import")
+    elif "error" in reply:
+        yield finding(f"{line}: the import fails with {one_line(reply['error'], LONGEST_ERROR)}", "correct the file")
+    elif "elsewhere" in reply:
+        text = f"the module is imported from {reply['elsewhere']}, not from {path}: another one has its name"
+        yield finding(text, "rename the package or the module")
+    elif "functions" in reply:
+        has = f"it has: {', '.join(reply['functions'])}" if reply["functions"] else "it has none"
+        yield finding(f"{path} has no function {function}; {has}", CORRECT_NAME)
+    elif "type" in reply:
+        yield finding(f"{path}: {function} is of type {reply['type']}, not a function", CORRECT_NAME)
+    elif reply.get("is_async") and request.reward_manager == "remote":
+        text = f"{path}: {function} is async, which verl's reward manager remote does not support"
+        yield finding(text, "use a plain function, or another reward manager")
+    elif is_checked and "mismatch" in reply:
+        text = f"{path}: {function} does not accept what verl passes by name ({', '.join(passed_arguments(request))})"
+        remedy = f"define it as def {function}(data_source, solution_str, ground_truth, extra_info=None, **kwargs)"
+        yield finding(f"{text}: {function}{one_line(reply['mismatch'], LONGEST_ERROR)}", remedy)
 
 
 def passed_arguments(request: CheckRequest) -> list[str]:
@@ -216,16 +216,16 @@ def passed_arguments(request: CheckRequest) -> list[str]:
 
 
 def reward_arguments(request: CheckRequest) -> dict[str, Any]:
-    """What the configuration adds to each call."""
-    found: dict[str, Any] = {}
+    """The arguments that the configuration adds to each call."""
+    arguments: dict[str, Any] = {}
     for section in ("custom_reward_function", "reward.custom_reward_function"):
-        own = request.setting(f"{section}.reward_kwargs")
-        found |= own if isinstance(own, dict) else {}
-    return found
+        kwargs = request.setting(f"{section}.reward_kwargs")
+        arguments |= kwargs if isinstance(kwargs, dict) else {}
+    return arguments
 
 
 def trial_rows(request: CheckRequest) -> list[dict[str, Any]]:
-    """The first rows of the training data, with what the function gets of them."""
+    """The first rows of the training data, with the columns that the function gets."""
     columns = [request.data_source_key, "reward_model", "extra_info"]
     files = data_files(request, "train")
     rows = []
@@ -249,46 +249,46 @@ def call_of(line: Mapping[str, Any]) -> Call | None:
 
 
 def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Finding]:
-    """Calls that did not give a number; each kind once."""
+    """Findings about calls that returned no number, each kind once."""
     kinds: dict[str, list[Call]] = {}
     for call in calls:
         if call.problem:
             kinds.setdefault(one_line(call.problem, LONGEST_ERROR), []).append(call)
-    for what, same in list(kinds.items())[:SHOWN_RESULTS]:
+    for text, same in list(kinds.items())[:SHOWN_RESULTS]:
         first = same[0]
         where = f"{request.reward_file}, line {first.line}" if first.line else str(request.reward_file)
         more = f", and in {len(same) - 1} more of {len(calls)} calls" if len(same) > 1 else ""
         tried = f"called for row {first.row} with {first.answer} as the answer"
-        todo = "correct the function: it has to return a number, or a mapping with a score"
-        yield problem(f"{where}: {request.reward_function}, {tried}, {what}{more}", todo)
+        remedy = "correct the function: it has to return a number, or a mapping with a score"
+        yield finding(f"{where}: {request.reward_function}, {tried}, {text}{more}", remedy)
     of_truth, of_nothing = ([call.score for call in calls if call.answer == answer] for answer in ANSWERS)
     if calls and of_truth == of_nothing and set(of_truth) == {0}:
-        what = f"{request.reward_file}: {request.reward_function} gives 0 for each ground truth, as for an empty text"
-        yield problem(what, "compare the form of answers that it expects with reward_model.ground_truth", WARNING)
+        text = f"{request.reward_file}: {request.reward_function} gives 0 for each ground truth, as for an empty text"
+        yield finding(text, "compare the form of answers that it expects with reward_model.ground_truth", WARNING)
 
 
-def end_findings(request: CheckRequest, answer: Answer, calls: Sequence[Call], asked: int) -> Iterator[Finding]:
-    """Why fewer calls have ended than there were."""
-    if len(calls) >= asked:
+def end_findings(request: CheckRequest, answer: ProgramOutput, calls: Sequence[Call], count: int) -> Iterator[Finding]:
+    """Findings about calls that did not end."""
+    if len(calls) >= count:
         return
     path, function = request.reward_file, request.reward_function
-    done = f"{len(calls)} of {asked} calls of {function} have ended"
+    done = f"{len(calls)} of {count} calls of {function} have ended"
     if answer.status is None:
-        todo = "make it faster, or lower check_reward if it is meant to be that slow"
-        yield problem(f"{path}: {done} within {CALLS_SECONDS:g} s", todo, WARNING)
+        remedy = "make it faster, or lower check_reward if it is meant to be that slow"
+        yield finding(f"{path}: {done} within {CALLS_SECONDS:g} s", remedy, WARNING)
     else:
-        what = f"{path}: {function} ends the process (exit status {answer.status}); {done}"
-        yield problem(what, "correct the function: it ends verl's reward worker as well")
+        problem = f"{path}: {function} ends the process (exit status {answer.status}); {done}"
+        yield finding(problem, "correct the function: it ends verl's reward worker as well")
 
 
 def note(facts: Facts, calls: Sequence[Call]) -> None:
-    """What the calls took and gave, for people."""
+    """Notes the duration and the scores of the calls, for people."""
     if not calls:
         return
     mean, longest = sum(call.seconds for call in calls) / len(calls), max(call.seconds for call in calls)
-    given = []
+    results = []
     for answer in ANSWERS:
         scores = [f"{call.score:g}" for call in calls if call.answer == answer and call.score is not None]
-        given.append(f"{', '.join(scores[:SHOWN_RESULTS]) or 'no number'} for {answer}")
+        results.append(f"{', '.join(scores[:SHOWN_RESULTS]) or 'no number'} for {answer}")
     took = f"{len(calls)} calls of {1000 * mean:.1f} ms each, the longest {1000 * longest:.1f} ms"
-    facts.notes.append(f"Reward: {took}; {'; '.join(given)}")
+    facts.notes.append(f"Reward: {took}; {'; '.join(results)}")

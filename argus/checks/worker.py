@@ -35,7 +35,7 @@ ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": (
 QUEUE, BACKENDS = "transferqueue", "verl-core"
 WITHOUT_QUEUE = "install it in the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
 KNOWN_TO_WORK = "no action is needed if this image is known to work"
-# So many packages that do not fit together are named.
+# The maximum number of conflicting packages that a finding names.
 MOST_NAMED = 3
 REQUIRED_VERL, REQUIRED_VERL_BYTES = "REQUIRED_VERL.txt", 1 << 16
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
@@ -48,8 +48,8 @@ def debugger_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     version = re.findall(r"\d+", installed_version(request, "debugpy") or "")
     if tuple(map(int, version[:2])) >= DEBUGPY:
         return []
-    todo = "add debugpy 1.8 or newer to the image, or set debugger: legacy"
-    return [about("debugger", "the workers do not have debugpy 1.8 or newer", todo)]
+    remedy = "add debugpy 1.8 or newer to the image, or set debugger: legacy"
+    return [about("debugger", "the workers do not have debugpy 1.8 or newer", remedy)]
 
 
 def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -65,7 +65,7 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     verl = f"verl {manifest.get('verl_version')}"
     engine, extra = ENGINES.get(request.setting("actor_rollout_ref.rollout.name"), ("", ""))
     severity = request.severity_of("requirements")
-    todo = "use an image built for this verl, use another snapshot, or set accept: [requirements]"
+    image_remedy = "use an image built for this verl, use another snapshot, or set accept: [requirements]"
     unneeded = unneeded_packages(request, facts)
     # trainer/main_ppo.py:main
     is_v1 = request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
@@ -73,39 +73,39 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     extras = [extra, BACKENDS] if imported else [extra]
     imported += [engine] if engine else []
     facts.versions = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     tested: list[str] = []
-    for requirement, always in applicable(manifest, extras):
+    for requirement, always in applicable_requirements(manifest, extras):
         name = requirement.name.lower()
         version = facts.versions[name] = installed_version(request, name)
         declared = f"{requirement.name}{requirement.specifier}"
-        remedy = WITHOUT_QUEUE if name == QUEUE else todo
+        remedy = WITHOUT_QUEUE if name == QUEUE else image_remedy
         if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
         if not always and name not in imported:
             tested += [f"{declared} (the workers have {version})"] if version else []
         elif version is not None:
             is_newer = not always and name == engine and reaches(requirement, version)
-            what = f"{verl} requires {declared}, but the workers have {version}"
-            found.append(about("code_path", what, remedy, WARNING if is_newer else severity))
+            problem = f"{verl} requires {declared}, but the workers have {version}"
+            findings.append(about("code_path", problem, remedy, WARNING if is_newer else severity))
         elif name not in unneeded:
-            what = f"{verl} requires {declared}, which the workers do not have"
-            found.append(about("code_path", what, remedy, severity))
+            problem = f"{verl} requires {declared}, which the workers do not have"
+            findings.append(about("code_path", problem, remedy, severity))
     if QUEUE in imported and QUEUE not in facts.versions and installed_version(request, QUEUE) is None:
-        what = f"{verl} imports TransferQueue without declaring it, and the workers do not have it"
-        found.append(about("code_path", what, WITHOUT_QUEUE, severity))
+        problem = f"{verl} imports TransferQueue without declaring it, and the workers do not have it"
+        findings.append(about("code_path", problem, WITHOUT_QUEUE, severity))
     if tested:
-        what = f"{verl} is tested for {extra or BACKENDS} with {', '.join(tested)}"
-        found.append(about("code_path", what, KNOWN_TO_WORK, WARNING))
-    if conflicts := unmet(request, imported):
+        problem = f"{verl} is tested for {extra or BACKENDS} with {', '.join(tested)}"
+        findings.append(about("code_path", problem, KNOWN_TO_WORK, WARNING))
+    if conflicts := unmet_requirements(request, imported):
         more = f" and {len(conflicts) - MOST_NAMED} more" if len(conflicts) > MOST_NAMED else ""
-        what = f"packages of the workers do not fit together: {', '.join(conflicts[:MOST_NAMED])}{more}"
-        found.append(about("code_path", what, f"{KNOWN_TO_WORK}; `pip check` there names all", WARNING))
-    return found
+        problem = f"packages of the workers do not fit together: {', '.join(conflicts[:MOST_NAMED])}{more}"
+        findings.append(about("code_path", problem, f"{KNOWN_TO_WORK}; `pip check` there names all", WARNING))
+    return findings
 
 
 def snapshot_manifest(code_path: str) -> dict[str, Any]:
-    """Empty if there is none."""
+    """The manifest of a snapshot; empty without one."""
     try:
         manifest = json.loads(Path(code_path, "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -113,8 +113,8 @@ def snapshot_manifest(code_path: str) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) else {}
 
 
-def parsed(lines: Iterable[object]) -> list[Any]:
-    """Requirements, without those that are none."""
+def parse_requirements(lines: Iterable[object]) -> list[Any]:
+    """Parses requirements; malformed lines are skipped."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     requirements = []
@@ -124,13 +124,13 @@ def parsed(lines: Iterable[object]) -> list[Any]:
     return requirements
 
 
-def applicable(manifest: dict[str, Any], extras: list[str]) -> Iterable[tuple[Any, bool]]:
+def applicable_requirements(manifest: dict[str, Any], extras: list[str]) -> Iterable[tuple[Any, bool]]:
     """The requirements that apply here, and whether they are those of every job rather than of an extra.
 
     verl's extras name each other, as in verl[verl-core].
     """
-    requirements = parsed(manifest.get("requirements") or ())
-    found: dict[str, tuple[Any, bool]] = {}
+    requirements = parse_requirements(manifest.get("requirements") or ())
+    requirements_by_text: dict[str, tuple[Any, bool]] = {}
     names = ["", *filter(None, extras)]
     for extra in names:
         for requirement in requirements:
@@ -138,31 +138,31 @@ def applicable(manifest: dict[str, Any], extras: list[str]) -> Iterable[tuple[An
                 continue
             if requirement.name == "verl":
                 names += sorted(requirement.extras.difference(names))
-            found.setdefault(f"{requirement.name}{requirement.specifier}", (requirement, not extra))
-    found.pop("verl", None)
-    return found.values()
+            requirements_by_text.setdefault(f"{requirement.name}{requirement.specifier}", (requirement, not extra))
+    requirements_by_text.pop("verl", None)
+    return requirements_by_text.values()
 
 
-def unmet(request: CheckRequest, names: Iterable[str]) -> list[str]:
-    """What `pip check` says of these packages, and of what they require in turn."""
+def unmet_requirements(request: CheckRequest, names: Iterable[str]) -> list[str]:
+    """The conflicts that `pip check` would report for these packages and their dependencies."""
     from packaging.utils import canonicalize_name
 
     @functools.cache
     def package(name: str) -> tuple[str | None, list[Any]]:
         installed = distribution(request, name)
-        return (installed.version, parsed(installed.requires or ())) if installed else (None, [])
+        return (installed.version, parse_requirements(installed.requires or ())) if installed else (None, [])
 
     problems = []
-    wanted = [(name, "") for name in names]
-    for name, extra in wanted:
+    pending = [(name, "") for name in names]
+    for name, extra in pending:
         for requirement in package(name)[1]:
-            # Of packages as they come, markers and versions need not be any.
+            # Packages may have malformed markers and versions.
             with contextlib.suppress(ValueError):
                 if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
                     continue
                 needed = canonicalize_name(requirement.name)
                 version = package(needed)[0]
-                wanted += [pair for each in ("", *requirement.extras) if (pair := (needed, each)) not in wanted]
+                pending += [pair for nested in ("", *requirement.extras) if (pair := (needed, nested)) not in pending]
                 if version is None or not requirement.specifier.contains(version, prereleases=True):
                     declared = f"{needed}{requirement.specifier}"
                     problems.append(f"{name} requires {declared} (the workers have {version or 'none'})")
@@ -183,12 +183,12 @@ def required_verl_findings(code_path: str, module: str) -> list[Finding]:
     manifest = snapshot_manifest(code_path)
     version, commit = str(manifest.get("verl_version")), str(manifest.get("commit") or "")
     release, pinned = pins.get("TAG", "").removeprefix("v"), pins.get("COMMIT", "")
-    fits = [named == own for named, own in ((release, version), (pinned, commit)) if named and own]
+    fits = [pin == actual for pin, actual in ((release, version), (pinned, commit)) if pin and actual]
     if not pins.get("MODE", "").startswith("pinned") or not fits or any(fits):
         return []
     names = one_line(f"verl {release}" if release else f"commit {pinned}", LONGEST_VERSION)
-    what = f"{module} is made for {names} ({REQUIRED_VERL}), but the snapshot is verl {version} {commit[:12]}".rstrip()
-    return [about("code_path", what, "use a snapshot of that verl; no action is needed if it runs with this", WARNING)]
+    text = f"{module} is made for {names} ({REQUIRED_VERL}), but the snapshot is verl {version} {commit[:12]}".rstrip()
+    return [about("code_path", text, "use a snapshot of that verl; no action is needed if it runs with this", WARNING)]
 
 
 def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
@@ -210,40 +210,40 @@ def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
 
 
 def installed_version(request: CheckRequest, name: str) -> str | None:
-    found = distribution(request, name)
-    return found.version if found else None
+    package = distribution(request, name)
+    return package.version if package else None
 
 
 def distribution(request: CheckRequest, name: str) -> metadata.Distribution | None:
-    """What the job would import. The job's own PYTHONPATH goes first."""
-    own = str(request.environment.get("PYTHONPATH", "")).split(":")
-    return next(iter(metadata.distributions(name=name, path=[*filter(None, own), *sys.path])), None)
+    """The package that the job would import; the job's PYTHONPATH goes first."""
+    paths = str(request.environment.get("PYTHONPATH", "")).split(":")
+    return next(iter(metadata.distributions(name=name, path=[*filter(None, paths), *sys.path])), None)
 
 
 def reaches(requirement: Any, version: str) -> bool:
-    """Whether a version is that of a pin or a newer one, but for its last part.
+    """Whether a version is at least the pinned one, ignoring its last part.
 
     verl 0.9.1 pins vllm==0.24.0, and its rollout ran with 0.27.1; its code asks for 0.18 or newer.
     """
     from packaging.version import Version
 
     return all(
-        each.operator == "==" and Version(version).release[:2] >= Version(each.version).release[:2]
-        for each in requirement.specifier
+        pin.operator == "==" and Version(version).release[:2] >= Version(pin.version).release[:2]
+        for pin in requirement.specifier
     )
 
 
 # Whether the checkpoints of the whole job fit on the shared root.
 
 ALMOST_FULL = 0.8
-# The mode of the trainer in which no samples are in flight while it saves.
+# The trainer mode without samples in flight during a save.
 SYNC = "sync"
 QUEUED_TOKEN_BYTES = 120
 RESUMED_STEP = re.compile(r"global_step_(?P<step>[0-9]{1,15})")
 
 
-class Part(NamedTuple):
-    """A part of the job that writes checkpoints: the keys of its sections, and of the number that is kept."""
+class TrainedModel(NamedTuple):
+    """A model that the job trains and saves: the keys of its sections, and of the number of kept checkpoints."""
 
     name: str
     model: str
@@ -252,15 +252,15 @@ class Part(NamedTuple):
     keep: str
 
 
-MODEL = Part("model", "model", "engine", "", "trainer.max_ckpt_to_keep")
-ACTOR = Part(
+MODEL = TrainedModel("model", "model", "engine", "", "trainer.max_ckpt_to_keep")
+ACTOR = TrainedModel(
     "actor",
     "actor_rollout_ref.model",
     "actor_rollout_ref.actor.fsdp_config",
     "actor_rollout_ref.actor.",
     "trainer.max_actor_ckpt_to_keep",
 )
-CRITIC = Part("critic", "critic.model", "critic.fsdp", "critic.", "trainer.max_critic_ckpt_to_keep")
+CRITIC = TrainedModel("critic", "critic.model", "critic.fsdp", "critic.", "trainer.max_critic_ckpt_to_keep")
 
 
 def space_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -268,39 +268,39 @@ def space_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     free = facts.free_bytes = status.f_bavail * status.f_frsize
     if request.config is None:
         return []
-    found, saved = step_findings(request, facts)
+    findings, saved = step_findings(request, facts)
     if saved is None:
-        return found
+        return findings
     parts = [MODEL] if request.is_sft else [ACTOR, CRITIC] if request.has_critic else [ACTOR]
     kept = [checkpoints_kept(request, part, saved) for part in parts]
     sizes = [checkpoint_bytes(request, part, facts) for part in parts]
     if not all(sizes):
-        return found
+        return findings
     queue = queue_bytes(request)
     facts.checkpoint_bytes, facts.checkpoints_kept = sum(sizes) + queue, max(kept)
     # verl removes the states of TransferQueue with no checkpoint.
     needed = facts.checkpoint_space = sum(map(mul, kept, sizes)) + saved * queue
     if not needed or needed < ALMOST_FULL * free:
-        return found
+        return findings
     terms = "; ".join(
         f"{part.name}: {count} of {saved} at a time, {size_text(size)} each"
         for part, count, size in zip(parts, kept, sizes, strict=True)
     )
-    what = f"checkpoints need about {size_text(needed)} ({terms}), but {request.shared_root} has {size_text(free)} free"
-    todo = f"raise trainer.save_freq, lower {' and '.join(part.keep for part in parts)}, or free space"
+    text = f"checkpoints need about {size_text(needed)} ({terms}), but {request.shared_root} has {size_text(free)} free"
+    remedy = f"raise trainer.save_freq, lower {' and '.join(part.keep for part in parts)}, or free space"
     if needed <= free:
-        return [*found, about("shared_root", what, todo, WARNING)]
+        return [*findings, about("shared_root", text, remedy, WARNING)]
     # Other strategies than FSDP write other files, of a size that was never measured here.
     strategies = [str(request.setting(f"{part.trainer or 'engine.'}strategy", "fsdp")) for part in parts]
     is_measured = all(strategy.startswith("fsdp") for strategy in strategies)
     severity = request.severity_of("space") if is_measured else WARNING
-    return [*found, about("shared_root", what, f"{todo}, or set accept: [space]", severity)]
+    return [*findings, about("shared_root", text, f"{remedy}, or set accept: [space]", severity)]
 
 
 def queue_bytes(request: CheckRequest) -> int:
     """The size of the state of TransferQueue in a checkpoint: trainer/ppo/v1/trainer_base.py: _save_checkpoint.
 
-    Two real ones, with samples of a whole batch in flight, had 98 and 82 % of it.
+    Two real checkpoints with a whole batch in flight had 98 and 82 % of it.
     """
     if request.is_sft or request.setting("trainer.v1.trainer_mode", SYNC) == SYNC:
         return 0
@@ -311,59 +311,59 @@ def queue_bytes(request: CheckRequest) -> int:
 def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], int | None]:
     """Problems with the steps of the job, and how many checkpoints it writes; None if that is unknown."""
     rows, batch = facts.train_rows, request.number("data.train_batch_size")
-    epochs, asked = request.setting("trainer.total_epochs", 1), request.setting("trainer.total_training_steps")
-    # What has the wrong type is found by the checks of numbers.
-    if not rows or not batch or not isinstance(epochs, int) or not isinstance(asked or 0, int):
+    epochs, limit = request.setting("trainer.total_epochs", 1), request.setting("trainer.total_training_steps")
+    # The checks of numbers report values of the wrong type.
+    if not rows or not batch or not isinstance(epochs, int) or not isinstance(limit or 0, int):
         return [], None
     steps_per_epoch = rows // batch
     steps = steps_per_epoch * epochs
-    found: list[Finding] = []
+    findings: list[Finding] = []
     is_complete = True
-    if asked is not None and asked > steps > 0:
+    if limit is not None and limit > steps > 0:
         # trainer/sft_trainer_ray.py and trainer/ppo/v1/trainer_base.py: fit. The loop ends with the epochs, and only
         # the step whose number is total_training_steps counts as the last.
         is_complete = False
-        what = (
-            f"trainer.total_training_steps={asked}, but trainer.total_epochs={epochs} ends the job after {steps} steps "
+        problem = (
+            f"trainer.total_training_steps={limit}, but trainer.total_epochs={epochs} ends the job after {steps} steps "
             f"({rows} rows in batches of {batch})"
         )
-        todo = "raise trainer.total_epochs; otherwise the last steps are not saved"
-        found.append(about("trainer_overrides", what, todo, WARNING))
-    elif asked is not None and steps:
-        steps = asked
+        remedy = "raise trainer.total_epochs; otherwise the last steps are not saved"
+        findings.append(about("trainer_overrides", problem, remedy, WARNING))
+    elif limit is not None and steps:
+        steps = limit
     facts.steps = steps
-    found += resume_findings(request, steps, steps_per_epoch, epochs)
-    every = request.setting("trainer.save_freq", -1)
-    every = steps_per_epoch if every == "after_each_epoch" else every
+    findings += resume_findings(request, steps, steps_per_epoch, epochs)
+    save_freq = request.setting("trainer.save_freq", -1)
+    save_freq = steps_per_epoch if save_freq == "after_each_epoch" else save_freq
     # SFT saves its last step even with save_freq=-1, RL does not.
-    is_last_saved = is_complete and (every > 0 or request.is_sft)
-    saved = steps // every if every > 0 else 0
-    if steps and is_last_saved and (every <= 0 or steps % every):
+    is_last_saved = is_complete and (save_freq > 0 or request.is_sft)
+    saved = steps // save_freq if save_freq > 0 else 0
+    if steps and is_last_saved and (save_freq <= 0 or steps % save_freq):
         saved += 1
-    return found, saved
+    return findings, saved
 
 
 def resume_findings(request: CheckRequest, steps: int, steps_per_epoch: int, epochs: int) -> Iterator[Finding]:
-    """What is left to train after the checkpoint from which the job resumes."""
+    """Findings about the steps left to train after the checkpoint that the job resumes from."""
     match = RESUMED_STEP.search(str(request.setting("trainer.resume_from_path") or ""))
     step = int(match["step"]) if match else 0
     if not match or not steps:
         return
     if step >= steps:
-        what = f"its checkpoint is of step {step}, and the job has {steps} steps: nothing is left to train"
-        yield about("resume_from", what, "raise trainer.total_training_steps or trainer.total_epochs")
+        problem = f"its checkpoint is of step {step}, and the job has {steps} steps: nothing is left to train"
+        yield about("resume_from", problem, "raise trainer.total_training_steps or trainer.total_epochs")
     # trainer/sft_trainer_ray.py: fit. At the end of an epoch, the state of the data loader has no rows left for the
     # next one. Of the last steps, only the very last is saved.
     elif request.is_sft and step and step % steps_per_epoch == 0 and steps > (last := steps_per_epoch * (epochs - 1)):
-        what = (
+        problem = (
             f"its checkpoint of step {step} is the end of an epoch: verl's SFT trainer skips the next one, ends at "
             f"step {last} of {steps}, and does not save its last steps"
         )
-        todo = f"set trainer.total_epochs={epochs + 1} and trainer.total_training_steps={steps}"
-        yield about("resume_from", what, todo, WARNING)
+        remedy = f"set trainer.total_epochs={epochs + 1} and trainer.total_training_steps={steps}"
+        yield about("resume_from", problem, remedy, WARNING)
 
 
-def checkpoints_kept(request: CheckRequest, part: Part, saved: int) -> int:
+def checkpoints_kept(request: CheckRequest, part: TrainedModel, saved: int) -> int:
     """How many checkpoints exist at the same time: utils/checkpoint/checkpoint_manager.py."""
     limit = 1 if request.setting("trainer.remove_previous_ckpt_in_save", False) else request.setting(part.keep)
     if not isinstance(limit, int) or limit <= 0:
@@ -372,7 +372,7 @@ def checkpoints_kept(request: CheckRequest, part: Part, saved: int) -> int:
     return min(saved, max(limit, 2))
 
 
-def checkpoint_bytes(request: CheckRequest, part: Part, facts: Facts) -> int:
+def checkpoint_bytes(request: CheckRequest, part: TrainedModel, facts: Facts) -> int:
     """The size of a checkpoint: utils/checkpoint/fsdp_checkpoint_manager.py: save_checkpoint. 0: unknown.
 
     Compared with real checkpoints of a model of 124,096 parameters it is 97 % (actor), 96 % (with hf_model) and 116 %
@@ -398,7 +398,7 @@ def checkpoint_bytes(request: CheckRequest, part: Part, facts: Facts) -> int:
 # All checks that run on one worker, with the packages and devices that the job will have.
 
 Check = Callable[[CheckRequest, Facts], Iterable[Finding]]
-# By the key or the subject that a check is about. The order matters: later checks read facts of earlier ones.
+# Each check with the key or subject that it is about. The order matters: later checks read facts of earlier ones.
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("paths", path_findings),
     ("dataset", dataset_findings),
@@ -413,15 +413,15 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 def check_worker(request: CheckRequest) -> tuple[list[Finding], Facts]:
     """All problems with dataset, model, reward function, packages and space, and the facts about them."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     facts = Facts()
     for key, check in CHECKS:
         started = time.monotonic()
         try:
-            found += check(request, facts)
+            findings += check(request, facts)
         except Exception as error:
             # An unexpected file format must not stop a good job.
-            what = f"could not be checked: {type(error).__name__}: {error_text(error)}"
-            found.append(about(key, what, "report this error; the job itself may be fine", WARNING))
+            problem = f"could not be checked: {type(error).__name__}: {error_text(error)}"
+            findings.append(about(key, problem, "report this error; the job itself may be fine", WARNING))
         facts.seconds[key] = round(time.monotonic() - started, 3)
-    return found, facts
+    return findings, facts

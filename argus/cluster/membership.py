@@ -15,8 +15,6 @@ from ..ray.admission import registry_path
 from ..ray.api import ALIVE, PATIENCE_SECONDS, RayApiError, RayHead, listed_twice
 from ..ray.departures import bad_nodes
 
-# Membership: the nodes that the inventory expects, compared with the nodes that Ray reports.
-
 
 class NodeState(StrEnum):
     """ALIVE is alive with the resources that are expected, DIFFERS with others, DRAINING gets no new work."""
@@ -75,7 +73,7 @@ class Membership:
 
     rows: tuple[NodeRow, ...]
     absent: frozenset[str] = frozenset()
-    # Without the head, no other node can join.
+    # Whether the head is missing, without which no other node can join.
     headless: bool = False
 
     @property
@@ -85,7 +83,7 @@ class Membership:
 
     @property
     def awaited(self) -> list[str]:
-        """Those of the missing nodes that may still come."""
+        """The missing nodes that may still join."""
         return [] if self.headless else [name for name in self.missing if name not in self.absent]
 
     @property
@@ -93,7 +91,7 @@ class Membership:
         return not self.missing
 
 
-# What is known of a node that does not count, unless its machine tells more.
+# The descriptions of nodes that do not count, unless their machine tells more.
 DEAD, NEVER, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
 
 
@@ -128,38 +126,38 @@ def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, A
     )
 
 
-def _row(want: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str, twice: bool) -> NodeRow:
+def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str, twice: bool) -> NodeRow:
     # A node that could not be planned has no known resources.
-    is_planned = not want.absent or want.cpus is not None or want.gpus > 0
-    wanted = describe_resources(want.cpus, want.gpus, want.resources) if is_planned else ""
+    is_planned = not expected.absent or expected.cpus is not None or expected.gpus > 0
+    resources = describe_resources(expected.cpus, expected.gpus, expected.resources) if is_planned else ""
     if node is None:
-        return NodeRow(want.name, wanted, want.absent or otherwise, NodeState.MISSING)
+        return NodeRow(expected.name, resources, expected.absent or otherwise, NodeState.MISSING)
     total = node["resources_total"]
     alive = NodeState.DRAINING if node.get("draining") else NodeState.ALIVE
-    if want.absent:
-        # This run could not look at it, or not start it anew, and Ray has it nevertheless.
-        return NodeRow(want.name, wanted, describe_node(total), alive)
+    if expected.absent:
+        # This run could not inspect or restart the node, but Ray has it.
+        return NodeRow(expected.name, resources, describe_node(total), alive)
     if twice:
-        return NodeRow(want.name, wanted, "joined, but Ray still lists the one that died", NodeState.DIFFERS)
-    cpus = None if want.cpus is None else total.get("CPU", 0)
-    custom = {key: total.get(key, 0) for key in want.resources}
+        return NodeRow(expected.name, resources, "joined, but Ray still lists the one that died", NodeState.DIFFERS)
+    cpus = None if expected.cpus is None else total.get("CPU", 0)
+    custom = {key: total.get(key, 0) for key in expected.resources}
     seen = describe_resources(cpus, total.get("GPU", 0), custom)
-    fits = seen == wanted and bool(node["is_head_node"]) == want.head
-    return NodeRow(want.name, wanted, seen, alive if fits else NodeState.DIFFERS)
+    fits = seen == resources and bool(node["is_head_node"]) == expected.head
+    return NodeRow(expected.name, resources, seen, alive if fits else NodeState.DIFFERS)
 
 
-# Resources that Ray gives every node by itself.
+# The resources that Ray adds to every node.
 OF_EVERY_NODE = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 def describe_node(total: Mapping[str, float]) -> str:
-    """The resources of a node of which nothing is expected."""
+    """The resources of a node that is not in the inventory."""
     custom = {key: amount for key, amount in total.items() if key not in OF_EVERY_NODE and not key.startswith("node:")}
     return describe_resources(total.get("CPU", 0), total.get("GPU", 0), custom)
 
 
 @dataclass(frozen=True)
-class Stranger:
+class UnlistedNode:
     """A node that is alive in Ray and not in the inventory: jobs run on it, and no playbook looks after it."""
 
     name: str
@@ -171,21 +169,21 @@ class Stranger:
         return printable(f"{self.name} at {where} ({self.resources})", lines=False)
 
 
-def strangers(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collection[str]) -> list[Stranger]:
-    found = {
-        node["node_name"]: Stranger(
+def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collection[str]) -> list[UnlistedNode]:
+    nodes_by_name = {
+        node["node_name"]: UnlistedNode(
             node["node_name"], str(node.get("node_ip") or ""), describe_node(node["resources_total"])
         )
         for node in nodes
         if node["state"] == ALIVE and node["node_name"] not in inventory_nodes
     }
-    return list(found.values())
+    return list(nodes_by_name.values())
 
 
 # Readiness: wait until every expected node is alive, except those that are known not to come.
 
 POLL_SECONDS = 0.2
-# HTTP without a token, and with a wrong one.
+# The HTTP statuses for a missing token and for a wrong one.
 REFUSALS = (401, 403)
 
 
@@ -245,7 +243,7 @@ def wait_until_ready(
 
 def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) -> ClusterState:
     """The state of a cluster after at most `timeout` seconds, with the jobs that have not ended."""
-    # Waiting is patient already.
+    # The caller already waits, so the head gets no second attempt.
     head.patience = 0 if timeout else PATIENCE_SECONDS
     state = wait_until_ready(head, expected, timeout)
     # A head whose nodes have just started may need long for its first answer about jobs.
@@ -264,7 +262,7 @@ def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) ->
 
 
 def exposure(address: str) -> str:
-    """How a head answers who has no token; "" if it refuses, or if it does not answer at all."""
+    """A warning about a head that answers without a token; "" if it refuses or does not answer."""
     try:
         RayHead(address, patience=PATIENCE_SECONDS).get("/api/jobs/")
     except RayApiError as error:

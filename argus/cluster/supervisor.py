@@ -20,15 +20,15 @@ from typing import Any
 from ..common.node_process import LOCK, LOG, ORDER, STATE, processes, read_json
 from ..io import writing
 
-# With this file, Ray that ends is not started again: the node leaves the cluster.
+# If this file exists, Ray is not restarted after its end: the node leaves the cluster.
 LAST = "last"
 OLD_LOG = f"{LOG}.1"
-# Two files of this size, as of the containers.
+# The size of each of the two log files, as with containers.
 LOG_BYTES = 50 << 20
 LOOK_SECONDS = 30.0
-# As Docker does: the pause doubles, and starts again after Ray has run for a while.
+# As in Docker, the pause doubles, and is reset after Ray has run for a while.
 FIRST_PAUSE, LONGEST_PAUSE, LONG_RUN = 0.1, 60.0, 10.0
-# How long Ray may take to end by itself, and what it left to end after SIGKILL.
+# The time for Ray to end by itself, and for its remaining processes to end after SIGKILL.
 STOP_SECONDS, SWEEP_SECONDS = 5.0, 10.0
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -84,8 +84,8 @@ class Supervisor:
         while True:
             began = time.monotonic()
             code = self.run_once()
-            # Trainers, and stewards on a head: what the end of a container would end. As the subreaper, this process is
-            # the parent of all that lost theirs.
+            # This ends trainers, and stewards on a head, as the end of a container would. As the subreaper, this
+            # process is the parent of all orphans.
             end_all(self.directory, os.getpid())
             if self.is_stopping or (self.directory / LAST).exists():
                 return
@@ -137,7 +137,7 @@ def note(text: str) -> None:
 
 
 def in_child(supervisor: int) -> Callable[[], None]:
-    """What Ray's process does before it is Ray: it ends with its supervisor, however that ends."""
+    """Prepares Ray's process before exec: it ends with its supervisor, however that ends."""
     libc = ctypes.CDLL(None)
 
     def prepare() -> None:

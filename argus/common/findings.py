@@ -40,9 +40,9 @@ class Finding:
         return asdict(self)
 
 
-def about(key: str, what: str, todo: str, severity: str = ERROR) -> Finding:
+def about(key: str, problem: str, remedy: str, severity: str = ERROR) -> Finding:
     """A finding about a key, which is also its place for people."""
-    return Finding(key, what, todo, severity, key=key)
+    return Finding(key, problem, remedy, severity, key=key)
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
@@ -62,8 +62,8 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
 
 def paragraph(finding: Finding, width: int) -> str:
     """A finding below its severity and its place. Lines that a job has written into it look like no other line."""
-    todo = f"To do: {finding.todo}" if finding.todo else ""
-    texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.what, todo) if text)]
+    remedy = f"To do: {finding.todo}" if finding.todo else ""
+    texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.what, remedy) if text)]
     lines = [filled(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]
     lines[0] = f"{finding.severity:{len(INDENT)}}{lines[0].removeprefix(INDENT)}"
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node of which cluster a process is on. A host name tells neither: with the host's network it is the machine's,
-and several clusters may have nodes on one machine.
+"""The node and the cluster of a process. A host name tells neither: with the host's network it is the machine's, and
+several clusters may have nodes on one machine.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import socket
 # Set in the environment of every process of a node.
 NODE = "ARGUS_VERL_NODE"
 CLUSTER = "ARGUS_VERL_CLUSTER"
-# The shared root as the machines see it: of clusters with the same names of nodes, only one has this one.
+# The shared root as the machines see it; it distinguishes clusters with the same node names.
 SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
 # The shared root as nodes see it.
 SHARED_ROOT_MOUNT = "ARGUS_VERL_SHARED_ROOT_MOUNT"
 # The address of the Jobs API, on the head alone.
 JOBS_API = "ARGUS_VERL_JOBS_API"
-# The address of its dashboard agent, which runs Ray's manager of jobs.
+# The address of the head's dashboard agent, which runs Ray's job manager.
 AGENT_API = "ARGUS_VERL_AGENT_API"
-# The directory of the program, of nodes without a container.
+# The directory of the program on nodes without a container.
 PROGRAM_DIRECTORY = "ARGUS_VERL_PROGRAM"
 
 
@@ -39,10 +39,10 @@ def cluster_name() -> str:
 
 def mismatch(shared_root_source: str) -> str:
     """Why this node is not of the inventory with this shared root; "" if it is, or if that is not known."""
-    own = os.environ.get(SHARED_ROOT, "")
-    if not shared_root_source or not own or own == shared_root_source:
+    node_root = os.environ.get(SHARED_ROOT, "")
+    if not shared_root_source or not node_root or node_root == shared_root_source:
         return ""
     return (
-        f"{node_name()} belongs to a cluster {cluster_name()} with the shared root {own}, and the "
+        f"{node_name()} belongs to a cluster {cluster_name()} with the shared root {node_root}, and the "
         f"inventory has {shared_root_source}: pass the inventory of that cluster (-i), or rename the nodes of yours"
     )

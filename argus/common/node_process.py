@@ -19,19 +19,19 @@ from typing import IO, Any
 
 # In the environment of every process of a node, with the node's directory as its value.
 MARK = "ARGUS_VERL_NODE_DIRECTORY"
-# Of a cluster, in its state directory.
+# The directory of the nodes in a cluster's state directory.
 NODES = "nodes"
 ORDER, STATE, LOCK, LOG = "node.json", "state.json", "lock", "node.log"
 MOST_BYTES = 1 << 20
 RUNNING, STOPPED, ORPHANED = "running", "stopped", "orphaned"
-# Of fcntl(2): type, whence, start, length, process.
+# struct flock of fcntl(2): type, whence, start, length, process.
 FLOCK = "hhqqi4x"
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
 class NodeProcess:
-    """A node as its machine has it.
+    """The state of a node on its machine.
 
     state: of its supervisor; "orphaned" if that was killed and processes of the node are left. Empty if there is none.
     started_at: when Ray was last started, in the format of ISO 8601.
@@ -63,18 +63,18 @@ def look(directory: Path) -> NodeProcess:
 
 
 def supervisor(directory: Path) -> int | None:
-    """The process that holds a node's lock; not positive if it is of another host or container, None without one."""
+    """The PID that holds a node's lock; not positive if it is on another host or container, None if unlocked."""
     try:
-        with open_own(directory / LOCK) as lock:
-            asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _whence, _start, _length, pid = struct.unpack(FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))
+        with open_nonblocking(directory / LOCK) as lock:
+            query = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _whence, _start, _length, pid = struct.unpack(FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, query))
     except FileNotFoundError:
         return None
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 def recorded(directory: Path) -> dict[str, Any]:
-    """What a supervisor was started with, and what it has written."""
+    """The order that a supervisor was started with, and the state that it has written."""
     try:
         order, state = (read_json(directory / name) for name in (ORDER, STATE))
         code, started = state["exit_code"], state["started_at"]
@@ -90,28 +90,28 @@ def recorded(directory: Path) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> Any:
-    with open_own(file) as source:
+    with open_nonblocking(file) as source:
         return json.loads(source.read(MOST_BYTES))
 
 
-def open_own(file: Path) -> IO[bytes]:
-    """Open a file for reading. Where a job may have put a FIFO, it is not waited for."""
+def open_nonblocking(file: Path) -> IO[bytes]:
+    """Open a file for reading, without waiting if a job has put a FIFO there."""
     return os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
 def processes(directory: Path, parent: int = 0, proc: Path = PROC) -> set[int]:
     """The processes of a node: each inherits the mark. Those of other users cannot be read, and are never touched.
 
-    parent: with its children, which may have dropped the mark.
+    parent: its children are included, because they may have dropped the mark.
     """
-    mark, found = f"{MARK}={directory}".encode(), set()
+    mark, pids = f"{MARK}={directory}".encode(), set()
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, LookupError):
             # The name, in parentheses, may contain anything.
             is_child = parent and int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1]) == parent
             if is_child or mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.add(int(entry.name))
-    return found
+                pids.add(int(entry.name))
+    return pids
 
 
 def neighbours(directory: Path) -> list[str]:

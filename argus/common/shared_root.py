@@ -28,12 +28,12 @@ def outside(path: str, shared_root: str) -> str:
 
 
 def bring(home: str) -> str:
-    """What to do about it. `home` is the directory of the shared root that is for such files."""
+    """The remedy for a path outside. home: the directory of the shared root for such files."""
     return f"copy it to {home} there, or stage it with stage.yml"
 
 
-def named(shared_root: str) -> str:
-    """How findings name the shared root, as nodes see it. `with_source` completes it."""
+def root_text(shared_root: str) -> str:
+    """The name of the shared root in findings, as nodes see it; `with_source` adds the path on machines."""
     return f"the shared root {shared_root}"
 
 
@@ -42,7 +42,7 @@ def with_source(text: str, shared_root: str, source: str) -> str:
     if not source or source == shared_root:
         return text
     return re.sub(
-        rf"{re.escape(named(shared_root))}(?![\w/.-])", lambda match: f"{match[0]} ({source} on the machines)", text
+        rf"{re.escape(root_text(shared_root))}(?![\w/.-])", lambda match: f"{match[0]} ({source} on the machines)", text
     )
 
 

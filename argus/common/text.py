@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-# What a terminal would act on or hide: control characters, also those of 8 bits; characters that change the direction
-# of text, join or separate it, or have no width; and halves of characters, which cannot be written.
+# Characters that a terminal would act on or hide: control characters (also 8-bit), characters that change the direction
+# of text, join or separate it or have no width, and lone surrogates, which cannot be written.
 UNPRINTABLE = (
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u115f\\u1160\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff9-\\ufffb\\U000e0000-\\U000e01ef\\ud800-\\udfff]"
@@ -61,13 +61,13 @@ LEAST_COLUMN = 24
 # The widest line of running text.
 SENTENCE_WIDTH = 120
 # Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and the engine's.
-# An option is read in one way only: texts of jobs come here, and two ways to read each of many never end.
+# Each option matches in one way only, because backtracking over texts of jobs would never end.
 OPTION = r"(?: --?\w[\w-]*(?:[ =](?:'[^']*'|[^\s'\-][^\s,;]*))?)"
 COMMAND = re.compile(
     rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|ansible(?:-playbook|-doc)?{OPTION}* [\w./-]+{OPTION}*"
     rf"|(?:docker|podman) (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
 )
-# Commands are looked for in lines up to this length.
+# Commands are only searched in lines up to this length.
 LONGEST_WRAPPED = 4000
 # Stands for a blank at which a line is not wrapped.
 FIXED_BLANK = "\ue000"
@@ -164,9 +164,9 @@ def one_line(text: object, limit: int | None = None) -> str:
     return printable(" ".join(str(text).split())).rstrip(".")[:limit]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str]) -> str:
     """A hint for a misspelt name: ``did you mean "x"?``, or nothing if no known name is similar."""
     # Case is the most common difference, and difflib would count it as one.
-    by_lower = {candidate.lower(): candidate for candidate in known}
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f'did you mean "{printable(by_lower[near[0]], lines=False)}"?' if near else ""

@@ -24,7 +24,7 @@ from ..archive.archive import Archive, now
 from ..archive.plan import Plan
 from ..common.identity import JOBS_API, node_name
 from ..hooks import redact
-from ..ray.api import RayHead, own_head
+from ..ray.api import RayHead, local_head
 from ..ray.tasks import Connection
 from . import node
 
@@ -39,17 +39,17 @@ class Moment(StrEnum):
     DEMAND = "demand"
 
 
-# At these moments only the head is asked: no process runs on any node.
+# At these moments only the head is asked, without a process on any node.
 FROM_HEAD = (Moment.SUBMIT, Moment.PERIODIC)
 WITH_PACKAGES = (Moment.START, Moment.DEMAND)
 INDEX = "debug/index.jsonl"
 NODES_SECONDS = 45
-# An hour's worth at the steward's interval.
+# The number of periodic collections kept: one hour at the steward's interval.
 PERIODIC_KEPT = 12
 LIMIT = 1000
-# The filter for actors that live.
+# The filter for actors that are not dead.
 NOT_DEAD = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
-# What the archive of a job keeps of other jobs, their actors and their tasks.
+# The fields that a job's archive keeps of other jobs, their actors and tasks.
 OF_OTHERS = {
     *("job_id", "submission_id", "type", "status", "state", "start_time", "end_time", "driver_node_id"),
     *("actor_id", "class_name", "node_id", "pid", "required_resources", "num_restarts", "placement_group_id"),
@@ -60,31 +60,31 @@ OF_OTHERS = {
 # --- The head ---------------------------------------------------------------------------------------------------------
 
 
-def listing(entries: Iterable[Mapping[str, Any]], own: set[str]) -> str:
+def listing(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str:
     """Entries of one of Ray's listings; those without a job are of the cluster."""
     return json.dumps(
-        [of_others(entry) if entry.get("job_id") not in {None, *own} else without_env(entry) for entry in entries],
+        [of_others(entry) if entry.get("job_id") not in {None, *job_ids} else without_env(entry) for entry in entries],
         indent=1,
     )
 
 
 def of_others(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of another job, without what the job was given and what it has said."""
+    """An entry of another job, without its inputs and its output."""
     return {key: value for key, value in entry.items() if key in OF_OTHERS}
 
 
 def without_env(value: Any) -> Any:
-    """A value of Ray's API without runtime environments: the archive has that of its own job."""
+    """A value of Ray's API without runtime environments; the archive already has the job's own."""
     if isinstance(value, dict):
-        return {key: without_env(each) for key, each in value.items() if "runtime_env" not in key}
-    return [without_env(each) for each in value] if isinstance(value, list) else value
+        return {key: without_env(item) for key, item in value.items() if "runtime_env" not in key}
+    return [without_env(item) for item in value] if isinstance(value, list) else value
 
 
-def actor_listing(head: RayHead, own: set[str]) -> str:
-    """All actors of the job, also dead ones, and those of others that live."""
-    found = [actor for job_id in sorted(own) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
-    others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in own)
-    return listing([*found, *itertools.islice(others, LIMIT)], own)
+def actor_listing(head: RayHead, job_ids: set[str]) -> str:
+    """All actors of the job, including dead ones, and the living actors of other jobs."""
+    job_actors = [actor for job_id in sorted(job_ids) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
+    others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
+    return listing([*job_actors, *itertools.islice(others, LIMIT)], job_ids)
 
 
 def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
@@ -112,15 +112,15 @@ def node_summary(head: RayHead) -> str:
 
 
 def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], str]]:
-    own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
+    job_ids = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
 
     def state(query: str) -> Callable[[], str]:
-        return lambda: listing(listed(head, f"/api/v0/{query}&limit={LIMIT}"), own())
+        return lambda: listing(listed(head, f"/api/v0/{query}&limit={LIMIT}"), job_ids())
 
     return {
         "ray_job_list.json": lambda: job_list(head, submission_id),
         "ray_list_nodes.json": state("nodes?detail=1"),
-        "ray_list_actors.json": lambda: actor_listing(head, own()),
+        "ray_list_actors.json": lambda: actor_listing(head, job_ids()),
         "ray_list_tasks.json": state("tasks?detail=0"),
         "ray_list_placement_groups.json": state("placement_groups?detail=1"),
         "nodes.json": lambda: node_summary(head),
@@ -137,7 +137,7 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
     """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
     path = Path(archive)
     redactor = redact.Redactor(redact.load(path).values())
-    head = own_head(address)
+    head = local_head(address)
     return [
         node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()
     ]
@@ -174,20 +174,20 @@ def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, dr
     driver_ended: the driver has ended, and so has ended all its actors before Ray noticed a lost node.
     """
     reasons = {"NODE_DIED", "OWNER_DIED"} if driver_ended else {"NODE_DIED"}
-    found = set()
+    nodes = set()
     for actor in actors:
         context = (actor.get("death_cause") or {}).get("actor_died_error_context") or {}
         if actor["job_id"] == job_id and context.get("reason") in reasons:
-            found.add(str(actor["node_id"]))
-    return found
+            nodes.add(str(actor["node_id"]))
+    return nodes
 
 
 def processes_on_head(address: str, submission_id: str) -> JobProcesses:
     """The processes of all attempts of a job, as the head's own API knows them."""
-    head = own_head(address)
-    own = [job for job in head.jobs() if is_of(submission_id, job)]
+    head = local_head(address)
+    jobs = [job for job in head.jobs() if is_of(submission_id, job)]
     processes = JobProcesses(
-        job_ids_of(submission_id, own), {str(job["driver_node_id"]) for job in own if job.get("driver_node_id")}
+        job_ids_of(submission_id, jobs), {str(job["driver_node_id"]) for job in jobs if job.get("driver_node_id")}
     )
     for job_id in sorted(processes.job_ids):
         for actor in actors(head, of_job(job_id)):
@@ -216,7 +216,7 @@ def processes_of_job(connection: Connection, head: str, archive: Archive) -> Job
 
 
 def collect(archive: Archive, moment: Moment, connection: Connection | None = None) -> list[dict[str, Any]]:
-    """Write the evidence that can be had, and the error in place of the rest; the entries added to the index."""
+    """Write the available evidence, and errors in place of the rest; returns the entries added to the index."""
     prefix = f"debug/{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{moment}"
     if moment in FROM_HEAD:
         entries = collect_head(str(archive.path), prefix, address_of(archive))
@@ -239,31 +239,31 @@ def collect_everywhere(
     since = archive.read_status().started_at or 0.0
     path = str(archive.path)
     if connection.problem:
-        # This node alone is better than nothing, and the index reports the problem.
-        own = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
-        return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *own]
+        # Evidence of this node alone is better than none; the index reports the problem.
+        entries = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
+        return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *entries]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
     head = head_id(connection.nodes())
     address = address_of(archive)
     processes = processes_of_job(connection, head, archive)
     job_ids = sorted(processes.job_ids)
-    wanted = processes.driver_nodes | set(processes.pids)
+    job_nodes = processes.driver_nodes | set(processes.pids)
     started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
-        if node_id in wanted:
+        if node_id in job_nodes:
             directory = f"{prefix}-{name}"
             started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
     values, problems = connection.results(started, NODES_SECONDS)
-    for node_id in wanted - set(nodes):
+    for node_id in job_nodes - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
     return [
         *({"file": "", "error": f"{name}: {problem}"} for name, problem in problems.items()),
-        *({"node": name, **entry} for name, own in values.items() for entry in own),
+        *({"node": name, **entry} for name, entries in values.items() for entry in entries),
     ]
 
 
 def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
-    """End what a job that has ended left on any node.
+    """End the processes that an ended job left on any node.
 
     Returns ``{"nodes": {name: what node.sweep returned}, "problems": {name: why a node did not answer}}``.
     """

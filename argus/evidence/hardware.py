@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the nodes of a job use, as Ray measures it: a line every half minute, and what is wrong with a node by them."""
+"""The resource use of a job's nodes as Ray measures it: a line every half minute, and warnings derived from them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ..ray.api import ALIVE
 
 FILE = "logs/hardware.jsonl"
 SECONDS = 30.0
-# Beyond it, every second line is left out: those of a job stay evenly distributed.
+# Beyond this size every second line is dropped, so that the lines of a job stay evenly distributed.
 MOST_BYTES = 16 * MIB
 MOST_NODES = 1000
-# Ray's own files, which is where a full disk of a node is noticed first.
+# The disks with Ray's own files, where a full disk is noticed first.
 DISKS = ("/tmp/ray", "/")  # noqa: S108
-# What is judged: the last half hour, as far as most of it was measured.
+# Warnings consider the last half hour, if most of it was measured.
 JUDGED_SECONDS, LEAST_SECONDS, TAIL_BYTES = 1800.0, 1500.0, 4 * MIB
-# Below that percentage, a GPU does nothing.
+# A GPU below this utilization counts as idle.
 IDLE_PERCENT = 5.0
-# Memory that grows is told from this share on, if it will be full within so many hours.
+# Growing memory causes a warning from this share on, if it will be full within these hours.
 MEMORY_SHARE, MEMORY_HOURS = 0.5, 12.0
-# How well a line has to describe the growth: the correlation of memory and time.
+# The minimum correlation of memory and time for a linear growth.
 CORRELATION = 0.9
-# So many lines are what happens now: one may be from between two steps.
+# The number of lines that show the present use; one alone may be from between two steps.
 LAST_LINES = 4
 GB = 1e9
 
@@ -51,7 +51,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a node uses: percent of its CPUs, bytes, and bytes per second. memory: of its container, if that is limited.
+    """The use of a node: CPU percent, bytes, and bytes per second. memory: of its container, if that is limited.
 
     disk_free: of the file system with Ray's own files.
     """
@@ -67,15 +67,15 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """time: seconds since the epoch. nodes: by name."""
 
     time: float
     nodes: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def of_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measured:
-    """What the workers use on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
+def of_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measurement:
+    """The use of the workers on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
 
     node_id: of a worker whose processes Ray does not know.
 
@@ -92,7 +92,7 @@ def of_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measured:
         is_known = job_id and any(process.get("jobId") == job_id for process in processes)
         if is_worker and (is_known or (node_id and raylet.get("nodeId") == node_id)):
             nodes[str(raylet["nodeName"])] = usage(node)
-    return Measured(round(now, 1), nodes)
+    return Measurement(round(now, 1), nodes)
 
 
 def usage(node: Mapping[str, Any]) -> Usage:
@@ -123,15 +123,15 @@ def gpu(measured: Mapping[str, Any]) -> Gpu:
 
 
 def gpu_percent(archive: Archive) -> float | None:
-    """How much the GPUs of a job were in use in its last lines, on average. Raises UnreadableError."""
+    """The average GPU utilization in a job's last lines. Raises UnreadableError."""
     last = [*read(archive, TAIL_BYTES)][-LAST_LINES:]
     every = (gpu.percent for line in last for node in line.nodes.values() for gpu in node.gpus)
     # A job can put any number there.
-    known = [percent for percent in every if percent is not None and 0 <= percent <= 100]
-    return statistics.fmean(known) if known else None
+    percents = [percent for percent in every if percent is not None and 0 <= percent <= 100]
+    return statistics.fmean(percents) if percents else None
 
 
-def append(archive: Archive, measured: Measured) -> None:
+def append(archive: Archive, measured: Measurement) -> None:
     """Raises OSError and UnreadableError."""
     archive.append(FILE, f"{json_text(measured)}\n")
     with contextlib.suppress(OSError):
@@ -140,18 +140,18 @@ def append(archive: Archive, measured: Measured) -> None:
             archive.write_text(FILE, "".join(f"{json_text(line)}\n" for line in lines), durable=False)
 
 
-def thinned(lines: Sequence[Measured]) -> list[Measured]:
+def thinned(lines: Sequence[Measurement]) -> list[Measurement]:
     """Half of the lines, evenly distributed over the time between the first and the last one."""
     width = (lines[-1].time - lines[0].time) / max(1, len(lines) // 2) if lines else 0.0
-    kept: list[Measured] = []
-    for each in lines:
-        if not kept or each.time - kept[-1].time >= width:
-            kept.append(each)
+    kept: list[Measurement] = []
+    for line in lines:
+        if not kept or line.time - kept[-1].time >= width:
+            kept.append(line)
     return kept
 
 
-def read(archive: Archive, tail: int = 0) -> Iterator[Measured]:
-    """What was measured, of the last `tail` bytes or all. A job can write there. Raises UnreadableError."""
+def read(archive: Archive, tail: int = 0) -> Iterator[Measurement]:
+    """The measurements in the last `tail` bytes or in all. A job can write there. Raises UnreadableError."""
     try:
         with archive.open(FILE) as file:
             size = min(file.seek(0, os.SEEK_END), 2 * MOST_BYTES)
@@ -162,30 +162,30 @@ def read(archive: Archive, tail: int = 0) -> Iterator[Measured]:
     last = 0.0
     for line in data.splitlines():
         with contextlib.suppress(ValueError, RecursionError, MalformedError):
-            measured = parse(Measured, json.loads(line))
-            # After what a job may have put there, and within what a chart can have.
+            measured = parse(Measurement, json.loads(line))
+            # Times increase, and are in the range of a chart, whatever a job has written.
             if last < measured.time < 1e11 and len(measured.nodes) <= MOST_NODES:
                 last = measured.time
                 yield measured
 
 
-def warnings(measured: Iterable[Measured]) -> list[JobWarning]:
-    """What is wrong with the nodes of a job, from the last half hour."""
+def warnings(measured: Iterable[Measurement]) -> list[JobWarning]:
+    """The warnings about a job's nodes, from the last half hour."""
     every = [*measured]
-    recent = [each for each in every if each.time >= every[-1].time - JUDGED_SECONDS]
+    recent = [line for line in every if line.time >= every[-1].time - JUDGED_SECONDS]
     if len(recent) < 3 or recent[-1].time - recent[0].time < LEAST_SECONDS:
         return []
-    found = [text for name in recent[-1].nodes if (text := growth(name, recent))]
-    told = [JobWarning(WarningKind.MEMORY_GROWS, text) for text in found[:1]]
-    gpus = [gpu.percent for each in recent for node in each.nodes.values() for gpu in node.gpus]
+    growing = [text for name in recent[-1].nodes if (text := growth(name, recent))]
+    job_warnings = [JobWarning(WarningKind.MEMORY_GROWS, text) for text in growing[:1]]
+    gpus = [gpu.percent for line in recent for node in line.nodes.values() for gpu in node.gpus]
     if gpus and all(percent is not None and percent < IDLE_PERCENT for percent in gpus):
-        told.append(JobWarning(WarningKind.GPUS_IDLE, f"the GPUs do nothing for {JUDGED_SECONDS / 60:.0f} min"))
-    return told
+        job_warnings.append(JobWarning(WarningKind.GPUS_IDLE, f"the GPUs do nothing for {JUDGED_SECONDS / 60:.0f} min"))
+    return job_warnings
 
 
-def growth(name: str, measured: Sequence[Measured]) -> str:
-    """How the memory of a node grows, if it will be full within hours, or ""."""
-    points = [(each.time, node.memory) for each in measured if (node := each.nodes.get(name)) and node.memory]
+def growth(name: str, measured: Sequence[Measurement]) -> str:
+    """A text about growing memory of a node that will be full within hours, or ""."""
+    points = [(line.time, node.memory) for line in measured if (node := line.nodes.get(name)) and node.memory]
     total = measured[-1].nodes[name].memory_total
     times, values = [time for time, _value in points], [value for _time, value in points if value]
     if len(points) < 3 or not total or values[-1] < MEMORY_SHARE * total or len(set(values)) == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence of one node: a job's processes and their stacks, devices, memory, logs. And the sweep of what a job left.
+"""Evidence of one node: a job's processes with their stacks, devices, memory and logs. Also ends what a job left.
 
 It runs on a node, in an actor of Ray or on its own, and needs neither the head nor Ray.
 """
@@ -27,14 +27,14 @@ from ..archive.archive import JOB
 from ..hooks import redact
 from ..io.control_group import GROUPS
 
-# The archive is for the user of the nodes and its group.
+# Only the user of the nodes and its group may read an archive.
 UMASK = 0o027
 FILE_BYTES = 1 << 20
 LOG_BYTES = 256 << 10
 LOG_FILES = 64
 COMMAND_SECONDS = 15
 STACKS = 64
-# How long Ray's workers may take to end after their job, and processes after SIGTERM.
+# The time for Ray's workers to end after their job, and for processes to end after SIGTERM.
 LEAVE_SECONDS = 8.0
 TERM_SECONDS = 3.0
 RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
@@ -88,7 +88,7 @@ def variables(process: Path) -> dict[str, str]:
 
 def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
     """All processes of a job: each inherits the job's variable, whichever process has started it."""
-    found = []
+    job_processes = []
     for path in proc.glob("[0-9]*"):
         if int(path.name) == os.getpid() or variables(path).get(JOB) != submission_id:
             continue
@@ -101,18 +101,18 @@ def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
         if status["State"].startswith("Z"):
             continue  # ended, and not reaped by its parent yet
         memory = int(status.get("VmRSS", "0 kB").split()[0]) // 1024
-        found.append(
+        job_processes.append(
             Process(int(path.name), int(status["PPid"]), status["State"], memory, int(status["Threads"]), command)
         )
-    return sorted(found, key=lambda process: process.pid)
+    return sorted(job_processes, key=lambda process: process.pid)
 
 
-def stacks(found: Iterable[Process]) -> str:
+def stacks(processes: Iterable[Process]) -> str:
     """The Python stacks of processes, taken without pausing them."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if not spy:
         return "py-spy is not installed\n"
-    pids = [process.pid for process in found if "python" in process.command or process.command.startswith("ray::")]
+    pids = [process.pid for process in processes if "python" in process.command or process.command.startswith("ray::")]
 
     def dump(pid: int) -> str:
         try:
@@ -136,7 +136,7 @@ def memory() -> str:
     """The memory of the machine, and that of the container."""
     parts = [Path("/proc/meminfo").read_text()]
     for path in sorted((*GROUPS.glob("memory.*"), *GROUPS.glob("memory/memory.*_in_bytes"))):
-        # Some can only be written.
+        # Some of these files are write-only.
         with contextlib.suppress(OSError):
             parts.append(f"{path.name} {path.read_text()}")
     return "".join(parts)
@@ -150,13 +150,13 @@ def network() -> str:
 def log_names(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> list[Path]:
     """Ray's logs of a job on this node, by Ray's ids of the job; without ids, those written since its start."""
     ids = "|".join(job_ids)
-    own = re.compile(rf"worker-\w+-(?:{ids})-\d+\.(?:out|err)|runtime_env_setup-(?:{ids})\.log") if ids else None
-    found = [logs / name for name in ("raylet.err", "raylet.out", "ray_process_exit.log")]
+    regex = re.compile(rf"worker-\w+-(?:{ids})-\d+\.(?:out|err)|runtime_env_setup-(?:{ids})\.log") if ids else None
+    paths = [logs / name for name in ("raylet.err", "raylet.out", "ray_process_exit.log")]
     for path in sorted(logs.glob("*")):
-        matches = own.fullmatch(path.name) if own else path.name.startswith("worker-") and path.stat().st_mtime > since
-        if matches:
-            found.append(path)
-    return [path for path in found if path.is_file() and path.stat().st_size][:LOG_FILES]
+        hit = regex.fullmatch(path.name) if regex else path.name.startswith("worker-") and path.stat().st_mtime > since
+        if hit:
+            paths.append(path)
+    return [path for path in paths if path.is_file() and path.stat().st_size][:LOG_FILES]
 
 
 def tail(path: Path, size: int = LOG_BYTES) -> str:
@@ -171,8 +171,8 @@ def tail(path: Path, size: int = LOG_BYTES) -> str:
 
 def packages() -> dict[str, str]:
     """The version of every package, by name."""
-    found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    return {name: found[name] for name in sorted(found, key=str.lower)}
+    versions = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
+    return {name: versions[name] for name in sorted(versions, key=str.lower)}
 
 
 def collect(
@@ -185,15 +185,15 @@ def collect(
     """
     root = Path(archive)
     redactor = redact.Redactor(redact.load(root).values())
-    found = processes(root.name)
+    job_processes = processes(root.name)
     logs = log_names(job_ids, since)
     sources: dict[str, Callable[[], str]] = {
-        "processes.json": lambda: json.dumps([asdict(process) for process in found], indent=1),
-        "stacks.txt": lambda: stacks(found),
+        "processes.json": lambda: json.dumps([asdict(process) for process in job_processes], indent=1),
+        "stacks.txt": lambda: stacks(job_processes),
         "environment.json": lambda: json.dumps(
             {
                 process.pid: redact.environment(variables(Path("/proc", str(process.pid))), redactor)
-                for process in found
+                for process in job_processes
             },
             indent=1,
         ),
@@ -245,12 +245,12 @@ def sweep(submission_id: str, pids: Iterable[int], patience: float = LEAVE_SECON
             with contextlib.suppress(OSError):
                 os.kill(process.pid, signum)
         wait_until_gone(submission_id, TERM_SECONDS)
-    known = {int(pid) for pid in pids} | set(killed)
+    job_pids = {int(pid) for pid in pids} | set(killed)
     return {
         "killed": killed,
-        "shm_removed": remove_shared_memory(known),
+        "shm_removed": remove_shared_memory(job_pids),
         "left": [asdict(process) for process in processes(submission_id)],
-        "gpu_processes": gpu_processes(known),
+        "gpu_processes": gpu_processes(job_pids),
     }
 
 
@@ -285,5 +285,5 @@ def gpu_processes(pids: Iterable[int]) -> list[str]:
     if not shutil.which("nvidia-smi"):
         return []
     listed = run("nvidia-smi", "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader")
-    own = set(map(str, pids))
-    return [line for line in listed.splitlines() if line.split(",")[0].strip() in own]
+    pid_texts = set(map(str, pids))
+    return [line for line in listed.splitlines() if line.split(",")[0].strip() in pid_texts]

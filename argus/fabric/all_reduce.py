@@ -25,20 +25,20 @@ SLOW_PAIR, SLOW_WHOLE = 0.5, 0.1
 
 
 @dataclass(frozen=True)
-class Measured:
+class Bandwidth:
     """The bus bandwidth of one collective in GB/s; None with the error if it failed."""
 
     bandwidth: float | None
     error: str = ""
 
 
-# Measures groups of nodes that have no node in common, at the same time.
-Measure = Callable[[Sequence[Group]], Sequence[Measured]]
+# Measures disjoint groups of nodes at the same time.
+Measure = Callable[[Sequence[Group]], Sequence[Bandwidth]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured, and who is to blame.
+    """The measurements, and the nodes and links at fault.
 
     whole: all nodes together. measured: every smaller group; one node alone if it did not answer.
     bad: nodes that fail or are slow with a node that is fine. links: pairs of nodes that are fine with others.
@@ -46,35 +46,35 @@ class Verdict:
     usual: the bandwidth of most pairs; of three, between the slowest and the fastest; 0 if none was measured.
     """
 
-    whole: Measured
-    measured: Mapping[Group, Measured] = field(default_factory=dict)
+    whole: Bandwidth
+    measured: Mapping[Group, Bandwidth] = field(default_factory=dict)
     bad: tuple[str, ...] = ()
     links: tuple[Group, ...] = ()
     group: Group = ()
     usual: float = 0.0
 
 
-class Search:
+class FaultSearch:
     def __init__(self, nodes: Sequence[str], measure: Measure) -> None:
         self.nodes = tuple(nodes)
-        self.measured: dict[Group, Measured] = {}
+        self.measured: dict[Group, Bandwidth] = {}
         self._measure = measure
 
     def run(self) -> Verdict:
         (whole,) = self._measure([self.nodes])
         if len(self.nodes) < 3:
-            # Of two nodes, it could be either.
+            # With two nodes, either could be at fault.
             return Verdict(whole, group=self.nodes if self._fails(whole, 0.0) else ())
         pairs = self._pairs()
-        # Of an odd number, the first node is in two pairs; of three, every node is.
+        # With an odd number, the first node is in two pairs; with three, every node is.
         three = len(self.nodes) == 3
         rates = [self.measured[pair].bandwidth for pair in (pairs if three else pairs[: len(self.nodes) // 2])]
-        known = sorted(rate for rate in rates if rate is not None)
-        usual = median(known[:1] + known[-1:] if three else known) if known else 0.0
+        measured_rates = sorted(rate for rate in rates if rate is not None)
+        usual = median(measured_rates[:1] + measured_rates[-1:] if three else measured_rates) if measured_rates else 0.0
         limit = SLOW_PAIR * usual
         suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
         good = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
-        # Last those that are in a suspected pair as well.
+        # Nodes that are also in a suspected pair come last.
         fine = sorted(filter(good.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
         bad, links = self._confirm(suspects, fine, limit)
         group: Group = ()
@@ -83,7 +83,7 @@ class Search:
         return Verdict(whole, dict(self.measured), tuple(bad), tuple(links), group, usual)
 
     @staticmethod
-    def _fails(measured: Measured, limit: float) -> bool:
+    def _fails(measured: Bandwidth, limit: float) -> bool:
         return measured.bandwidth is None or measured.bandwidth < limit
 
     def _ask(self, groups: Sequence[Group]) -> None:
@@ -131,14 +131,14 @@ class Search:
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
-    measured = [{"nodes": list(group), **asdict(each)} for group, each in verdict.measured.items()]
+    measured = [{"nodes": list(group), **asdict(measurement)} for group, measurement in verdict.measured.items()]
     return {**asdict(verdict), "measured": measured}
 
 
 def from_json(answer: dict[str, Any]) -> Verdict:
-    measured = {tuple(each["nodes"]): Measured(each["bandwidth"], each["error"]) for each in answer["measured"]}
+    measured = {tuple(entry["nodes"]): Bandwidth(entry["bandwidth"], entry["error"]) for entry in answer["measured"]}
     return Verdict(
-        Measured(**answer["whole"]),
+        Bandwidth(**answer["whole"]),
         measured,
         tuple(answer["bad"]),
         tuple(map(tuple, answer["links"])),
@@ -155,8 +155,8 @@ def from_json(answer: dict[str, Any]) -> Verdict:
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 CPU = "cpu"
 RESERVE_SECONDS = 15.0
-# How often the tensor is reduced. Each step, such as connecting, may take so long; until all processes run it takes
-# longer: importing torch does on a cold disk.
+# The number of reductions, the time limit of each step such as connecting, and the limit until all processes run, which
+# is longer because torch is imported from a cold disk.
 TIMES, SECONDS, START_SECONDS = 5, 30.0, 90.0
 # The tensor in MiB: large enough that latencies do not count, on CPUs small enough for seconds.
 GLOO, NCCL = "gloo", "nccl"
@@ -181,15 +181,15 @@ class SkippedError(Exception):
 
 def workers_of(nodes: Sequence[dict[str, Any]]) -> list[Worker]:
     """The workers among Ray's nodes: the head has no CPUs."""
-    found = []
+    workers = []
     for node in nodes:
         resources = node["Resources"]
         if resources.get("CPU"):
             accelerator = (node.get("Labels") or {}).get(ACCELERATOR_LABEL, CPU)
             processes = 1 if accelerator == CPU else int(resources.get("GPU", 0))
             name = node.get("NodeName") or node["NodeManagerHostname"]
-            found.append(Worker(name, node["NodeID"], node["NodeManagerAddress"], processes, accelerator))
-    return sorted((worker for worker in found if worker.processes), key=lambda worker: worker.name)
+            workers.append(Worker(name, node["NodeID"], node["NodeManagerAddress"], processes, accelerator))
+    return sorted((worker for worker in workers if worker.processes), key=lambda worker: worker.name)
 
 
 def backend_of(workers: Sequence[Worker]) -> str:
@@ -218,9 +218,9 @@ class Cluster:
     def _reserve(self, workers: Sequence[Worker]) -> None:
         from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-        wanted = "GPU" if workers[0].accelerator != CPU else "CPU"
-        # On just these nodes: Ray would also place them on one that hangs, and wait.
-        bundles = [{wanted: float(worker.processes), f"node:{worker.address}": 0.001} for worker in workers]
+        resource = "GPU" if workers[0].accelerator != CPU else "CPU"
+        # Pinned to these nodes: Ray would also choose a node that hangs, and wait.
+        bundles = [{resource: float(worker.processes), f"node:{worker.address}": 0.001} for worker in workers]
         self._group = placement_group(bundles, strategy="STRICT_SPREAD")
         if not self._group.wait(RESERVE_SECONDS):
             remove_placement_group(self._group)
@@ -233,17 +233,17 @@ class Cluster:
 
         remove_placement_group(self._group)
 
-    def measure(self, groups: Sequence[Group]) -> list[Measured]:
+    def measure(self, groups: Sequence[Group]) -> list[Bandwidth]:
         first = [self._workers[group[0]] for group in groups]
         ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
-        found, problems = self._connection.results(ports, SECONDS)
+        free_ports, problems = self._connection.results(ports, SECONDS)
         started: dict[str, Any] = {}
         for group in groups:
-            if group[0] in found:
-                started |= self._start(group, found[group[0]])
-        # Starting, connecting and measuring have each their own limit in the processes.
-        asked = {key: task.future() for key, task in started.items()}
-        values, failed = self._connection.results(asked, START_SECONDS + 3 * SECONDS)
+            if group[0] in free_ports:
+                started |= self._start(group, free_ports[group[0]])
+        # Starting, connecting and measuring each have their own limit in the processes.
+        futures = {key: task.future() for key, task in started.items()}
+        values, failed = self._connection.results(futures, START_SECONDS + 3 * SECONDS)
         for key in failed:
             with suppress(Exception):
                 self._connection.ray.cancel(started[key], force=True)
@@ -257,7 +257,7 @@ class Cluster:
         first = self._workers[group[0]]
         together = first.address, port, len(members), self._backend
         share = {"num_cpus": 1} if self._backend == GLOO else {"num_cpus": 0, "num_gpus": 1}
-        # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
+        # Each measurement needs a new process: torch numbers its groups, and the numbers differ after a failure.
         remote = self._connection.ray.remote(max_calls=1)(take_part)
         started = {}
         for rank, (name, number) in enumerate(members):
@@ -266,14 +266,14 @@ class Cluster:
             started[f"{name} {number}"] = task.remote(rank, *together)
         return started
 
-    def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Measured:
+    def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Bandwidth:
         names = [f"{name} {number}" for name in group for number in range(self._workers[name].processes)]
-        wrong = [f"{key}: {text}" for key, text in problems.items() if key in (*names, group[0])]
-        if wrong or not all(name in values for name in names):
-            # One fails, and the others wait for it: they say less.
-            return Measured(None, min(wrong, key=is_waiting, default="no answer"))
+        errors = [f"{key}: {text}" for key, text in problems.items() if key in (*names, group[0])]
+        if errors or not all(name in values for name in names):
+            # The processes that wait for a failed one have less informative errors.
+            return Bandwidth(None, min(errors, key=is_waiting, default="no answer"))
         slowest = max(values[name] for name in names)
-        return Measured(round(bus_bandwidth(MIB[self._backend], len(names), slowest), 3))
+        return Bandwidth(round(bus_bandwidth(MIB[self._backend], len(names), slowest), 3))
 
 
 def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
@@ -288,22 +288,22 @@ def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
     workers = workers_of(connection.nodes())
     absent = sorted({*expected} - {worker.name for worker in workers})
     # Ray takes a node that hangs for alive, and a placement group waits for it.
-    asked = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
-    if asked:
-        # The time of the others is counted from the first answer: on a busy cluster, all of them start slowly.
-        wait(asked.values(), START_SECONDS, return_when=FIRST_COMPLETED)
-    _ports, problems = connection.results(asked, SECONDS)
-    silent: dict[Group, Measured] = {(name,): Measured(None, problem) for name, problem in problems.items()}
+    probes = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
+    if probes:
+        # The limit of the others starts with the first answer: on a busy cluster, all of them start slowly.
+        wait(probes.values(), START_SECONDS, return_when=FIRST_COMPLETED)
+    _ports, problems = connection.results(probes, SECONDS)
+    silent: dict[Group, Bandwidth] = {(name,): Bandwidth(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]
     try:
         if len(workers) < 2:
             raise SkippedError("it needs two workers")
         with closing(Cluster(connection, workers)) as cluster:
-            verdict = Search([worker.name for worker in workers], cluster.measure).run()
+            verdict = FaultSearch([worker.name for worker in workers], cluster.measure).run()
     except SkippedError as error:
         if not silent:
             return {"skipped": str(error), "absent": absent}
-        verdict = Verdict(Measured(None, str(error)))
+        verdict = Verdict(Bandwidth(None, str(error)))
     verdict = replace(verdict, measured={**silent, **verdict.measured}, bad=(*problems, *verdict.bad))
     processes = sum(worker.processes for worker in workers)
     return {**to_json(verdict), "absent": absent, "backend": backend_of(workers), "processes": processes}
@@ -327,12 +327,12 @@ def reduce_together(rank: int, address: str, port: int, world: int, backend: str
 
     on_gpu = backend == NCCL
     device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
-    # Kernels on a GPU run on after the call.
+    # GPU kernels continue after the call returns.
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
     store = dist.TCPStore(address, port, world, is_master=rank == 0, timeout=timedelta(seconds=START_SECONDS))
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=SECONDS))
     try:
-        # The first one connects all processes, and its result is known.
+        # The first reduction connects all processes, and its result is known.
         first = torch.ones(1024, device=device)
         dist.all_reduce(first)
         if float(first.min()) != world or float(first.max()) != world:

@@ -21,27 +21,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# The file may be in that of the program, which is an archive.
+# The source of this module, whose file may be inside the program's archive.
 SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name__])
 # Takes about 0.7 s on two cores, 1.4 s with a key to search for. The limit is for a shared root that does not answer.
 TIMEOUT_SECONDS = 60
 # The largest trainer of verl has 100 KiB.
 SOURCE_BYTES = 4 << 20
-# Of a snapshot, or of users' code. verl has 600.
+# The maximum number of files of a snapshot or of users' code. verl has 600.
 SOURCE_FILES = 3000
 # Precedes the answer, because resolvers may print something before it.
 MARK = "\nCOMPOSED "
 # The attributes of @hydra.main that options of Hydra's command line replace.
 OPTIONS = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
-# OmegaConf appends the Python types of its nodes, Hydra how to get a traceback, or to add a key, which verl ignores.
+# OmegaConf appends Python types of nodes, Hydra how to get a traceback, or how to add a key, which verl ignores.
 NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR", "To append to your config")
-# Where verl registers its estimators, and how: by a member of its enumeration, or by a name.
+# verl registers estimators in this file, by a member of its enumeration or by a name.
 ESTIMATORS = "verl/trainer/ppo/core_algos.py"
 REGISTERED = re.compile(r"register_adv_est\(\s*(?:AdvantageEstimator\.(\w+)|[\"']([\w.-]+)[\"'])")
-# Names of sections that verl passes on to something else as they are.
+# Names of sections that verl passes on unchanged.
 PASSED_ON = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
 
-# Each with its key, which only io.hydra parses.
+# Pairs of key and override; only io.hydra parses keys.
 Overrides = Sequence[tuple[str, str]]
 
 
@@ -128,7 +128,7 @@ def failed(error: str) -> Composition:
 
 
 def has_tensorboard() -> bool:
-    """Whether what writes TensorBoard's files can be imported, which another version of protobuf may prevent."""
+    """Whether TensorBoard's writer can be imported; another version of protobuf may prevent that."""
     try:
         importlib.import_module("tensorboard.compat.proto.event_pb2")
         importlib.import_module("tensorboard.summary.writer.event_file_writer")
@@ -171,11 +171,11 @@ def composed(
         ]
         if composition.config is None or not added:
             return composition
-        given = plain_config(
-            main.get("config_name") or "", [each for _key, each in overrides if not each.startswith("+")]
+        plain = plain_config(
+            main.get("config_name") or "", [override for _key, override in overrides if not override.startswith("+")]
         )
         reader = Reader(Path(code_path), module, user_code)
-        return replace(composition, unread=tuple(key for key in added if not reader.reads(key, given)))
+        return replace(composition, unread=tuple(key for key in added if not reader.reads(key, plain)))
 
 
 def composed_in(name: str, overrides: Overrides) -> Composition:
@@ -209,15 +209,15 @@ def composed_once(name: str, overrides: Overrides) -> Composition:
 
 def estimators(config: Any, code_path: Path, user_code: str) -> tuple[str, ...]:
     """The estimators that verl and users' code register, if the configuration names none of them."""
-    asked = ((config or {}).get("algorithm") or {}).get("adv_estimator")
-    if not isinstance(asked, str):
+    estimator = ((config or {}).get("algorithm") or {}).get("adv_estimator")
+    if not isinstance(estimator, str):
         return ()
     members = dict(re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", "\n".join(sources(code_path / ESTIMATORS)), re.MULTILINE))
     names: set[str] = set()
     for place in (code_path / ESTIMATORS, code_path, *([Path(user_code)] if user_code else [])):
-        found = (match.groups() for text in sources(place) for match in REGISTERED.finditer(text))
-        names |= {members.get(member, member) or name for member, name in found}
-        if asked in names:
+        registered = (match.groups() for text in sources(place) for match in REGISTERED.finditer(text))
+        names |= {members.get(member, member) or name for member, name in registered}
+        if estimator in names:
             return ()
     return tuple(sorted(names))
 
@@ -270,15 +270,15 @@ def plain_config(name: str, overrides: Sequence[str]) -> Any:
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads settings: the sources of a snapshot, and users' code."""
+    """The code that reads settings: the sources of a snapshot, and users' code."""
 
     code_path: Path
     module: str
     user_code: str
 
-    def reads(self, key: str, given: Any) -> bool:
+    def reads(self, key: str, config: Any) -> bool:
         """Whether something may read a key that an override adds to a configuration."""
-        node, above, name = given, "", ""
+        node, above, name = config, "", ""
         for name in key.split("."):
             if not isinstance(node, dict) or not node:
                 return True
@@ -295,7 +295,7 @@ class Reader:
             fields = class_body("\n".join(sources(self.code_path.joinpath(*package))), target)
             if not fields or re.search(rf"^\s+{re.escape(name)}\s*:", fields, re.MULTILINE):
                 return True
-            # Code reads it before, from what has the name of the section, or that of a configuration.
+            # Other code reads the key first, from a variable named like the section or like a configuration.
             places = [(self.code_path / "verl", rf"(?:config|cfg|\b{re.escape(above)})\.(?:get|pop){quoted}")]
         elif not above:
             # Trainers of another kind have sections of their own.
@@ -314,11 +314,11 @@ class Reader:
 
 
 def class_body(text: str, name: str) -> str:
-    """The source of a class and of those above it."""
-    found = re.search(rf"^class {name}(?:\(([\w., ]*)\))?:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
-    if not found:
+    """The source of a class and of its base classes."""
+    match = re.search(rf"^class {name}(?:\(([\w., ]*)\))?:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    if not match:
         return ""
-    return found[2] + "".join(class_body(text, base) for base in re.findall(r"\w+", found[1] or ""))
+    return match[2] + "".join(class_body(text, base) for base in re.findall(r"\w+", match[1] or ""))
 
 
 @functools.cache

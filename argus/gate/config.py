@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a composed configuration that verl refuses only after minutes, or accepts and does not apply: those of
-all workloads, and of SFT.
+"""The rules for all workloads and for SFT: settings that verl refuses only after minutes, or accepts and does not
+apply.
 
 Everything here is pure. Each rule was read in verl 0.9.1 and names its source, a file and a function below verl/.
 """
@@ -15,12 +15,12 @@ from ..checks.common import MISSING, Configuration, leaves
 from ..common.findings import WARNING, Finding, about
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
-# Of SFT.
+# The key for SFT.
 SEQUENCE = "engine.ulysses_sequence_parallel_size"
 NO_PROMPT = "would ask for an account, and no one can answer"
 
 
-# By logger: the variables of which it needs one in the job's environment, and what happens without them.
+# By logger, the variables of which the job's environment needs one, and the consequence without them.
 # utils/tracking.py:Tracking.__init__
 ACCOUNTS = {
     "wandb": (("WANDB_API_KEY", "WANDB_MODE"), f"wandb {NO_PROMPT}"),
@@ -30,12 +30,12 @@ ACCOUNTS = {
 }
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 FSDP = ("fsdp", "fsdp2")
-Found = Iterator[Finding]
+Findings = Iterator[Finding]
 
 
 @dataclass(frozen=True)
 class JobConfig(Configuration):
-    """What the rules judge.
+    """The configuration and the job that rules check.
 
     release: the release of verl.
     environment: the environment variables of the job, with the names of its secrets.
@@ -83,7 +83,7 @@ def multiple_of(ranks: int) -> str:
     return f"set it to a multiple of {ranks}"
 
 
-def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Found:
+def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Findings:
     sequence = job.number(key, 1)
     # workers/engine/fsdp/transformer_impl.py:_init_device_mesh: a mesh of (dp, sp)
     if indivisible(job.gpus, sequence):
@@ -93,14 +93,14 @@ def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Found:
         yield about(remove_padding, f"is false, but {key} is {sequence}", f"set {remove_padding}=True")
 
 
-def missing(job: JobConfig) -> Found:
+def missing(job: JobConfig) -> Findings:
     # omegaconf: MissingMandatoryValue, when verl reads it.
     for key, value in leaves(job.values):
         if value == MISSING:
             yield about(key, "has no value, and verl has no default for it", f"set {key}")
 
 
-def length_of_training(job: JobConfig) -> Found:
+def length_of_training(job: JobConfig) -> Findings:
     # trainer/ppo/v1/trainer_base.py:fit, trainer/sft_trainer_ray.py:fit: range(…, total_epochs)
     if job.number("trainer.total_epochs", 1) < 1:
         yield about("trainer.total_epochs", NOTHING_TRAINED, "set it to 1 or more")
@@ -109,9 +109,9 @@ def length_of_training(job: JobConfig) -> Found:
         yield about("trainer.total_training_steps", NOTHING_TRAINED, "set it to 1 or more, or to null for all epochs")
 
 
-def saving(job: JobConfig) -> Found:
+def saving(job: JobConfig) -> Findings:
     every = job.get("trainer.save_freq")
-    todo = "set it to a number of steps"
+    remedy = "set it to a number of steps"
     if job.workload == "sft":
         # trainer/sft_trainer_ray.py:fit: global_step % self.save_freq
         for key in ("trainer.save_freq", "trainer.test_freq"):
@@ -121,40 +121,40 @@ def saving(job: JobConfig) -> Found:
                 )
         # trainer/sft_trainer_ray.py:fit: is_last_step or (self.save_freq > 0 and is_save_step)
         if isinstance(every, int) and every < 0:
-            what = f"is {every}: only the last step is saved, so a job that fails earlier has nothing to resume from"
-            yield about("trainer.save_freq", what, todo, WARNING)
+            text = f"is {every}: only the last step is saved, so a job that fails earlier has nothing to resume from"
+            yield about("trainer.save_freq", text, remedy, WARNING)
     # trainer/ppo/v1/trainer_base.py:fit: self.config.trainer.save_freq > 0 and (is_last_step or …)
     elif isinstance(every, int) and every <= 0:
-        yield about("trainer.save_freq", f"is {every}: nothing is saved, not even the last step", todo, WARNING)
+        yield about("trainer.save_freq", f"is {every}: nothing is saved, not even the last step", remedy, WARNING)
     # trainer/ppo/v1/trainer_base.py:_save_checkpoint leaves it to the checkpoint manager, and only Megatron's does it.
     key = f"{ACTOR}.checkpoint.async_save"
     if job.workload != "sft" and job.get(key) and not job.is_megatron:
-        what = "is true, which only Megatron does: verl would record no checkpoint as finished, so nothing could resume"
-        yield about(key, what, "remove it")
+        text = "is true, which only Megatron does: verl would record no checkpoint as finished, so nothing could resume"
+        yield about(key, text, "remove it")
 
 
-def loggers(job: JobConfig) -> Found:
-    named = job.get("trainer.logger") or []
-    for logger in [named] if isinstance(named, str) else named:
+def loggers(job: JobConfig) -> Findings:
+    configured = job.get("trainer.logger") or []
+    for logger in [configured] if isinstance(configured, str) else configured:
         variables, otherwise = ACCOUNTS.get("wandb" if logger == "tracking" else logger, ((), ""))
         if not variables or not job.environment.keys().isdisjoint(variables):
             continue
         names = " or ".join(variables)
-        what = f"contains {logger}, but the job's environment has no {names}: {otherwise}"
-        yield about("trainer.logger", what, f"set {names} for the job, or remove {logger}", WARNING)
+        problem = f"contains {logger}, but the job's environment has no {names}: {otherwise}"
+        yield about("trainer.logger", problem, f"set {names} for the job, or remove {logger}", WARNING)
 
 
-def resuming(job: JobConfig) -> Found:
+def resuming(job: JobConfig) -> Findings:
     # trainer/ppo/v1/trainer_base.py:_load_checkpoint, utils/checkpoint/checkpoint_handler.py:_determine_resume_path
     mode, path = job.get("trainer.resume_mode"), job.get("trainer.resume_from_path")
     if mode not in (None, "auto", "disable", "resume_path"):
         yield about("trainer.resume_mode", f"is {mode}", "set it to auto, disable or resume_path")
     if mode == "resume_path" and not (isinstance(path, str) and "global_step_" in path):
-        what = f"is {path}, but trainer.resume_mode is resume_path"
-        yield about("trainer.resume_from_path", what, "set it to the path of a directory global_step_<number>")
+        problem = f"is {path}, but trainer.resume_mode is resume_path"
+        yield about("trainer.resume_from_path", problem, "set it to the path of a directory global_step_<number>")
 
 
-def sft_batches(job: JobConfig) -> Found:
+def sft_batches(job: JobConfig) -> Findings:
     if job.get("engine.strategy") not in (*FSDP, None):
         return
     yield from sequence_parallel(job, SEQUENCE, "model.use_remove_padding")
@@ -165,32 +165,32 @@ def sft_batches(job: JobConfig) -> Found:
     # utils/seqlen_balancing.py:get_seqlen_balanced_partitions, which sft_trainer_ray.py:fit calls with equal_size
     batch, ranks = job.number("data.train_batch_size"), max(job.gpus // max(job.number(SEQUENCE, 1), 1), 1)
     if indivisible(batch, ranks):
-        what = f"is {batch}, not a multiple of the {ranks} ranks that share it"
-        yield about("data.train_batch_size", what, multiple_of(ranks))
+        problem = f"is {batch}, not a multiple of the {ranks} ranks that share it"
+        yield about("data.train_batch_size", problem, multiple_of(ranks))
         return
     # workers/engine/utils.py:prepare_micro_batches
     micro = job.number("data.micro_batch_size_per_gpu")
     if job.get("data.use_dynamic_bsz") is False and indivisible(batch // ranks, micro):
-        what = f"is {micro}, which does not divide the {batch // ranks} samples of a rank"
-        todo = "set it to a divisor, or set data.use_dynamic_bsz=True"
-        yield about("data.micro_batch_size_per_gpu", what, todo)
+        problem = f"is {micro}, which does not divide the {batch // ranks} samples of a rank"
+        remedy = "set it to a divisor, or set data.use_dynamic_bsz=True"
+        yield about("data.micro_batch_size_per_gpu", problem, remedy)
 
 
-def sft_lengths(job: JobConfig) -> Found:
+def sft_lengths(job: JobConfig) -> Findings:
     # utils/seqlen_balancing.py:rearrange_micro_batches
     tokens = job.number("data.max_token_len_per_gpu") * job.number(SEQUENCE, 1)
     longest = job.number("data.max_length")
     if job.get("data.use_dynamic_bsz") and 0 < tokens < longest:
-        what = f"allows {tokens} tokens, but data.max_length is {longest}: a sample of that length ends the job"
-        yield about("data.max_token_len_per_gpu", what, f"set it to {longest} or more", WARNING)
+        problem = f"allows {tokens} tokens, but data.max_length is {longest}: a sample of that length ends the job"
+        yield about("data.max_token_len_per_gpu", problem, f"set it to {longest} or more", WARNING)
 
 
-def sft_validation(job: JobConfig) -> Found:
+def sft_validation(job: JobConfig) -> Findings:
     # trainer/sft_trainer_ray.py:fit iterates over val_dataloader, which is None without data.
     every = job.number("trainer.test_freq")
     if every > 0 and not job.get("data.val_files"):
-        what = f"is {every}, but the job has no data for validation: it would end with TypeError after step {every}"
-        yield about("trainer.test_freq", what, "set trainer.test_freq=-1, or stage a val.parquet")
+        problem = f"is {every}, but the job has no data for validation: it would end with TypeError after step {every}"
+        yield about("trainer.test_freq", problem, "set trainer.test_freq=-1, or stage a val.parquet")
 
 
 SFT_RULES = (sft_batches, sft_lengths, sft_validation)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: everything that can be known about a job before it is submitted. Runs on the head.
+"""The gate: all checks of a job before its submission. Runs on the head.
 
-Its own checks are of the files that a JobSpec names, and of the checkpoint that it resumes from.
+Its own checks cover the files that a JobSpec names, and the checkpoint that it resumes from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..archive.plan import COMMAND, VAL_ONLY
 from ..checks.common import Configuration, Facts, listed, read_verl_version
 from ..checks.paths import named_files
 from ..common.findings import NOTE, WARNING, Finding, about, errors
-from ..common.shared_root import JOBS, USER_CODE, archive_path, named, under_root
+from ..common.shared_root import JOBS, USER_CODE, archive_path, root_text, under_root
 from ..common.text import nearest
 from ..io import reading
 from ..io.hydra import override_key
@@ -30,7 +30,7 @@ from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
-from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, as_known, profile_of, refusal
+from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal, soften_unknown_release
 from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
 from ..ray.api import RayHead, free_workers
 from .nodes import Inspection, ask_nodes, refused_defaults
@@ -38,7 +38,7 @@ from .pools import pool_findings, used_pools
 
 TENSORBOARD = "tensorboard"
 SIMPLE, BACKEND_KEY = "SimpleStorage", "transfer_queue.backend.storage_backend"
-# What verl's trainers load of a checkpoint.
+# The parts of a checkpoint that verl's trainers load.
 RESUMED = ("model", "optimizer", "extra")
 # Backends of TransferQueue whose actors have names of their own in each job. Others start services with a fixed port or
 # name: a second job ends those of the first (transfer_queue/storage/bootstrap: `pkill mooncake_master`), or shares its
@@ -49,12 +49,12 @@ AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], Inspection]
 
 @dataclass(frozen=True)
 class GateResult:
-    """What the gate found out about a job.
+    """The result of the gate.
 
     job: None if it could not be planned; then there are findings.
     checkpoint: the path of the checkpoint that the job resumes from, or "".
     capacity_problem: why the cluster has no capacity for the job now, or "".
-    room: what was free then, for the last check right before the submission.
+    room: the free resources, for the last check right before the submission.
     resolved: the composed configuration as YAML, or "".
     files: the paths of users' files, by the settings that name them.
     """
@@ -81,51 +81,51 @@ def examine(
     placed = look_at_placed(head, started)
     nodes = head.nodes()
     cluster = Cluster.of(nodes)
-    found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
+    findings = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
     profile = profile_of(read_verl_version(code_path) or "")
     if spec.workload == COMMAND:
         profile = None
     if not cluster.workers or (profile is None and not spec.command):
-        return GateResult(tuple(found))
-    found += accelerator_findings(spec.workload, profile, cluster) if profile else []
+        return GateResult(tuple(findings))
+    findings += accelerator_findings(spec.workload, profile, cluster) if profile else []
     unfit, checkpoint = resume_findings(spec, size_of(spec, cluster).gpus)
-    found += unfit
+    findings += unfit
     # Only SFT needs no data for validation; file_findings reports a file that is missing.
     validates = spec.workload != SFT or Path(spec.inputs.dataset, "val.parquet").exists()
     job = plan_job(spec, cluster, read_marker(code_path) or "", submission_id, profile, checkpoint, validates)
     # The present capacity does not matter to a job that can never run.
-    can_run = not errors(found)
+    can_run = not errors(findings)
     answers = ask(spec, job, profile.version if profile else "", workers_of(nodes))
-    found += new_findings(answers.findings, found)
+    findings += new_findings(answers.findings, findings)
     user_code = f"{spec.shared_root}/{USER_CODE}"
     files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
         if profile and (dropped := refused_defaults(spec, answers.composition, profile.version)):
             job = without(job, dropped)
-            what = f"{spec.module or f'verl {profile.version}'} has no {', '.join(dropped)}, which the job does not set"
-            found.append(about("module" if spec.module else "code_path", what, "", NOTE))
+            text = f"{spec.module or f'verl {profile.version}'} has no {', '.join(dropped)}, which the job does not set"
+            findings.append(about("module" if spec.module else "code_path", text, "", NOTE))
         job = with_steps(with_loggers(with_queue(job, config), config), config, answers.facts.steps)
         pools = used_pools(config, bool(spec.module))
         job = replace(job, plan=replace(job.plan, pools=pools))
-        found += (unfit := pool_findings(spec, pools, free_workers(nodes, {}), job.plan))
+        findings += (unfit := pool_findings(spec, pools, free_workers(nodes, {}), job.plan))
         can_run = can_run and not unfit
-        found += retry_findings(spec, config)
+        findings += retry_findings(spec, config)
         files = named_files(config, spec.shared_root)
-        own_module = Path(user_code, *(spec.module or "").split(".")).with_suffix(".py")
-        files |= {"module": str(own_module)} if spec.module and own_module.is_file() else {}
+        user_module = Path(user_code, *(spec.module or "").split(".")).with_suffix(".py")
+        files |= {"module": str(user_module)} if spec.module and user_module.is_file() else {}
     if can_run:
-        found += (never := storage_findings(spec, cluster, job.plan.storage_units))
+        findings += (never := storage_findings(spec, cluster, job.plan.storage_units))
         can_run = not never
     room = Room(tuple(head.capacity(started)), placed) if can_run else Room()
     waits_for = room.problem(submission_id, Demand.of(job.plan), head.jobs()) if can_run else ""
     if waits_for and not spec.wait_for_resources and not spec.depends_on:
-        found.append(no_room(waits_for))
-    # Only then the values are known to be those of the job.
-    found += [] if errors(found) else repetition_notes(spec)
+        findings.append(no_room(waits_for))
+    # Only without errors, the values are certainly those of the job.
+    findings += [] if errors(findings) else repetition_notes(spec)
     return GateResult(
-        findings=tuple(found),
+        findings=tuple(findings),
         job=job.with_python_path(answers.python_path),
         checkpoint=str(checkpoint.path) if checkpoint else "",
         capacity_problem=waits_for,
@@ -136,13 +136,13 @@ def examine(
     )
 
 
-def new_findings(found: Iterable[Finding], known: Iterable[Finding]) -> list[Finding]:
-    """Findings without those about overrides or problems that are already known."""
-    known = list(known)
-    overrides = {finding.key for finding in errors(known) if finding.key.startswith(f"{OVERRIDES}.")}
-    problems = {(finding.where, finding.what) for finding in known}
+def new_findings(further: Iterable[Finding], reported: Iterable[Finding]) -> list[Finding]:
+    """Findings without those about overrides or problems that were already reported."""
+    reported = list(reported)
+    overrides = {finding.key for finding in errors(reported) if finding.key.startswith(f"{OVERRIDES}.")}
+    problems = {(finding.where, finding.what) for finding in reported}
     return [
-        finding for finding in found if finding.key not in overrides and (finding.where, finding.what) not in problems
+        finding for finding in further if finding.key not in overrides and (finding.where, finding.what) not in problems
     ]
 
 
@@ -156,21 +156,23 @@ def no_room(problem: str) -> Finding:
 
 
 def retry_findings(spec: JobSpec, config: Configuration) -> list[Finding]:
-    """Checkpoints that lack a part of the training, which a further attempt does not continue."""
+    """Findings about checkpoints that lack a part of the training state, so that a retry cannot continue it."""
     sections = ["checkpoint"] if spec.workload == SFT else ["actor_rollout_ref.actor.checkpoint"]
     sections += ["critic.checkpoint"] if config.get("critic.enable", spec.workload == PPO) else []
-    found = []
+    findings = []
     for key in [f"{section}.save_contents" for section in sections if spec.retries]:
         saved = listed(config.get(key, RESUMED))
-        lost = ", ".join(part for part in RESUMED if part not in saved)
-        if lost:
-            what = f"is {', '.join(map(str, saved))}, and the job has retries: {lost} would begin anew in each of them"
-            found.append(about(key, what, f"add {lost}, or set retries: 0", WARNING))
-    return found
+        absent = ", ".join(part for part in RESUMED if part not in saved)
+        if absent:
+            text = (
+                f"is {', '.join(map(str, saved))}, and the job has retries: {absent} would begin anew in each of them"
+            )
+            findings.append(about(key, text, f"add {absent}, or set retries: 0", WARNING))
+    return findings
 
 
 def with_queue(job: Job, config: Configuration) -> Job:
-    """The job with a TransferQueue as its composed configuration has it, if its release of verl has one at all."""
+    """The job with the TransferQueue of its composed configuration, if its release of verl has one."""
     if not job.plan.transfer_queue:
         return job
     # trainer/main_ppo.py:main: the former trainer has none. Releases after those that are known may have none at all.
@@ -188,7 +190,7 @@ def with_queue(job: Job, config: Configuration) -> Job:
 
 def without(job: Job, keys: Collection[str]) -> Job:
     """The job without its overrides of these settings."""
-    overrides = tuple(each for each in job.plan.overrides if override_key(each) not in keys)
+    overrides = tuple(override for override in job.plan.overrides if override_key(override) not in keys)
     return replace(job, plan=replace(job.plan, overrides=overrides))
 
 
@@ -202,7 +204,7 @@ def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
 
 
 def with_loggers(job: Job, config: Configuration) -> Job:
-    """The job with the logger of TensorBoard, if a node has found that it works."""
+    """The job with TensorBoard's logger, if it works on the nodes."""
     if TENSORBOARD not in listed(config.get(LOGGER)):
         return job
     overrides = (WITH_TENSORBOARD if override == LOGGERS else override for override in job.plan.overrides)
@@ -217,12 +219,12 @@ def read_marker(code_path: Path) -> str | None:
 
 def snapshot_findings(code_path: Path, is_command: bool) -> list[Finding]:
     if not code_path.is_dir():
-        known = sorted(path.name for path in code_path.parent.glob("*") if path.is_dir() and path.name[0] != ".")
-        todo = "stage it with stage.yml" + (f", or use one that exists: {', '.join(known)}" if known else "")
-        return [about("code_path", f"there is no snapshot {code_path}", todo)]
+        snapshots = sorted(path.name for path in code_path.parent.glob("*") if path.is_dir() and path.name[0] != ".")
+        remedy = "stage it with stage.yml" + (f", or use one that exists: {', '.join(snapshots)}" if snapshots else "")
+        return [about("code_path", f"there is no snapshot {code_path}", remedy)]
     if read_marker(code_path) is None:
-        todo = "use a snapshot from stage.yml: a plain directory may change under a running job"
-        return [about("code_path", f"{code_path} has no mvp_marker.py with a MARKER", todo)]
+        remedy = "use a snapshot from stage.yml: a plain directory may change under a running job"
+        return [about("code_path", f"{code_path} has no mvp_marker.py with a MARKER", remedy)]
     version = read_verl_version(code_path) or "unknown"
     if profile_of(version) is None and not is_command:
         return [about("code_path", f"{code_path} contains verl {version}, which is not supported", refusal(version))]
@@ -233,40 +235,40 @@ def file_findings(spec: JobSpec) -> list[Finding]:
     """Problems with the files that a JobSpec names, as the head sees them. Links are followed."""
     root = Path(spec.shared_root)
     if not (root / JOBS).is_dir():
-        todo = "set shared_root to the path at which nodes see it; cluster_up.yml creates jobs/ in it"
-        return [about("shared_root", f"{root / JOBS} does not exist on the head", todo)]
+        remedy = "set shared_root to the path at which nodes see it; cluster_up.yml creates jobs/ in it"
+        return [about("shared_root", f"{root / JOBS} does not exist on the head", remedy)]
     code_path = Path(spec.inputs.code_path)
-    found = snapshot_findings(code_path, bool(spec.command)) if spec.code_path else []
+    findings = snapshot_findings(code_path, bool(spec.command)) if spec.code_path else []
     if spec.command:
-        return found
+        return findings
     profile = profile_of(read_verl_version(code_path) or "")
-    if not found:
-        found += as_known(profile.version, version_findings(spec, profile)) if profile else []
+    if not findings:
+        findings += soften_unknown_release(profile.version, version_findings(spec, profile)) if profile else []
         if profile and profile.is_guess and "release" not in spec.accept:
             newest = ".".join(map(str, profile.release))
-            what = f"contains verl {profile.version}, newer than {newest}, whose rules are applied as warnings"
-            found.append(about("code_path", what, "set accept: [release] once this is known", WARNING))
-        found += input_findings("code_path", code_path, code_path / "mvp_marker.py", root)
+            problem = f"contains verl {profile.version}, newer than {newest}, whose rules are applied as warnings"
+            findings.append(about("code_path", problem, "set accept: [release] once this is known", WARNING))
+        findings += input_findings("code_path", code_path, code_path / "mvp_marker.py", root)
     model, dataset, reward = Path(spec.inputs.model), Path(spec.inputs.dataset), spec.inputs.reward
-    found += input_findings("model", model, model / "config.json", root)
+    findings += input_findings("model", model, model / "config.json", root)
     for split in {SFT: ("train",), EVAL: ("val",)}.get(spec.workload, ("train", "val")):
-        found += input_findings("dataset", dataset, dataset / f"{split}.parquet", root)
-    return found + (input_findings("reward_fn_path", Path(reward.file), Path(reward.file), root) if reward else [])
+        findings += input_findings("dataset", dataset, dataset / f"{split}.parquet", root)
+    return findings + (input_findings("reward_fn_path", Path(reward.file), Path(reward.file), root) if reward else [])
 
 
 def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding]:
     """Whether a required file of an input exists. Every node tells whether it leads out of the shared root."""
     if file.is_file():
         return []
-    todo = f"stage it with stage.yml, copy it into {named(str(root))}, or correct {key}"
+    remedy = f"stage it with stage.yml, copy it into {root_text(str(root))}, or correct {key}"
     if not path.exists():
-        known = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
-        todo = nearest(path.name, known) or todo
-    return [about(key, f"{file} does not exist", todo)]
+        siblings = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
+        remedy = nearest(path.name, siblings) or remedy
+    return [about(key, f"{file} does not exist", remedy)]
 
 
 def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Checkpoint | None]:
-    """Why a job cannot resume from the one that it names, or the checkpoint that it resumes from.
+    """Findings why a job cannot resume from the job that it names, or the checkpoint to resume from.
 
     world_size: the number of training processes, one for each GPU. FSDP's shards are for exactly as many.
     """
@@ -278,25 +280,25 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
         plan = archive.plan()
         # A validation needs no critic.
         workload = GRPO if spec.workload == EVAL else spec.workload
-        found = list(checkpoints.finished(archive.path / "checkpoints", workload))
+        saved = list(checkpoints.finished(archive.path / "checkpoints", workload))
     except UnreadableError as error:
         return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:
-        known = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
-        todo = nearest(origin, known) or "status.yml lists the jobs"
-        return [about("resume_from", f"there is no job {origin}", todo)], None
+        job_ids = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
+        remedy = nearest(origin, job_ids) or "status.yml lists the jobs"
+        return [about("resume_from", f"there is no job {origin}", remedy)], None
     fitting = (GRPO, PPO) if spec.workload == EVAL else (spec.workload,)
     if plan.workload not in fitting:
-        what = f"{origin} is a job of workload {plan.workload}, but this job has workload {spec.workload}"
-        return [about("resume_from", what, f"resume from a job of workload {' or '.join(fitting)}")], None
-    good = next((checkpoint for checkpoint in found if not checkpoint.problem), None)
+        problem = f"{origin} is a job of workload {plan.workload}, but this job has workload {spec.workload}"
+        return [about("resume_from", problem, f"resume from a job of workload {' or '.join(fitting)}")], None
+    good = next((checkpoint for checkpoint in saved if not checkpoint.problem), None)
     if good is None:
-        why = "; ".join(checkpoint.problem for checkpoint in found) or "it saved none"
-        todo = "choose another job"
-        if any(checkpoint.is_model for checkpoint in found):
-            todo = "export it, and set model to the model that this makes: it begins with its weights"
-        return [about("resume_from", f"{origin} has no complete checkpoint: {why}", todo)], None
+        why = "; ".join(checkpoint.problem for checkpoint in saved) or "it saved none"
+        remedy = "choose another job"
+        if any(checkpoint.is_model for checkpoint in saved):
+            remedy = "export it, and set model to the model that this makes: it begins with its weights"
+        return [about("resume_from", f"{origin} has no complete checkpoint: {why}", remedy)], None
     if good.world_size not in (0, world_size):
-        what = f"{good.path} was saved by {good.world_size} processes, but this job has {world_size}"
-        return [about("resume_from", what, f"set resources to {good.world_size} GPUs in total")], None
+        problem = f"{good.path} was saved by {good.world_size} processes, but this job has {world_size}"
+        return [about("resume_from", problem, f"set resources to {good.world_size} GPUs in total")], None
     return [], good

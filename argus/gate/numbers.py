@@ -21,10 +21,10 @@ from .config_rl import EVAL_RULES, RL_RULES, absent_parts
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What a number may be.
+class NumberRule:
+    """The values that a number may have.
 
-    expected: the same in words. accepts: whether a finite number is such a number. why: what happens otherwise.
+    expected: the values in words. accepts: whether a finite number is valid. why: the consequence otherwise.
     whole: whether fractions are wrong as well. written_as_float: the severity of 16.0 or 1e3 then.
     infinite: whether infinity has a meaning.
     """
@@ -48,32 +48,32 @@ class Rule:
         return self.written_as_float if self.whole and isinstance(value, float) else ""
 
 
-def because(rule: Rule, why: str) -> Rule:
+def because(rule: NumberRule, why: str) -> NumberRule:
     return replace(rule, why=why)
 
 
-def doubtful(rule: Rule, why: str = "") -> Rule:
+def doubtful(rule: NumberRule, why: str = "") -> NumberRule:
     return replace(rule, why=why, severity=WARNING)
 
 
-COUNT = Rule("an integer of 1 or more", lambda value: value >= 1, whole=True)
-NATURAL = Rule("an integer of 0 or more", lambda value: value >= 0, whole=True)
-WHOLE = Rule("an integer", lambda value: True, whole=True)
-ALL_OR_COUNT = Rule("-1 for all, or an integer of 1 or more", lambda value: value == -1 or value >= 1, whole=True)
-POSITIVE = Rule("more than 0", lambda value: value > 0)
-NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
-FRACTION = Rule("more than 0 and at most 1", lambda value: 0 < value <= 1)
-UNIT = Rule("from 0 to 1", lambda value: 0 <= value <= 1)
-FINITE = Rule("a finite number", lambda value: True)
+COUNT = NumberRule("an integer of 1 or more", lambda value: value >= 1, whole=True)
+NATURAL = NumberRule("an integer of 0 or more", lambda value: value >= 0, whole=True)
+WHOLE = NumberRule("an integer", lambda value: True, whole=True)
+ALL_OR_COUNT = NumberRule("-1 for all, or an integer of 1 or more", lambda value: value == -1 or value >= 1, whole=True)
+POSITIVE = NumberRule("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = NumberRule("0 or more", lambda value: value >= 0)
+FRACTION = NumberRule("more than 0 and at most 1", lambda value: 0 < value <= 1)
+UNIT = NumberRule("from 0 to 1", lambda value: 0 <= value <= 1)
+FINITE = NumberRule("a finite number", lambda value: True)
 UNLIMITED = replace(POSITIVE, infinite=True)
 TORCH, ENGINE = "torch refuses it", "the inference engine refuses it"
 ZERO_GRADIENTS = "gradients would become zero, or change their sign"
 TEMPERATURES = "rollout.temperature val_kwargs.temperature"
 SAME_ANSWERS = "all answers to a prompt would be the same, and their probabilities meaningless"
 
-# Each with the ends of its keys; of several ends of a key, the longest counts, and all rules that have it.
+# Each rule with the ends of its keys. The longest matching end counts, with all rules that have it.
 # Comments name sources, files below verl/ in 0.9.1, unless they say so.
-TABLE: tuple[tuple[Rule, str], ...] = (
+TABLE: tuple[tuple[NumberRule, str], ...] = (
     # torch/utils/data/sampler.py: BatchSampler, torch/utils/data/dataloader.py
     (replace(COUNT, why=TORCH, written_as_float=ERROR), "train_batch_size gen_batch_size"),
     (replace(NATURAL, why=TORCH, written_as_float=ERROR), "val_batch_size dataloader_num_workers data.num_workers"),
@@ -95,12 +95,12 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     # workers/engine_workers.py: timedelta(seconds=nccl_timeout)
     (because(POSITIVE, "process groups would time out at once"), "nccl_timeout"),
     # workers/engine/fsdp/utils.py:create_device_mesh: fsdp_size < 0 or world_size // fsdp_size
-    (Rule("-1 for all GPUs, or an integer of 1 or more", bool, "verl divides by it", whole=True), "fsdp_size"),
+    (NumberRule("-1 for all GPUs, or an integer of 1 or more", bool, "verl divides by it", whole=True), "fsdp_size"),
     # torch/optim/adamw.py; an infinite rate passes it and makes every weight NaN
     (because(NOT_NEGATIVE, TORCH), "optim.lr critic.optim.lr weight_decay optim.eps"),
     (because(POSITIVE, "nothing would be learned"), "optim.lr"),
     (doubtful(POSITIVE, "the critic would learn nothing"), "critic.optim.lr"),
-    (Rule("from 0 to less than 1", lambda value: 0 <= value < 1, TORCH), "betas[0] betas[1]"),
+    (NumberRule("from 0 to less than 1", lambda value: 0 <= value < 1, TORCH), "betas[0] betas[1]"),
     # workers/engine/fsdp/transformer_impl.py:_build_lr_scheduler: a negative number stands for the ratio
     (WHOLE, "lr_warmup_steps optim.total_training_steps"),
     # utils/torch_functional.py:get_cosine_schedule_with_warmup asserts it
@@ -112,7 +112,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (doubtful(UNLIMITED, ZERO_GRADIENTS), "grad_clip"),
     # trainer/ppo/core_algos.py:compute_policy_loss_vanilla, compute_value_loss
     (doubtful(UNLIMITED, "updates would be clipped away"), "clip_ratio clip_ratio_low clip_ratio_high cliprange_value"),
-    (Rule("more than 1", lambda value: value > 1, "verl asserts it", infinite=True), "actor.clip_ratio_c"),
+    (NumberRule("more than 1", lambda value: value > 1, "verl asserts it", infinite=True), "actor.clip_ratio_c"),
     # trainer/ppo/core_algos.py:get_kl_controller, AdaptiveKLController
     (doubtful(POSITIVE), "kl_ctrl.horizon kl_ctrl.target_kl"),
     (doubtful(UNLIMITED), "rollout_is_threshold"),
@@ -122,9 +122,9 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     (because(NOT_NEGATIVE, ENGINE), TEMPERATURES),
     (doubtful(POSITIVE, SAME_ANSWERS), "rollout.temperature"),
     # vLLM 0.27: SamplingParams._verify_args
-    (Rule("at most 2", lambda value: value <= 2, "newer versions of vLLM refuse more", WARNING), TEMPERATURES),
+    (NumberRule("at most 2", lambda value: value <= 2, "newer versions of vLLM refuse more", WARNING), TEMPERATURES),
     (because(FRACTION, ENGINE), "top_p gpu_memory_utilization standalone_gpu_memory_utilization"),
-    (Rule("-1 for all, or an integer of 0 or more", lambda value: value >= -1, ENGINE, whole=True), "top_k"),
+    (NumberRule("-1 for all, or an integer of 0 or more", lambda value: value >= -1, ENGINE, whole=True), "top_k"),
     (because(POSITIVE, ENGINE), "repetition_penalty"),
     # experimental/agent_loop/agent_loop.py:AgentLoopManager, experimental/reward_loop/reward_loop.py:RewardLoopManager
     (because(COUNT, "no worker would run"), "agent.num_workers reward.num_workers reward_model.num_workers"),
@@ -135,7 +135,7 @@ TABLE: tuple[tuple[Rule, str], ...] = (
     # workers/config/model.py: lora_rank > 0, or there is no LoRA
     (doubtful(NATURAL, "verl trains all weights"), "lora_rank lora.rank"),
 )
-# By the end of the last name, for the rest: the engines have many of these.
+# Rules for the remaining keys, by the end of the last name; the engines have many of these.
 ENDS = {
     "_parallel_size": because(COUNT, "no process group has that size"),
     **dict.fromkeys(("micro_batch_size", "micro_batch_size_per_gpu", "max_token_len", "max_token_len_per_gpu"), COUNT),
@@ -143,18 +143,18 @@ ENDS = {
 
 
 def number_findings(job: JobConfig) -> Iterator[Finding]:
-    """Numbers, and texts in their places, that verl cannot work with. Parts that are disabled are skipped."""
+    """Findings about invalid numbers, and texts in place of numbers. Disabled parts are skipped."""
     for key, value in used_values(job):
         if not (rule := violated(key, value)):
             continue
         severity = ERROR if isinstance(value, str) else rule.violation(value)
         is_nan = isinstance(value, float) and math.isnan(value)
         expected = FINITE.expected if is_nan else rule.expected
-        what = f"is {value}, but must be {expected}" + (f": {rule.why}" if rule.why and not is_nan else "")
-        yield about(key, what, f"set it to {expected}", severity)
+        problem = f"is {value}, but must be {expected}" + (f": {rule.why}" if rule.why and not is_nan else "")
+        yield about(key, problem, f"set it to {expected}", severity)
 
 
-def violated(key: str, value: Any) -> Rule | None:
+def violated(key: str, value: Any) -> NumberRule | None:
     """The rule that a value violates; None if there is none."""
     rules = rules_of(key)
     if isinstance(value, str):
@@ -164,11 +164,11 @@ def violated(key: str, value: Any) -> Rule | None:
 
 
 @functools.cache
-def rules_of(key: str) -> list[Rule]:
+def rules_of(key: str) -> list[NumberRule]:
     parts = key.split(".")
     for end in (".".join(parts[start:]) for start in range(len(parts))):
-        if found := [rule for rule, ends in TABLE if end in ends.split()]:
-            return found
+        if rules := [rule for rule, ends in TABLE if end in ends.split()]:
+            return rules
     return [rule for end, rule in ENDS.items() if key.endswith(end)][:1]
 
 
@@ -219,7 +219,7 @@ def config_findings(
     """
     release = release_of(version) or ()
     job = JobConfig(config, workload, nnodes, gpus_per_node, release, environment or {})
-    found = [finding for rule in (*RULES, *WORKLOAD_RULES.get(workload, RL_RULES)) for finding in rule(job)]
+    findings = [finding for rule in (*RULES, *WORKLOAD_RULES.get(workload, RL_RULES)) for finding in rule(job)]
     # The other rules say more about a key than its number alone.
-    known = {finding.key for finding in found}
-    return found + [finding for finding in number_findings(job) if finding.key not in known]
+    keys = {finding.key for finding in findings}
+    return findings + [finding for finding in number_findings(job) if finding.key not in keys]

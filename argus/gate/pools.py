@@ -15,7 +15,7 @@ from ..queue.room import Demand, capacity_problem
 from ..ray.api import WorkerCapacity
 
 GPUS = "n_gpus_per_node"
-# Without which verl makes no such pool.
+# The settings without which verl does not make these pools.
 SWITCHES = {
     "rollout": "trainer.v1.trainer_mode=separate_async",
     "reward": "reward.reward_model.enable=True",
@@ -24,9 +24,9 @@ SWITCHES = {
 
 
 def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...]:
-    """The pools that verl makes beside that of the trainer, whatever asked for them.
+    """The pools that verl makes beside the trainer's pool.
 
-    is_other: whether the trainer is not verl's own, and makes one for each section with such numbers.
+    is_other: whether the trainer is not verl's own; it then makes a pool for each section with these numbers.
     """
     # trainer/ppo/v1/trainer_base.py:_init_resource_pool_mgr, workers/rollout/llm_server.py:LLMServerManager
     reward = POOLS["reward"]
@@ -38,8 +38,8 @@ def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...
     sections = {name: section for name, section in POOLS.items() if is_used[name]}
     if is_other:
         keys = (key.rpartition(".") for key, _value in leaves(config.values))
-        known = {"trainer", *POOLS.values()}
-        sections |= {name: name for name, _dot, number in keys if number == GPUS and name not in known}
+        verl_sections = {"trainer", *POOLS.values()}
+        sections |= {name: name for name, _dot, number in keys if number == GPUS and name not in verl_sections}
     sizes = {
         name: (config.number(f"{section}.nnodes"), config.number(f"{section}.{GPUS}"))
         for name, section in sections.items()
@@ -49,16 +49,16 @@ def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...
 
 def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerCapacity], plan: Plan) -> list[Finding]:
     """Pools that verl does not use, and those that can never fit beside the trainer. workers: as if all was free."""
-    names = {each.name for each in used}
-    found = []
+    names = {used_pool.name for used_pool in used}
+    findings = []
     for name, (nnodes, _gpus) in spec.pools.items():
         if nnodes is None:
-            what, todo = "has no nnodes", "set it, or remove the pool"
-            found.append(about(f"resources.pools.{name}", what, todo))
+            problem, remedy = "has no nnodes", "set it, or remove the pool"
+            findings.append(about(f"resources.pools.{name}", problem, remedy))
         elif name not in names:
-            found.append(about(f"resources.pools.{name}", "is not used", f"set {SWITCHES[name]}, or remove it"))
+            findings.append(about(f"resources.pools.{name}", "is not used", f"set {SWITCHES[name]}, or remove it"))
     whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in workers]
-    if plan.pools and not found and (problem := capacity_problem(whole, Demand.of(plan))):
-        todo = "ask for fewer workers or GPUs in resources, or add workers to the inventory and run cluster_up.yml"
-        found.append(about("resources.pools", f"the cluster is too small: {problem}", todo))
-    return found
+    if plan.pools and not findings and (problem := capacity_problem(whole, Demand.of(plan))):
+        remedy = "ask for fewer workers or GPUs in resources, or add workers to the inventory and run cluster_up.yml"
+        findings.append(about("resources.pools", f"the cluster is too small: {problem}", remedy))
+    return findings

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in every worker process of a trainer, before it: secrets, and a TransferQueue for each job."""
+"""Hooks that run first in every worker process of a trainer: secrets, and a TransferQueue for each job."""

@@ -16,7 +16,7 @@ from . import redact
 
 SHARED_NAMESPACE = "transfer_queue"
 CONTROLLER = "TransferQueueController"
-# In the exception of the guard, by which the failure is recognised.
+# Marks the exception of the guard, by which the failure is recognised.
 FOREIGN = "belongs to another job"
 
 
@@ -40,23 +40,23 @@ def isolate() -> None:
         return
     get_actor, options = ray.get_actor, ActorClass.options
 
-    def own_get_actor(name: str, namespace: str | None = None) -> Any:
-        handle = get_actor(name, own(namespace))
+    def isolated_get_actor(name: str, namespace: str | None = None) -> Any:
+        handle = get_actor(name, job_namespace(namespace))
         if namespace == SHARED_NAMESPACE:
             refuse_foreign(name, handle._actor_id.job_id.hex(), job_id())
         return handle
 
-    def own_options(self: Any, **given: Any) -> Any:
-        if given.get("namespace") == SHARED_NAMESPACE:
-            given["namespace"] = own(SHARED_NAMESPACE)
-        return options(self, **given)
+    def isolated_options(self: Any, **kwargs: Any) -> Any:
+        if kwargs.get("namespace") == SHARED_NAMESPACE:
+            kwargs["namespace"] = job_namespace(SHARED_NAMESPACE)
+        return options(self, **kwargs)
 
-    own_get_actor.is_isolated = True  # type: ignore[attr-defined]
-    ray.get_actor, ActorClass.options = own_get_actor, own_options
+    isolated_get_actor.is_isolated = True  # type: ignore[attr-defined]
+    ray.get_actor, ActorClass.options = isolated_get_actor, isolated_options
 
 
-def own(namespace: str | None) -> str | None:
-    """The namespace that a name of a namespace means in this process."""
+def job_namespace(namespace: str | None) -> str | None:
+    """The namespace to use in this process: the job's own in place of the shared one."""
     return namespace_of(job_id()) if namespace == SHARED_NAMESPACE else namespace
 
 
@@ -67,11 +67,11 @@ def job_id() -> str:
     return str(ray.get_runtime_context().get_job_id())
 
 
-def refuse_foreign(name: str, creator: str, own_id: str) -> None:
+def refuse_foreign(name: str, creator: str, this_id: str) -> None:
     """Raise if an actor is of another job; both by Ray's own ids. An actor's id contains that of its creator's job."""
-    if creator != own_id:
+    if creator != this_id:
         submission_id = Path(os.environ.get(redact.ARCHIVE, "")).name
         raise RuntimeError(
-            f"{name} {FOREIGN}: Ray's job {creator} has created it, and this is Ray's job {own_id} ({submission_id}). "
+            f"{name} {FOREIGN}: Ray's job {creator} has created it, and this is Ray's job {this_id} ({submission_id}). "
             "Their samples would be mixed; `ray job list` on the head shows both"
         )

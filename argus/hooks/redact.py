@@ -28,11 +28,11 @@ MASK = "[secret]"
 SHORTEST = 4
 # From this length on, a line of a secret is masked by itself, and also a secret whose end was cut off.
 LONG = 8
-# What is held back of a line without an end.
+# The number of bytes held back of a line without an end.
 LINE_BYTES = 1 << 16
 # Set for all processes of a job: the path of its archive.
 ARCHIVE = "ARGUS_VERL_ARCHIVE"
-# Beside the archives: the user of the nodes certainly owns this directory.
+# The directory beside the archives, which the user of the nodes certainly owns.
 SECRETS = ".secrets"
 # The login in a URL.
 URL_LOGIN = re.compile(r"(://)[^\s/@]{0,256}:[^\s/@]{1,1024}@")
@@ -48,7 +48,7 @@ SECRET_NAME = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# Names that match, and hold only a path or a setting.
+# Names that match, but hold only a path or a setting.
 HARMLESS_NAME = re.compile(
     r"""_(PATH|FILE|DIR|SOCK|MODE|NAME|TYPE|SIZE|LENGTH|COUNT|ENABLED|DISABLED|TIMEOUT)$
     |^(OLD)?PWD$|^(TORCH_)?NCCL_|^TOKENIZERS_
@@ -96,7 +96,7 @@ def forget(archive: Path) -> None:
 
 
 def lines_of(value: str) -> list[str]:
-    """What can be masked of a value where it is written as it is: of several lines, each long one by itself."""
+    """The parts of a value that are masked where it is written unchanged: each long line by itself."""
     lines = value.strip().splitlines()
     return [line.strip() for line in lines if len(line.strip()) >= (SHORTEST if len(lines) == 1 else LONG)]
 
@@ -135,7 +135,7 @@ class Redactor:
         return self._whole(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def feed(self, data: bytes) -> bytes:
-        """The lines of a stream that are whole now, and of one that is too long what holds no part of a secret."""
+        """The lines that are complete now, and the beginning of an overlong line that holds no part of a secret."""
         if not self.forms:
             return data
         data = self.held + data
@@ -150,7 +150,7 @@ class Redactor:
         return self._masked(data[:end])
 
     def rest(self) -> bytes:
-        """What is held back at the end of the stream; a secret that was cut off is masked."""
+        """The rest at the end of the stream; a secret that was cut off is masked."""
         data, self.held = self.held, b""
         return self._whole(data)
 

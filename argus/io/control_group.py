@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel tells of this process's control group, which in a container is that of the node."""
+"""Counters of this process's control group, which in a container is that of the node."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-OWN = Path("/proc/self/cgroup")
+CGROUP = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
 
 
-def oom_kills(own: Path = OWN, mounted: Path = GROUPS) -> int:
+def oom_kills(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
     """How many processes the kernel has ended for lack of memory; 0 if it does not tell."""
-    return counter("memory", ("memory.events", "memory.oom_control"), "oom_kill", own, mounted)
+    return counter("memory", ("memory.events", "memory.oom_control"), "oom_kill", cgroup, mounted)
 
 
-def refused_processes(own: Path = OWN, mounted: Path = GROUPS) -> int:
+def refused_processes(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
     """How often the kernel has refused another process or thread because of a limit; 0 if it does not tell."""
-    return counter("pids", ("pids.events",), "max", own, mounted)
+    return counter("pids", ("pids.events",), "max", cgroup, mounted)
 
 
-def counter(controller: str, names: tuple[str, ...], key: str, own: Path, mounted: Path) -> int:
+def counter(controller: str, names: tuple[str, ...], key: str, cgroup: Path, mounted: Path) -> int:
     with contextlib.suppress(OSError, ValueError, KeyError):
-        for line in own.read_text().splitlines():
+        for line in cgroup.read_text().splitlines():
             _number, controllers, path = line.split(":", 2)
             # Version 2 has one group for everything. In a container, its group may be the root of what is mounted.
             for directory in (mounted / controllers / path.lstrip("/"), mounted / controllers):

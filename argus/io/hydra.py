@@ -45,18 +45,18 @@ def override_text(override: str) -> str:
 
 def is_true(overrides: Iterable[str], key: str) -> bool:
     """Whether the last override of a key sets it to true."""
-    values = [override_text(each).lower() for each in overrides if override_key(each) == key]
+    values = [override_text(override).lower() for override in overrides if override_key(override) == key]
     return values[-1:] == ["true"]
 
 
-def override_list(given: Any) -> list[str]:
+def override_list(overrides: Any) -> list[str]:
     """Overrides as a list of ``key=value`` and ``~key``, from such a list or a mapping, nested or with dotted keys.
 
     Raises ValueError if an entry is not an override.
     """
-    if isinstance(given, Mapping):
+    if isinstance(overrides, Mapping):
         flat: list[str] = []
-        for key, value in given.items():
+        for key, value in overrides.items():
             if isinstance(value, Mapping) and value:
                 flat += [_under(str(key), override) for override in override_list(value)]
             elif str(key).startswith("~") and value is None:
@@ -66,12 +66,12 @@ def override_list(given: Any) -> list[str]:
                 number = isinstance(value, str) and EXPONENT.fullmatch(value)
                 flat.append(f"{key}={value if number else hydra_value(value)}")
         return override_list(flat)
-    if not isinstance(given, (list, tuple)):
-        raise ValueError(f"is a {type(given).__name__}, {given!r}")
-    for item in given:
+    if not isinstance(overrides, (list, tuple)):
+        raise ValueError(f"is a {type(overrides).__name__}, {overrides!r}")
+    for item in overrides:
         if not isinstance(item, str) or not override_key(item) or not ("=" in item or item.startswith("~")):
             raise ValueError(f"{item!r} is not key=value")
-    return list(given)
+    return list(overrides)
 
 
 def _under(key: str, override: str) -> str:
@@ -81,7 +81,7 @@ def _under(key: str, override: str) -> str:
     return f"{prefix}{bare_key}.{bare}"
 
 
-def merge(defaults: Sequence[str], own: Sequence[str]) -> list[str]:
+def merge(defaults: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """The defaults followed by the user's overrides, which replace defaults with the same key."""
-    keys = {override_key(override) for override in own}
-    return [override for override in defaults if override_key(override) not in keys] + list(own)
+    keys = {override_key(override) for override in overrides}
+    return [override for override in defaults if override_key(override) not in keys] + list(overrides)

@@ -11,7 +11,7 @@ MAX_LINES = 8
 MAX_LENGTH = 400
 # Longer lines lose their middle before they are read.
 LINE_LENGTH = 4096
-# More than a MiB of a real log has.
+# The maximum number of lines; a MiB of a real log has fewer.
 LINES = 50_000
 # More processes than any job has on the nodes whose output its driver shows.
 MAX_PROCESSES = 2000
@@ -28,16 +28,16 @@ ORIGIN = re.compile(
 DRIVER = ""
 USER_CODE = "/user/code/"
 FRAME = re.compile(r'^ *File "(.+)", line (\d+)')
-# What a process writes as it crashes, without a traceback; and exceptions of which only the last line was printed.
+# The words of a process that crashes without a traceback, and exceptions of which only the last line was printed.
 CRASH = re.compile(
     r"terminate called|thread '[^']{,99}' panicked|.{,200}?\b(?:Unhandled exception|what\(\)): |Fatal |libgomp: "
     r"|OpenBLAS |Job supervisor actor died|[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b|\S{1,99}: ERROR "
 )
-# What Python writes of a process that has called abort(), after the reason.
+# Python writes these lines after the reason, for a process that called abort().
 DUMP = re.compile(r"Fatal Python error: Aborted|Extension modules: ")
 # The exception of a task or actor of Ray, with the process that raised it. Its own traceback follows.
 REMOTE = re.compile(r"\bray::.{1,300}?\((?P<process>pid=\d+(?:, ip=[^,)\s]{1,64})?)")
-# Begins what is no part of an exception's message any more. The last are frames of native code.
+# Lines that end an exception's message. The last ones are frames of native code.
 NO_MESSAGE = re.compile(
     r"Traceback |The above exception|During handling|Set the environment variable HYDRA|step:\d"
     r"|\S+\([^()]*\+0x[0-9a-f]+\) \[0x"
@@ -97,7 +97,7 @@ def printed_errors(log: str) -> list[PrintedError]:
             if remote := REMOTE.search(text):
                 origins[process] = remote["process"]
         elif text.startswith("Exception ignored"):
-            # What a process could not free at its end.
+            # Python prints these errors when it cannot free an object at its end.
             ignored.add(process)
         elif process in current:
             error = errors[current[process]]

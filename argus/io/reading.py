@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
 MIB = 1 << 20
-# What our own files need at most: a status with many attempts, a composed configuration, a manifest of 100,000 files.
+# The largest of our own files: a status with many attempts, a composed configuration, a manifest of 100,000 files.
 JSON_BYTES = 32 * MIB
 # Functions that walk through a value or print it call themselves for each level.
 JSON_DEPTH = 64
@@ -28,7 +28,7 @@ JSON_DEPTH = 64
 DIRECTORY_ENTRIES = 100_000
 # Of an archive, the directories above its files: that of all archives, the archive, and one below it.
 DIRECTORY_LEVELS = 3
-# What a network file system answers while it hangs, or about a file that was just replaced.
+# The errors of a network file system that hangs, or for a file that was just replaced.
 TRANSIENT = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
@@ -76,7 +76,7 @@ def open_file(path: Path) -> BinaryIO:
     try:
         # Without O_NONBLOCK, opening a FIFO waits for a writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        # Of a file that another machine has just replaced, NFS may say only here that it is gone.
+        # If another machine has just replaced the file, NFS may report only here that it is gone.
         is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
     except FileNotFoundError:
         raise
@@ -109,7 +109,7 @@ def list_directory(path: Path, kind: Callable[[os.DirEntry[str]], bool] | None =
 
 
 def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
-    """The content of a file of at most `limit` bytes, after errors that may pass; raises as open_file does."""
+    """The content of a file of at most `limit` bytes, with retries after transient errors; raises as open_file does."""
     for attempt in range(READ_ATTEMPTS):
         try:
             return read_once(path, limit)
@@ -141,8 +141,8 @@ def read_text(path: Path, limit: int = JSON_BYTES) -> str:
 def read_marker(file: Path) -> str | None:
     """The id that the marker file of a snapshot has, or None. It is not run: jobs can write there."""
     with contextlib.suppress(OSError, UnreadableError):
-        found = MARKER.search(read_text(file, MARKER_BYTES))
-        return found[2] if found else None
+        match = MARKER.search(read_text(file, MARKER_BYTES))
+        return match[2] if match else None
     return None
 
 
@@ -155,7 +155,7 @@ def finite(text: str) -> float:
     return value if math.isfinite(value) else refuse(text)
 
 
-# Faster than json.loads, which would make one for each text.
+# One decoder for all texts; json.loads would make one for each.
 DECODER = json.JSONDecoder(parse_constant=refuse, parse_float=finite)
 
 

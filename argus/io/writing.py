@@ -40,7 +40,7 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        # The first error says why, also where nothing can be removed any more.
+        # The first error is reported, even if the file cannot be removed any more.
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
@@ -75,7 +75,7 @@ def hold(descriptor: int) -> None:
 def append(path: Path, text: str) -> None:
     """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
     with appended(path) as descriptor:
-        # NFS writes to where this machine believes the end to be.
+        # NFS would write at the end that this machine remembers.
         hold(descriptor)
         size = os.fstat(descriptor).st_size
         data = text.encode()

@@ -23,25 +23,25 @@ from ..common.text import size_text
 from ..io.reading import MIB, UnreadableError, open_file, reason
 
 CHECKPOINTS = "checkpoints"
-# The page of a job, which is made again where the files of the archive are: a job may have changed the one there.
+# The page of a job, which the controller makes again, because a job may have changed the one in the archive.
 PAGE, INDEX = "report.html", "index.html"
-# What is taken of an archive. Anything else beside it, such as an ansible.cfg, could act on who works there.
+# The parts of an archive that are fetched. Other files, such as an ansible.cfg, could affect people who work there.
 LAYOUT = frozenset((*DIRECTORIES, SAMPLES, HEARTBEAT_OF_STEWARD, "heartbeat.json", "status.json", "events.jsonl"))
-# What one file and all files have at most: without checkpoints, and with them.
+# The maximum sizes of one file and of all files: without checkpoints, and with them.
 FILE_MIB, TOTAL_MIB = 2 << 10, 8 << 10
 CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
 MOST_FILES = 200_000
 MOST_LEVELS = 32
 PATH_BYTES = 1024
-# What a file has in a bundle besides its content: two headers, its path and the rest of a block.
+# The overhead of a file in a bundle: two headers, its path and the rest of a block.
 HEADER_BYTES = 4096
-# How many skipped files are named, and how much of a name is shown: what is skipped may be named at any length.
+# The maximum number of skipped files that are named, and the maximum length of a name, which a job may choose.
 MOST_NAMED = 100
 SHOWN_CHARACTERS = 300
-# The largest read from a bundle: one of a header is as large as the header.
+# The maximum size of one read; tarfile reads a header in one piece.
 MOST_READ = 1 << 20
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
-# The latest time of a file that a header of a tar has.
+# The latest modification time that a tar header can hold.
 LATEST = (1 << 33) - 1
 
 
@@ -115,8 +115,8 @@ def shown(name: str) -> str:
 # --- Packing ---------------------------------------------------------------------------------------------------------
 
 
-class Exactly:
-    """A file that may grow or shrink while it is read, as one of exactly the size that it had in the beginning."""
+class FixedSizeReader:
+    """Reads exactly the initial size of a file that may grow or shrink meanwhile."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -190,7 +190,7 @@ def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
         member = tarfile.TarInfo(name)
         member.size, member.mode = status.st_size, FILE_MODE
         member.mtime = int(min(max(0, status.st_mtime), LATEST))
-        exactly = Exactly(content)
+        exactly = FixedSizeReader(content)
         tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
     return f"it shrank while it was packed; its last {exactly.missing} bytes are zeros" if exactly.missing else ""
 
@@ -198,8 +198,8 @@ def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
 # --- Unpacking -------------------------------------------------------------------------------------------------------
 
 
-class Pieces:
-    """A compressed stream that is read in pieces: a name of gigabytes in a tar must not fill the memory."""
+class ChunkedReader:
+    """Reads a compressed stream in pieces, so that a name of gigabytes in a tar cannot fill the memory."""
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self.file = file
@@ -219,7 +219,7 @@ def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
     more than the limits.
     """
     try:
-        with gzip.open(bundle) as file, tarfile.open(fileobj=Pieces(file), mode="r:") as tar:  # type: ignore[call-overload]
+        with gzip.open(bundle) as file, tarfile.open(fileobj=ChunkedReader(file), mode="r:") as tar:  # type: ignore[call-overload]
             changed = [member for member in checked_members(tar, size) if differs(target / member.name, member)]
             # Before Python 3.11.4, tarfile has no filters. The members were checked for all that they refuse.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
@@ -238,7 +238,7 @@ def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
 
 
 def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]:
-    """The members of a bundle that belong to an archive; raises BundleError for what none of any version has."""
+    """The members of a bundle that belong to an archive; raises BundleError for other kinds of members."""
     members, contents = [], Contents(size)
     for member in tar:
         problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"

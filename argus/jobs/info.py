@@ -57,7 +57,7 @@ class JobInfo(Stored):
     """What ray_job_info returns of one job. plugins/modules/ray_job_info.py documents each field.
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
-    unreadable: what of the archive could not be read, and why.
+    unreadable: the parts of the archive that could not be read, with the reasons.
     notice: what the job waits for, according to its steward, or that it has none.
     head_away_for: for how many seconds the head has been away; None if it answers, or never looked after the job.
     unattended: whether neither a steward nor a launcher looks after the job.
@@ -84,7 +84,7 @@ class JobInfo(Stored):
     silent_for: float | None = None
     time_left: float | None = None
     gpu_percent: float | None = None
-    # Of a server that answers.
+    # The URL of a server that answers.
     address: str = ""
     driver_host: str | None = None
     driver_node_id: str | None = None

@@ -67,12 +67,12 @@ def job_files(spec: JobSpec, named: Mapping[str, str], python_path: str) -> JobF
     """
     root, home, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE}", spec.inputs.reward
     searched = [path for path in python_path.split(":") if path == home or under_root(path, home)]
-    search = Search(root, [str(PurePosixPath(path).relative_to(root)) for path in searched])
+    search = ImportSearch(root, [str(PurePosixPath(path).relative_to(root)) for path in searched])
     paths = {**named, **({"reward_fn_path": reward.file} if reward else {})}
     entries = {
         key: str(PurePosixPath(path).relative_to(root))
         for key, path in paths.items()
-        # Of directories, such as a tokenizer, only the path is known.
+        # Directories, such as a tokenizer, are recorded by their path only.
         if under_root(path, spec.shared_root)
         and (key == "reward_fn_path" or not (reward and path == reward.file))
         and not Path(path).is_dir()
@@ -84,7 +84,7 @@ def job_files(spec: JobSpec, named: Mapping[str, str], python_path: str) -> JobF
     return JobFiles(FilesRecord(entries, hashes, search.left_out), search.texts)
 
 
-class Search:
+class ImportSearch:
     """The search for the files that a file imports from user/code, and those in turn."""
 
     def __init__(self, root: Path, searched: Sequence[str]) -> None:
@@ -150,18 +150,18 @@ class Search:
                 yield from self.modules(str(package), parts)
 
     def absolute(self, parts: list[str]) -> list[str]:
-        return next((found for base in self.searched if (found := self.modules(base, parts))), [])
+        return next((files for base in self.searched if (files := self.modules(base, parts))), [])
 
     def modules(self, base: str, parts: Sequence[str]) -> list[str]:
         """The files that are run to import a dotted name below a directory. Its last part may be no module."""
-        found = []
+        files = []
         for part in parts:
             if self.has(f"{base}/{part}/__init__.py"):
-                found.append(f"{base}/{part}/__init__.py")
+                files.append(f"{base}/{part}/__init__.py")
             elif self.has(f"{base}/{part}.py"):
-                return [*found, f"{base}/{part}.py"]
+                return [*files, f"{base}/{part}.py"]
             base = f"{base}/{part}"
-        return found
+        return files
 
     def has(self, name: str) -> bool:
         try:
@@ -170,7 +170,7 @@ class Search:
             return False
 
 
-def changes(archive: Archive, now: JobFiles) -> list[Finding]:
+def changes(archive: Archive, current: JobFiles) -> list[Finding]:
     """Warnings about files that differ from those with which an earlier job was submitted.
 
     Jobs can write to archives: of what the archive names, nothing is opened.
@@ -179,10 +179,10 @@ def changes(archive: Archive, now: JobFiles) -> list[Finding]:
         before = archive.typed(RECORD, FilesRecord)
     except UnreadableError as error:
         return [_changed(f"cannot be compared with those of {archive.submission_id}: {error}")]
-    if before is None or before.entries != now.record.entries:
-        # It was submitted before there were copies, or other files are asked for.
+    if before is None or before.entries != current.record.entries:
+        # The job was submitted before files were copied, or the JobSpec names other files.
         return []
-    hashes = now.record.files
+    hashes = current.record.files
     groups = (
         ("changed", [name for name in before.files if name in hashes and hashes[name] != before.files[name]]),
         ("gone or no longer imported", [name for name in before.files if name not in hashes]),
@@ -200,6 +200,6 @@ def shortened(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
-def _changed(what: str) -> Finding:
-    todo = "nothing, if that is what you want: the present files are used"
-    return about("files", what, todo, WARNING)
+def _changed(problem: str) -> Finding:
+    remedy = "nothing, if that is what you want: the present files are used"
+    return about("files", problem, remedy, WARNING)

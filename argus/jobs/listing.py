@@ -24,9 +24,9 @@ from .registry import Registry
 from .services import on_machines
 from .state import job_info, unreadable_job, wait_for_end
 
-# In place of an id, the latest job; and how much of the end of an id stands for it.
+# The name of the latest job in place of an id, and the minimum length of an abbreviated id.
 LAST, LEAST_CHARACTERS = "last", 4
-# The end of an id that no JobSpec gave.
+# The random end of a generated id.
 RANDOM = re.compile(r"[0-9a-f]{4}")
 # How many jobs the answer to an unknown id lists.
 SUGGESTED = 5
@@ -66,10 +66,10 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:
-    found = sorted(archives(jobs), key=Archive.created_at, reverse=True)
-    latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
-    asked = printable(repr(submission_id))
-    return f"There is no job {asked} in {on_machines(str(jobs.parent))}/{jobs.name}. The latest jobs are: {latest}."
+    latest_archives = sorted(archives(jobs), key=Archive.created_at, reverse=True)
+    latest = ", ".join(archive.submission_id for archive in latest_archives[:SUGGESTED]) or "none"
+    shown_id = printable(repr(submission_id))
+    return f"There is no job {shown_id} in {on_machines(str(jobs.parent))}/{jobs.name}. The latest jobs are: {latest}."
 
 
 def foreign_job(record: JobRecord) -> JobInfo:
@@ -87,10 +87,10 @@ def foreign_job(record: JobRecord) -> JobInfo:
 def has_tags(archive: Archive, tags: Mapping[str, Any]) -> bool:
     """Whether a job has all of these tags. Values are compared as text: those of a command line have no type."""
     try:
-        own = archive.read_status().tags
+        job_tags = archive.read_status().tags
     except UnreadableError:
         return False
-    return all(name in own and as_text(own[name]) == as_text(value) for name, value in tags.items())
+    return all(name in job_tags and as_text(job_tags[name]) == as_text(value) for name, value in tags.items())
 
 
 def as_text(value: object) -> str:
@@ -109,28 +109,28 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
             records = {record.submission_id: record for record in map(JobRecord.from_api, head.jobs())}
         except RayApiError as error:
             problem = str(error)
-    own = archives(jobs)
-    ours = {archive.submission_id for archive in own}
-    foreign = [one for name, one in records.items() if submission_id_of(name) not in ours]
-    wanted = [archive for archive in own if not tags or has_tags(archive, tags)]
-    found: list[tuple[float, Archive | JobRecord]] = [(archive.created_at(), archive) for archive in wanted]
-    found += [(record.started_at, record) for record in foreign if not tags]
-    found.sort(key=lambda one: one[0], reverse=True)
+    local_archives = archives(jobs)
+    archive_ids = {archive.submission_id for archive in local_archives}
+    foreign = [record for name, record in records.items() if submission_id_of(name) not in archive_ids]
+    tagged = [archive for archive in local_archives if not tags or has_tags(archive, tags)]
+    entries: list[tuple[float, Archive | JobRecord]] = [(archive.created_at(), archive) for archive in tagged]
+    entries += [(record.started_at, record) for record in foreign if not tags]
+    entries.sort(key=lambda entry: entry[0], reverse=True)
 
-    def row(one: Archive | JobRecord) -> JobInfo:
-        if isinstance(one, JobRecord):
-            return foreign_job(one)
+    def row(entry: Archive | JobRecord) -> JobInfo:
+        if isinstance(entry, JobRecord):
+            return foreign_job(entry)
         try:
-            identifier = ray_id(one.submission_id, attempts.current(one))
+            identifier = ray_id(entry.submission_id, attempts.current(entry))
         except UnreadableError as error:
-            return unreadable_job(one, error)
+            return unreadable_job(entry, error)
         try:
-            return job_info(one, records.get(identifier), bool(head) and not problem, problem=problem)
+            return job_info(entry, records.get(identifier), bool(head) and not problem, problem=problem)
         except Exception as error:
             # Whatever was overlooked must not hide all other jobs.
-            return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))
+            return unreadable_job(entry, UnreadableError(entry.path, f"causes {type(error).__name__}: {error}"))
 
-    return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem, tags=tags or {})
+    return JobList(tuple(row(job) for _at, job in entries[:limit]), len(entries), str(jobs), problem, tags=tags or {})
 
 
 def root_problem(root: Path) -> str:
@@ -142,7 +142,7 @@ def root_problem(root: Path) -> str:
     free = status.f_bavail * status.f_frsize
     if status.f_flag & os.ST_RDONLY:
         return f"The shared root is mounted read-only: {root}"
-    # Some file systems count neither blocks nor files.
+    # Some file systems report neither blocks nor files.
     if status.f_blocks and free < LEAST_BYTES:
         return f"The shared root is full: {root} has {free >> 10} KiB free"
     if status.f_files and status.f_favail < LEAST_FILES:

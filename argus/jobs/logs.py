@@ -18,13 +18,11 @@ from ..queue import attempts
 from .info import JobInfo
 from .services import OperationError
 
-# The driver's log of a job: its last lines, those after a position, or the first errors.
-
-# How much of the log one call returns at most.
+# The maximum size of the log that one call returns.
 LOG_BYTES = 1 << 20
-# How much of its end is searched.
+# The size of the end of the log that is searched.
 SEARCHED_BYTES = 8 << 20
-# Of how many processes the first error is shown, and how many lines of one.
+# The maximum number of processes whose first error is shown, and of lines of one.
 MOST_ERRORS, MOST_LINES = 20, 200
 # How often reading starts again when the log's files are renamed meanwhile.
 READ_ATTEMPTS = 3
@@ -37,7 +35,7 @@ PREFIX = re.compile(rf"(?:(?:{ANSI.pattern}){{,4}}\([^()]{{,200}}pid=[^()]{{,200
 
 
 class PositionError(ValueError):
-    """What should be a position in a log is none."""
+    """A position in a log is malformed."""
 
 
 class LogPart(NamedTuple):
@@ -140,9 +138,9 @@ def first_errors(lines: Iterable[str]) -> list[str]:
     """
     errors: dict[str, PrintedError] = {}
     for error in printed_errors("\n".join(lines)):
-        known = errors.setdefault(error.process, error)
+        first = errors.setdefault(error.process, error)
         # What Ray copied from another process follows its own exception.
-        if REMOTE.search(known.first_line):
+        if REMOTE.search(first.first_line):
             errors[error.process] = error
     shown: list[str] = []
     for number, (process, error) in enumerate(errors.items()):
@@ -157,17 +155,17 @@ def first_errors(lines: Iterable[str]) -> list[str]:
 
 def frames_first(stack: Iterable[str]) -> list[str]:
     """The lines of a traceback, those of frames in the user's code before the others."""
-    own, others, is_own = list[str](), list[str](), False
+    user_lines, other_lines, is_user = list[str](), list[str](), False
     for line in stack:
         frame = FRAME.match(line)
-        is_own = USER_CODE in frame[1] if frame else is_own
-        (own if is_own else others).append(line)
-    return own + others
+        is_user = USER_CODE in frame[1] if frame else is_user
+        (user_lines if is_user else other_lines).append(line)
+    return user_lines + other_lines
 
 
 # Some lines of a job's log: of a rank, an attempt, or the first errors.
 
-# (rank3 pid=7) of torchrun's processes, [rank3]: of torch, [Rank 3] of verl.
+# torchrun's processes write (rank3 pid=7), torch [rank3]:, and verl [Rank 3].
 RANK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
 # The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
 ATTEMPT = re.compile(rf"{attempts.MARKER}([0-9]{{1,6}})$")

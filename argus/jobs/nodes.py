@@ -28,7 +28,7 @@ POLL_SECONDS = 2.0
 DRAIN_SECONDS = 60
 # The other reason that Ray knows is refused by a node that has work.
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
-# Ray's own actors, such as the supervisor of a job, which is on the node of its driver.
+# The namespace prefix of Ray's own actors, such as a job's supervisor on the node of its driver.
 INTERNAL = "_ray_internal"
 
 
@@ -44,7 +44,7 @@ def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
     used = [
         (actor.get("node_id"), str(actor["job_id"]))
         for actor in evidence.actors(head, evidence.NOT_DEAD, detail=True)
-        # What checks a job there is soon over.
+        # The gate's actors end soon.
         if actor.get("class_name") != NodeRunner.__name__ and not str(actor.get("name") or "").startswith(INTERNAL)
     ]
     used += [
@@ -66,7 +66,7 @@ def attempts_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
 
 def stop_new_work(node_id: str, registry: str) -> None:
     """Let Ray place nothing on a node any more, which nothing reverses, and remember it. Raises RayApiError."""
-    # As a module: the PATH of a connection may lack the program.
+    # Run as a module, because the PATH of a connection may lack the program.
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     code, said = run([*ray, "drain-node", "--node-id", node_id, "--reason", REASON, "--reason-message", "drain.yml"])
     if code:

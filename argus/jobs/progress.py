@@ -73,18 +73,18 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
     """
     metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.path)
-    done, last, found, known = 0, None, [], list[float]()
+    done, last, steps, points = 0, None, [], list[float]()
     for file in reversed(files[-MOST_FILES:]):
-        found = metrics.last_steps(file, METRICS_BYTES)
-        done = done or (found[-1].step if found else 0)
-        known = values(found, metric)
-        if known:
-            last = known[-1]
+        steps = metrics.last_steps(file, METRICS_BYTES)
+        done = done or (steps[-1].step if steps else 0)
+        points = values(steps, metric)
+        if points:
+            last = points[-1]
             break
-    if not known and (name := next((one for step in found for one in step.metrics if one.startswith(VALIDATION)), "")):
+    if not points and (name := next((key for step in steps for key in step.metrics if key.startswith(VALIDATION)), "")):
         # Before the first step, and of a job that only validates.
-        metric, known = name, values(found, name)
-        last = next(iter(known[-1:]), None)
+        metric, points = name, values(steps, name)
+        last = next(iter(points[-1:]), None)
     return Progress(
         # A job that resumes begins with the step of its checkpoint.
         step=done or status.resumed_from_step or 0,
@@ -92,11 +92,11 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         metric=metric,
         first=first_value(files, metric) if last is not None else None,
         last=last,
-        trend=tuple(known[::-1][:: -(-len(known) // TREND_POINTS) or 1][::-1]),
-        tokens_per_second=tokens_per_second(found, heartbeat),
-        tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),
-        validation=validation(found) if status.workload == EVAL else {},
-        seconds={part: spent[0] for part in PARTS if (spent := values(found[-1:], f"{TIMING}{part}"))},
+        trend=tuple(points[::-1][:: -(-len(points) // TREND_POINTS) or 1][::-1]),
+        tokens_per_second=tokens_per_second(steps, heartbeat),
+        tokens_per_second_per_gpu=next(iter(values(steps, THROUGHPUT)[-1:]), None),
+        validation=validation(steps) if status.workload == EVAL else {},
+        seconds={part: spent[0] for part in PARTS if (spent := values(steps[-1:], f"{TIMING}{part}"))},
     )
 
 

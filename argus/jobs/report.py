@@ -151,10 +151,10 @@ def field(name: str, value: object) -> str:
 def head_problem(problem: str, away_for: float | None, consequence: str) -> list[str]:
     if not problem:
         return []
-    what = "is too slow" if ANSWERS_SLOWLY in problem else "does not answer"
+    state = "is too slow" if ANSWERS_SLOWLY in problem else "does not answer"
     if away_for is not None:
-        what = f"has been away for {age(away_for)}"
-    return [f"The head {what}; {consequence}: {printable(problem, lines=False)}"]
+        state = f"has been away for {age(away_for)}"
+    return [f"The head {state}; {consequence}: {printable(problem, lines=False)}"]
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -356,8 +356,8 @@ def failure_lines(failure: Failure | None) -> list[str]:
     if not failure:
         return []
     lines = [f"  {clipped(line)}" for line in failure.lines]
-    reason, todo = printable(failure.reason, lines=False), outcome.advice(failure)
-    return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {todo}"]
+    reason, remedy = printable(failure.reason, lines=False), outcome.advice(failure)
+    return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {remedy}"]
 
 
 def warning_lines(job: JobInfo) -> list[str]:

@@ -37,9 +37,9 @@ def time_limit_findings(spec: JobSpec, now: float) -> Iterator[Finding]:
         yield about("deadline", stopped, "ask for machines again")
         return
     if spec.deadline is not None and spec.deadline > left:
-        what = f"{duration(spec.deadline)} do not fit: {stopped}, which is in {duration(left)}"
-        todo = "ask for the machines for longer, or resume the job later with resume_from"
-        yield about("deadline", what, todo, WARNING)
+        problem = f"{duration(spec.deadline)} do not fit: {stopped}, which is in {duration(left)}"
+        remedy = "ask for the machines for longer, or resume the job later with resume_from"
+        yield about("deadline", problem, remedy, WARNING)
 
 
 # What is to be submitted, and its problems that show without asking the cluster.
@@ -57,7 +57,7 @@ class TagLimit(BaseModel, extra="forbid"):
     gpus: NonNegativeFloat | None = None
 
 
-class Request(BaseModel):
+class JobRequest(BaseModel):
     """What is to be submitted.
 
     jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
@@ -75,26 +75,26 @@ class Request(BaseModel):
     defaults: dict[str, Any] = Field(default_factory=dict)
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     notify: str = Field(default="", repr=False)
-    # What is none stays as it was given, for a finding.
+    # Malformed limits stay as written, for a finding.
     limits: dict[str, Annotated[TagLimit | Any, Field(union_mode="left_to_right")]] = Field(default_factory=dict)
     resubmitted_from: str = ""
     submitted_by: str = ""
     check: bool = False
 
     @property
-    def given(self) -> Any:
+    def author_jobspec(self) -> Any:
         """The JobSpec without the defaults of the inventory, for the archive."""
         return with_command_line(self.jobspec, self.command_line)
 
     def parsed(self) -> tuple[list[Finding], JobSpec | None]:
         """All problems that show without asking the cluster, and the JobSpec, see parse_jobspec."""
-        given = self.given
-        findings, spec = parse_jobspec(with_defaults(given, defaults_for(given, self.defaults)))
+        author_jobspec = self.author_jobspec
+        findings, spec = parse_jobspec(with_defaults(author_jobspec, defaults_for(author_jobspec, self.defaults)))
         if spec:
-            known = {finding.key for finding in findings}
+            keys = {finding.key for finding in findings}
             further = [*inventory_findings(spec, self.defaults), *secret_value_findings(spec.secrets, self.secrets)]
-            findings += [finding for finding in further if finding.key not in known]
-        findings = [with_place(finding, given, self.defaults) for finding in findings]
+            findings += [finding for finding in further if finding.key not in keys]
+        findings = [with_place(finding, author_jobspec, self.defaults) for finding in findings]
         return [*misplaced(self.command_line), *limit_findings(self.limits), *findings], spec
 
 
@@ -104,15 +104,15 @@ def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(f"job_limits.{tag}", f"is {limit!r}", "give jobs, gpus or both, such as {jobs: 2, gpus: 16}")
 
 
-def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Finding:
+def with_place(finding: Finding, jobspec: Mapping[str, Any], defaults: Mapping[str, Any]) -> Finding:
     """The finding, named by the variable of the inventory if only job_defaults has its key."""
-    in_defaults = has_key(defaults, finding.key) and not has_key(given, finding.key)
+    in_defaults = has_key(defaults, finding.key) and not has_key(jobspec, finding.key)
     if not in_defaults or finding.where != finding.key or finding.key in INVENTORY_KEYS:
         return finding
     return replace(finding, where=f"job_defaults.{finding.key}")
 
 
-def resubmission(request: Request, submission_id: str, registry: Registry) -> Request:
+def resubmission(request: JobRequest, submission_id: str, registry: Registry) -> JobRequest:
     """The request to submit a job again with the JobSpec with which it was submitted.
 
     Jobs can write to archives, so the JobSpec there may ask for other secrets. Raises OperationError.
@@ -123,15 +123,15 @@ def resubmission(request: Request, submission_id: str, registry: Registry) -> Re
 
 def original(registry: Registry, submission_id: str) -> Mapping[str, Any]:
     """The JobSpec of a registered job. Raises OperationError if the job is not registered."""
-    todo = "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
+    remedy = "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
     try:
         job = registry.read(submission_id)
     except UnreadableError as error:
-        raise OperationError(f"{submission_id} cannot be submitted again: {error}; {todo}") from error
+        raise OperationError(f"{submission_id} cannot be submitted again: {error}; {remedy}") from error
     if job is None:
         raise OperationError(
             f"{submission_id} is not registered on this head (cluster_down removes the registry), and jobs can write "
-            f"to archives; {todo}"
+            f"to archives; {remedy}"
         )
     return _without_local_dir(job.jobspec, archive_path(job.shared_root, submission_id))
 

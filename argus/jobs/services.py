@@ -68,8 +68,8 @@ class OperationError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What an operation has done, or would do in check mode: the return values of its module, and findings."""
+class Effect:
+    """The effect of an operation, or of its check mode: the return values of its module, and findings."""
 
     changed: bool
     result: Mapping[str, Any]

@@ -105,7 +105,7 @@ def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") 
 
 
 def readable(part: Callable[[], Value], default: Value, problems: list[str]) -> Value:
-    """A part of an archive: one that is unreadable must not hide the others."""
+    """A part of an archive, or the default with a recorded problem: unreadable parts must not hide the others."""
     try:
         return part()
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def job_info(
 
 
 def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
-    """Whether a job that needs so many seconds more is stopped before. Only the nodes of the cluster know when."""
+    """A warning if a job will be stopped before it can end. Only the nodes of the cluster know that time."""
     stop_at = departures.stop_at()
     if left is not None and stop_at is not None and now + left > stop_at:
         needs = f"at its pace, the job needs {duration(left)} more"
@@ -219,7 +219,7 @@ def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
     # The server of an engine says the same as a trainer's, and goes on.
     if status.workload == COMMAND:
         return ""
-    # A step can be newer than the heartbeat. Those of a later attempt may be of the attempts before it.
+    # Steps can be newer than the heartbeat. In a later attempt, they may come from earlier attempts.
     has_begun = done.step > (status.resumed_from_step or 0) and status.attempt == 1
     return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
 
@@ -233,16 +233,16 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
         return job
     problems: list[str] = []
     saved = archive.path / "checkpoints"
-    found: list[checkpoints.Checkpoint] = readable(
+    saved_checkpoints: list[checkpoints.Checkpoint] = readable(
         lambda: list(checkpoints.finished(saved, job.workload)), [], problems
     )
-    steps = tuple(sorted(checkpoint.step for checkpoint in found if not checkpoint.problem))
+    steps = tuple(sorted(checkpoint.step for checkpoint in saved_checkpoints if not checkpoint.problem))
     ended_early = job.state in (JobState.FAILED, JobState.STOPPED)
     is_left = steps and not (job.progress.total_steps and steps[-1] >= job.progress.total_steps)
     return replace(
         job,
         checkpoints=steps,
-        models=tuple(sorted(checkpoint.step for checkpoint in found if checkpoint.is_model)),
+        models=tuple(sorted(checkpoint.step for checkpoint in saved_checkpoints if checkpoint.is_model)),
         resumable=steps[-1] if ended_early and is_left else None,
         unreadable=(*job.unreadable, *problems),
     )
@@ -254,11 +254,11 @@ def resumable(archive: Archive) -> int | None:
 
 
 def no_steward(record: JobRecord | None, answered: bool) -> str:
-    """What a job waits for that nothing looks after."""
+    """The notice for a job without a steward."""
     if not answered:
         return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"
-    known = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
-    return f"{NO_STEWARD}; Ray {known}"
+    state = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
+    return f"{NO_STEWARD}; Ray {state}"
 
 
 def read_log(archive: Archive, tail: int | None, position: str | None, final: bool) -> LogPart:

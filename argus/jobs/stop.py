@@ -18,7 +18,7 @@ from ..io.reading import UnreadableError
 from ..queue import attempts
 from ..ray.api import JobRecord, RayApiError
 from .listing import UnknownJobError, find_job, unknown_job
-from .services import Answer, OperationError, Services
+from .services import Effect, OperationError, Services
 from .state import resumable
 
 # Stop a job in whatever state it is, and wait until it has ended.
@@ -28,7 +28,7 @@ STOP_SECONDS = 60
 POLL_SECONDS = 0.2
 
 
-def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Answer:
+def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Effect:
     """Stop a job. Raises OperationError if there is no such job, or if it cannot be stopped.
 
     who: ``user@controller``, for the archive.
@@ -42,9 +42,9 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     if before is None and not damaged:
         raise OperationError(unknown_job(jobs, submission_id))
     if before and before.ended:
-        return Answer(False, stopped(archive, before, resumable(archive)))
+        return Effect(False, stopped(archive, before, resumable(archive)))
     if check_mode:
-        return Answer(True, {**stopped(archive, JobState.STOPPED, None), "diff": diff(before, JobState.STOPPED)})
+        return Effect(True, {**stopped(archive, JobState.STOPPED, None), "diff": diff(before, JobState.STOPPED)})
     try:
         is_lost = request_stop(archive, services, who)
     except Exception as error:
@@ -53,13 +53,13 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
         ) from error
     # It may also have ended by itself at the same moment.
     state = wait_for_end(archive, services, is_lost)
-    return Answer(True, {**stopped(archive, state, resumable(archive)), "diff": diff(before, state)})
+    return Effect(True, {**stopped(archive, state, resumable(archive)), "diff": diff(before, state)})
 
 
 def stopped(archive: Archive, state: JobState, checkpoint: int | None) -> dict[str, Any]:
     """checkpoint: the step of its last complete one."""
-    own = {"submission_id": archive.submission_id, "archive": str(archive.path)}
-    return {**own, "state": str(state), "checkpoint": checkpoint}
+    ids = {"submission_id": archive.submission_id, "archive": str(archive.path)}
+    return {**ids, "state": str(state), "checkpoint": checkpoint}
 
 
 def diff(before: JobState | None, after: JobState) -> dict[str, str]:
@@ -77,7 +77,7 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> bool:
     """Let the steward or the launcher end the job; whether it may have neither, as a job of a head that is gone."""
     archive.ask_to_stop(who)
     damaged = state_of(archive)[1]
-    # Not the address of its plan, which a job can change.
+    # The address in the plan is not used, because a job can change it.
     head, runs = services.head(services.address), False
     for record in map(JobRecord.from_api, head.jobs()):
         if submission_id_of(record.submission_id) != archive.submission_id:
@@ -118,9 +118,9 @@ REASON = "the cluster was removed"
 END_SECONDS = 60.0
 
 
-def removal(closed: Sequence[str], findings: Sequence[Finding] = ()) -> Answer:
+def removal(closed: Sequence[str], findings: Sequence[Finding] = ()) -> Effect:
     """The jobs whose archives were closed, or would be in check mode, and findings on the others."""
-    return Answer(bool(closed), {"closed": list(closed)}, tuple(findings))
+    return Effect(bool(closed), {"closed": list(closed)}, tuple(findings))
 
 
 def is_open(archive: Archive) -> bool:
@@ -130,13 +130,13 @@ def is_open(archive: Archive) -> bool:
         return True
 
 
-def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mode: bool = False) -> Answer:
+def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mode: bool = False) -> Effect:
     """On the head: let the stewards end the jobs of this cluster, and wait until they have closed the archives."""
-    found = [archive for archive in (Archive(jobs / name) for name in registered) if is_open(archive)]
+    open_archives = [archive for archive in (Archive(jobs / name) for name in registered) if is_open(archive)]
     if check_mode:
-        return removal([archive.submission_id for archive in found])
+        return removal([archive.submission_id for archive in open_archives])
     waiting = []
-    for archive in found:
+    for archive in open_archives:
         try:
             ask_to_end(archive, services)
             waiting.append(archive)
@@ -148,7 +148,7 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
     deadline = services.clock.monotonic() + END_SECONDS
     while any(map(is_open, waiting)) and services.clock.monotonic() < deadline:
         services.clock.sleep(POLL_SECONDS)
-    return removal([archive.submission_id for archive in found if not is_open(archive)])
+    return removal([archive.submission_id for archive in open_archives if not is_open(archive)])
 
 
 def ask_to_end(archive: Archive, services: Services) -> None:
@@ -157,7 +157,7 @@ def ask_to_end(archive: Archive, services: Services) -> None:
     request_stop(archive, services, "cluster_down.yml")
 
 
-def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) -> Answer:
+def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) -> Effect:
     """On the head's machine, when no node runs any more: close the archives that the stewards have left."""
     closed, findings = [], []
     for archive in (Archive(jobs / name) for name in registered):
@@ -172,8 +172,8 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
                 closed.append(archive.submission_id)
         except Exception as error:
             file = redact.secrets_file(archive.path)
-            todo = f"remove the file with its secrets: {file}" if file.exists() else "nothing; its job has ended"
-            findings.append(Finding(archive.submission_id, f"its archive cannot be closed: {error}", todo, WARNING))
+            remedy = f"remove the file with its secrets: {file}" if file.exists() else "nothing; its job has ended"
+            findings.append(Finding(archive.submission_id, f"its archive cannot be closed: {error}", remedy, WARNING))
     return removal(closed, findings)
 
 

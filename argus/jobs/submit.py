@@ -34,8 +34,8 @@ from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
 from .job_files import JobFiles, changes, job_files
 from .registry import Registered, Registry
-from .request import Request, time_limit_findings
-from .services import Answer, OperationError, RefusedError, Services
+from .request import JobRequest, time_limit_findings
+from .services import Effect, OperationError, RefusedError, Services
 from .state import describe
 
 # Submit a job: check its JobSpec, then create it. The same JobSpec under the same id is submitted once.
@@ -45,7 +45,7 @@ REGISTERED_SECONDS = 2
 RESERVED_SECONDS = 5
 RESERVED_POLL_SECONDS = 0.1
 # Names of the logger W&B; "tracking" is an old one.
-# Keys whose values may be results of the job on which another one depends.
+# Keys whose values may be results of the job in depends_on.
 RESULTS = ("model", "dataset", "resume_from")
 WANDB = re.compile(r"\b(wandb|tracking)\b")
 
@@ -55,10 +55,10 @@ Gate = Callable[[JobSpec, str, RayHead], GateResult]
 
 @dataclass(frozen=True)
 class Submission:
-    """What is archived of a job, and submitted."""
+    """The parts of a job that are archived and submitted."""
 
     # The JobSpec as its author wrote it.
-    given: Mapping[str, Any]
+    jobspec: Mapping[str, Any]
     job: Job
     # The composed configuration, as YAML.
     resolved: str = ""
@@ -73,7 +73,7 @@ class Submission:
     files: JobFiles = field(default_factory=JobFiles)
 
 
-def submit(request: Request, services: Services, gate: Gate = examine) -> Answer:
+def submit(request: JobRequest, services: Services, gate: Gate = examine) -> Effect:
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = request.parsed()
     if spec is None or errors(findings):
@@ -102,7 +102,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         try:
             client = services.client(spec.address)
             with one_at_a_time(services.registry.path):
-                submission = looked_at_again(submission, spec, result, head, services.registry)
+                submission = recheck_room(submission, spec, result, head, services.registry)
                 send(archive, submission, client, services.registry)
         except FileExistsError:
             return existing_job(archive, request, head, services)
@@ -122,7 +122,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         "files": files.record.files,
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
-    return Answer(True, created, (*result.findings, *changed))
+    return Effect(True, created, (*result.findings, *changed))
 
 
 def check_steward(services: Services) -> None:
@@ -137,7 +137,7 @@ def check_steward(services: Services) -> None:
 
 def admit(
     spec: JobSpec,
-    known: Sequence[Finding],
+    earlier: Sequence[Finding],
     submission_id: str,
     head: RayHead,
     services: Services,
@@ -146,15 +146,15 @@ def admit(
 ) -> GateResult:
     """The result of the gate, if it admits the job.
 
-    known: earlier findings. unknown: keys whose values may still become right.
+    earlier: findings from before. unknown: keys whose values may still become right.
     """
     try:
         result = gate(spec, submission_id, head)
     except RayApiError as error:
         slow = isinstance(error, HeadTimeoutError)
-        todo = "Is its machine overloaded?" if slow else "Is the cluster up?"
-        raise OperationError(f"{error}. {todo} See cluster_status.yml.") from error
-    findings = [*known, *result.findings, *time_limit_findings(spec, services.clock.time())]
+        remedy = "Is its machine overloaded?" if slow else "Is the cluster up?"
+        raise OperationError(f"{error}. {remedy} See cluster_status.yml.") from error
+    findings = [*earlier, *result.findings, *time_limit_findings(spec, services.clock.time())]
     findings = [finding for finding in findings if finding.severity != ERROR or finding.key not in unknown]
     if errors(findings):
         raise RefusedError(findings)
@@ -170,8 +170,8 @@ def dependency_findings(spec: JobSpec, registry: Registry) -> list[Finding]:
     if spec.depends_on is None:
         return []
     if spec.depends_on not in registry.ids():
-        what = f"{spec.depends_on} is not a job of this cluster"
-        return [about("depends_on", what, nearest(spec.depends_on, registry.ids()) or "status.yml lists the jobs")]
+        problem = f"{spec.depends_on} is not a job of this cluster"
+        return [about("depends_on", problem, nearest(spec.depends_on, registry.ids()) or "status.yml lists the jobs")]
     state = dependency_state(spec)
     if state in (JobState.FAILED, JobState.STOPPED):
         return [about("depends_on", f"{spec.depends_on} ended {state}", "submit that one again, and name its new id")]
@@ -184,13 +184,13 @@ def server_findings(spec: JobSpec, registry: Registry) -> Iterator[Finding]:
         key, archive = f"env_from.{name}", Archive(archive_path(spec.shared_root, server))
         plan = archive.plan() if server in registry.ids() else None
         if plan is None or not plan.ready_port:
-            todo = nearest(server, registry.ids()) or "name a command with ready, see `argus status`"
-            yield about(key, f"{server} is not a job of this cluster with ready", todo)
+            remedy = nearest(server, registry.ids()) or "name a command with ready, see `argus status`"
+            yield about(key, f"{server} is not a job of this cluster with ready", remedy)
         elif (state := archive.state()) in ENDED:
             yield about(key, f"{server} ended {state}", "submit that one again, and name its new id")
 
 
-def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult, files: JobFiles) -> Submission:
+def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResult, files: JobFiles) -> Submission:
     lineage = {
         "resumed_from": spec.resume_from or "",
         "checkpoint": result.checkpoint,
@@ -199,10 +199,10 @@ def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult,
     waits_for = f"for {spec.depends_on} to succeed" if spec.depends_on else ""
     waits_for = waits_for or attempts.wait_for_servers(Archive(job.archive), job.plan)
     return Submission(
-        given=request.given,
+        jobspec=request.author_jobspec,
         job=job,
         resolved=result.resolved,
-        # Only those that the JobSpec names.
+        # The job gets only the secrets that its JobSpec names.
         secrets={name: request.secrets[name] for name in spec.secrets},
         notify=request.notify,
         limits=Limit.of({tag: limit.model_dump() for tag, limit in request.limits.items()}, job.plan.tags),
@@ -214,7 +214,7 @@ def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult,
     )
 
 
-def looked_at_again(
+def recheck_room(
     submission: Submission, spec: JobSpec, result: GateResult, head: RayHead, registry: Registry
 ) -> Submission:
     """The submission, queued if a job before it takes its place. Raises RefusedError."""
@@ -222,27 +222,27 @@ def looked_at_again(
         return submission
     job = submission.job
     now, plan = time.time(), job.plan
-    own = Waiting(
+    waiting = Waiting(
         job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience, limits=submission.limits
     )
-    problem = turn(stored(registry.path), own, result.room, head.jobs(), now).problem
+    problem = turn(stored(registry.path), waiting, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room(problem)])
     return replace(submission, queue_reason=problem)
 
 
-def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Answer:
+def existing_job(archive: Archive, request: JobRequest, head: RayHead, services: Services) -> Effect:
     """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
     # Another submission may have reserved the archive only a moment ago.
     job = wait_for(lambda: registered(archive.submission_id, services), REGISTERED_SECONDS, services.clock)
     if job is None:
-        what = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
-        todo = "choose another id, or leave it out; or find out who made that directory, and move it away"
-        raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
-    if not same_spec(job.jobspec, request.given):
-        what = f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json"
-        todo = "choose another id, or leave it out; archives are never reused"
-        raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
+        problem = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
+        remedy = "choose another id, or leave it out; or find out who made that directory, and move it away"
+        raise RefusedError([Finding("submission_id", problem, remedy, key="submission_id")])
+    if not same_spec(job.jobspec, request.author_jobspec):
+        problem = f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json"
+        remedy = "choose another id, or leave it out; archives are never reused"
+        raise RefusedError([Finding("submission_id", problem, remedy, key="submission_id")])
     try:
         return registered_job(archive, head, services)
     except UnreadableError as error:
@@ -251,7 +251,7 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
         ) from error
 
 
-def registered_job(archive: Archive, head: RayHead, services: Services) -> Answer:
+def registered_job(archive: Archive, head: RayHead, services: Services) -> Effect:
     """A job that was submitted before. Raises UnreadableError."""
     wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
     existing = {
@@ -260,7 +260,7 @@ def registered_job(archive: Archive, head: RayHead, services: Services) -> Answe
         "state": describe(archive, head, tail=0).state,
         "overrides": list((archive.plan() or Plan()).overrides),
     }
-    return Answer(False, existing)
+    return Effect(False, existing)
 
 
 def registered(submission_id: str, services: Services) -> Registered | None:
@@ -272,14 +272,14 @@ def registered(submission_id: str, services: Services) -> Registered | None:
 
 def wait_for(value: Callable[[], Value | None], seconds: float, clock: ModuleType) -> Value | None:
     deadline = clock.monotonic() + seconds
-    while (found := value()) is None and clock.monotonic() < deadline:
+    while (result := value()) is None and clock.monotonic() < deadline:
         clock.sleep(RESERVED_POLL_SECONDS)
-    return found
+    return result
 
 
 def write_archive(archive: Archive, submission: Submission) -> None:
     job = submission.job
-    archive.write_json("config/job_spec.json", submission.given)
+    archive.write_json("config/job_spec.json", submission.jobspec)
     archive.write_json("config/runtime_env.json", job.runtime_env)
     archive.write_text("config/submit_cmd.txt", job.submit_command())
     archive.write_text("config/train_cmd.txt", job.train_command())
@@ -316,8 +316,8 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
     archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
-    own = (archive.submission_id, time.time(), submission.given, shared_root, address)
-    registry.write(Registered(*own, submission.notify, submission.limits, submission.defaults))
+    entry = (archive.submission_id, time.time(), submission.jobspec, shared_root, address)
+    registry.write(Registered(*entry, submission.notify, submission.limits, submission.defaults))
 
 
 def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:
@@ -347,9 +347,9 @@ def send(archive: Archive, submission: Submission, client: Any, registry: Regist
     return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
 
 
-def same_spec(registered: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def same_spec(registered: Mapping[str, Any], jobspec: Mapping[str, Any]) -> bool:
     """Whether a job was submitted with the same JobSpec; it is stored as JSON."""
-    return bool(registered == json.loads(json.dumps(given)))
+    return bool(registered == json.loads(json.dumps(jobspec)))
 
 
 # Admit a job that has waited for another one, which has succeeded: `depends_on` of its JobSpec.
@@ -367,7 +367,7 @@ def admit_dependent(submission_id: str, services: Services, gate: Gate = examine
     if job is None:
         raise OperationError(f"{submission_id} is not registered on this head")
     archive = Archive(archive_path(job.shared_root, submission_id))
-    request = Request(jobspec=job.jobspec, defaults=dict(job.defaults), secrets=redact.load(archive.path))
+    request = JobRequest(jobspec=job.jobspec, defaults=dict(job.defaults), secrets=redact.load(archive.path))
     try:
         findings, spec = request.parsed()
         if spec is None:
@@ -382,7 +382,7 @@ def admit_dependent(submission_id: str, services: Services, gate: Gate = examine
     files = job_files(spec, result.files, planned.runtime_env["env_vars"]["PYTHONPATH"])
     submission = submission_of(request, spec, planned, result, files)
     write_archive(archive, submission)
-    known = {"code_id": planned.plan.code_id, "lineage": {**archive.read_status().lineage, **submission.lineage}}
+    details = {"code_id": planned.plan.code_id, "lineage": {**archive.read_status().lineage, **submission.lineage}}
     # From now on it waits for room.
-    archive.set_status(JobState.QUEUED, **known, queued_at=time.time(), reason=result.capacity_problem)
+    archive.set_status(JobState.QUEUED, **details, queued_at=time.time(), reason=result.capacity_problem)
     return JobState.QUEUED

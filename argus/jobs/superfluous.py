@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which archives and checkpoints of jobs are not needed any more."""
+"""Finds archives and checkpoints of jobs that are not needed any more."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .registry import Registry
 
 SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
-# What a JobSpec names an earlier job by, and a path in its archive.
+# The keys of a JobSpec that name an earlier job, and paths in the archive of one.
 NAMED_BY = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
 PATH = re.compile(rf"/{JOBS}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
 SLASHES = re.compile(r"/(?:\.?/)+")
 LISTED = 3
 # The jobs that name a job, by its id, or one of its checkpoints, by the path below the archives.
 Uses = dict[str, list[str]]
-# In place of an id: what jobs use is not known.
+# In place of an id, for a job whose files cannot be read: it may use any other job.
 ANY = ""
 
 
-class What(StrEnum):
-    """What of a job is removed: all checkpoints but the last complete one, all of them, or the archive."""
+class RemovalScope(StrEnum):
+    """The part of a job to remove: all checkpoints but the last complete one, all of them, or the archive."""
 
     OLD_CHECKPOINTS = "old_checkpoints"
     CHECKPOINTS = "checkpoints"
@@ -50,7 +50,7 @@ class Rules(BaseModel):
     tags: only such jobs; all if empty.
     """
 
-    what: What = What.CHECKPOINTS
+    what: RemovalScope = RemovalScope.CHECKPOINTS
     keep: int = Field(0, ge=0)
     keep_days: float = Field(0, ge=0, allow_inf_nan=False)
     tags: Mapping[str, Any] = {}
@@ -58,7 +58,7 @@ class Rules(BaseModel):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What happens to a job. paths: what would be removed. size: its bytes, which are only counted then.
+    """The decision about a job. paths: the directories to remove. size: their bytes, counted only if there are any.
 
     index: its place among the latest jobs.
     """
@@ -95,7 +95,7 @@ def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) 
 
 
 def why_it_stays(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:
-    """Whatever is removed of it, or "". Raises ValueError for a time that is none."""
+    """The reason to keep a job, or "". Raises ValueError for a malformed time."""
     if not status.closed_at:
         return "has not ended"
     if not rules.keep and not rules.keep_days:
@@ -109,7 +109,7 @@ def why_it_stays(archive: Archive, status: Status, index: int, uses: Uses, rules
         return f"ended {age:.1f} days ago"
     if ANY in uses:
         return f"may be {used_by(uses[ANY])}, whose files cannot be read"
-    is_needed = archive.submission_id in uses and rules.what == What.ARCHIVES
+    is_needed = archive.submission_id in uses and rules.what == RemovalScope.ARCHIVES
     return used_by(uses[archive.submission_id]) if is_needed else ""
 
 
@@ -117,27 +117,27 @@ def used_by(users: Sequence[str]) -> str:
     return f"used by {', '.join(users[:LISTED])}{' and others' if len(users) > LISTED else ''}"
 
 
-def removable(archive: Archive, workload: str, what: What, uses: Uses) -> Iterator[Path]:
+def removable(archive: Archive, workload: str, scope: RemovalScope, uses: Uses) -> Iterator[Path]:
     """The directories to remove. Raises UnreadableError."""
-    if what == What.ARCHIVES:
+    if scope == RemovalScope.ARCHIVES:
         yield archive.path
         return
     directory = archive.path / "checkpoints"
-    # A link to those of another job is none of its own.
+    # A link leads to the checkpoints of another job.
     steps = [] if directory.is_symlink() else checkpoints.steps_in(directory)
     last = None
-    if what == What.OLD_CHECKPOINTS or archive.submission_id in uses:
+    if scope == RemovalScope.OLD_CHECKPOINTS or archive.submission_id in uses:
         complete = checkpoints.last_complete(directory, workload)
-        # Without a complete one, the last is the one that may be mended.
+        # Without a complete checkpoint, the last one stays, which may be mended.
         last = complete.step if complete else next(iter(steps), None)
     names = {step: f"checkpoints/global_step_{step}" for step in steps if step != last}
     yield from (archive.path / name for name in names.values() if f"{archive.submission_id}/{name}" not in uses)
 
 
-def used(every: Iterable[Archive], registry: Registry) -> Uses:
-    """What jobs name of others in their JobSpecs, overrides and the defaults of their inventories."""
-    found: Uses = {}
-    for archive in every:
+def used(archives: Iterable[Archive], registry: Registry) -> Uses:
+    """The jobs and checkpoints that jobs name in their JobSpecs, overrides and inventory defaults."""
+    uses: Uses = {}
+    for archive in archives:
         names, is_closed = set(), False
         with suppress(UnreadableError):
             status = archive.read_status()
@@ -150,8 +150,8 @@ def used(every: Iterable[Archive], registry: Registry) -> Uses:
             for match in PATH.finditer(text):
                 names |= {match["job"], match[0].removeprefix(f"/{JOBS}/")}
         except (UnreadableError, OSError):
-            # One that was just reserved may need anything, and one that has ended nothing.
+            # A job that was just reserved may use any job, and an ended job uses none.
             names |= set() if is_closed else {ANY}
         for name in names - {archive.submission_id}:
-            found.setdefault(name, []).append(archive.submission_id)
-    return found
+            uses.setdefault(name, []).append(archive.submission_id)
+    return uses

@@ -61,7 +61,7 @@ class JobSize:
         return int(max(0, cluster.cpus_per_node - self.cpus_per_node - anywhere)) * cluster.workers
 
 
-ASKED = "ray.resources"
+RESOURCES_KEY = "ray.resources"
 # transfer_queue/controller.py
 CONTROLLER_CPUS = 1
 # CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
@@ -89,10 +89,10 @@ def pool(name: str, nnodes: int, gpus: int) -> Pool:
 def pool_overrides(pools: Iterable[Pool]) -> dict[str, Any]:
     """The settings of pools, see owned_values."""
     values: dict[str, Any] = {}
-    for each in pools:
-        section = POOLS[each.name]
-        values |= {f"{section}.nnodes": each.nnodes, f"{section}.n_gpus_per_node": int(each.gpus)}
-        values |= {f"{section}.enable_resource_pool": True} if each.name == "reward" else {}
+    for pool in pools:
+        section = POOLS[pool.name]
+        values |= {f"{section}.nnodes": pool.nnodes, f"{section}.n_gpus_per_node": int(pool.gpus)}
+        values |= {f"{section}.enable_resource_pool": True} if pool.name == "reward" else {}
     return values
 
 
@@ -106,18 +106,20 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
         return
     size, gpus_key = size_of(spec, cluster), "resources.gpus_per_node"
     if size.nnodes > cluster.workers:
-        todo = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
-        what = f"asks for {size.nnodes} workers, but {cluster.workers} are alive"
-        yield about("resources.nnodes", what, todo)
+        remedy = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
+        problem = f"asks for {size.nnodes} workers, but {cluster.workers} are alive"
+        yield about("resources.nnodes", problem, remedy)
     if size.gpus_per_node > cluster.gpus_per_node or (size.nnodes and not size.gpus_per_node):
-        what = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
-        yield about(gpus_key, what, f"ask for at most {cluster.gpus_per_node}")
+        problem = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
+        yield about(gpus_key, problem, f"ask for at most {cluster.gpus_per_node}")
     # The driver starts first, on one of the workers. A job that uses all workers also uses that one.
     driver = spec.entrypoint_num_cpus if size.nnodes >= cluster.workers else 0
     if size.cpus_per_node + driver > cluster.cpus_per_node:
-        asked = f"{size.cpus_per_node} CPUs per worker" + (f" and {driver:g} for the driver" if driver else "")
-        what = f"{spec.workload} on {size.gpus_per_node} GPUs asks for {asked}, workers have {cluster.cpus_per_node:g}"
-        yield about(gpus_key, what, "ask for fewer GPUs, or set ray_node_cpus")
+        cpus = f"{size.cpus_per_node} CPUs per worker" + (f" and {driver:g} for the driver" if driver else "")
+        problem = (
+            f"{spec.workload} on {size.gpus_per_node} GPUs asks for {cpus}, workers have {cluster.cpus_per_node:g}"
+        )
+        yield about(gpus_key, problem, "ask for fewer GPUs, or set ray_node_cpus")
 
 
 def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Finding]:
@@ -126,14 +128,14 @@ def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Findin
     most = size.most_storage_units(cluster, spec.entrypoint_num_cpus)
     if units <= most:
         return []
-    each = -(-units // cluster.workers)
-    what = (
-        f"is {units}: TransferQueue takes {each} CPUs of every worker, besides {CONTROLLER_CPUS} for its controller, "
+    share = -(-units // cluster.workers)
+    problem = (
+        f"is {units}: TransferQueue takes {share} CPUs of every worker, besides {CONTROLLER_CPUS} for its controller, "
         f"{spec.entrypoint_num_cpus:g} for the driver and {size.cpus_per_node} per worker for {spec.workload}; workers "
         f"have {cluster.cpus_per_node:g}"
     )
-    todo = f"set it to {most} in trainer_overrides" if most else "ask for fewer GPUs, or set ray_node_cpus"
-    return [about(UNITS_KEY, what, todo)]
+    remedy = f"set it to {most} in trainer_overrides" if most else "ask for fewer GPUs, or set ray_node_cpus"
+    return [about(UNITS_KEY, problem, remedy)]
 
 
 def driver_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -143,13 +145,13 @@ def driver_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> list[F
     """
     alive = (node for node in nodes if node["state"] == "ALIVE")
     workers = [total for node in alive if (total := node["resources_total"]).get("worker_node")]
-    wanted = {**spec.entrypoint_resources, "CPU": spec.entrypoint_num_cpus, "GPU": spec.gpus}
-    amounts = {name: amount for name, amount in wanted.items() if amount}
+    requested = {**spec.entrypoint_resources, "CPU": spec.entrypoint_num_cpus, "GPU": spec.gpus}
+    amounts = {name: amount for name, amount in requested.items() if amount}
     if not workers or any(all(total.get(name, 0) >= amounts[name] for name in amounts) for total in workers):
         return []
     most = {name: max(total.get(name, 0) for total in workers) for name in amounts}
-    asked, largest = (
-        ", ".join(f"{amount:g} {one_line(name, 100)}" for name, amount in each.items()) for each in (amounts, most)
+    ask, largest = (
+        ", ".join(f"{amount:g} {one_line(name, 100)}" for name, amount in part.items()) for part in (amounts, most)
     )
-    what = f"no worker has all of {asked} for the driver; the largest amounts are {largest}"
-    return [about(ASKED, what, "ask for what one worker has; cluster_status.yml shows them")]
+    problem = f"no worker has all of {ask} for the driver; the largest amounts are {largest}"
+    return [about(RESOURCES_KEY, problem, "ask for what one worker has; cluster_status.yml shows them")]

@@ -23,7 +23,7 @@ OWNED_ENVIRONMENT = {
     redact.ARCHIVE: "it is the path of the job's archive",
 }
 RUNTIME_ENV = "ray.runtime_env"
-# Names of this collection.
+# The prefix of this collection's variables.
 OURS = "ARGUS_VERL_"
 # Variables of Ray that a JobSpec has a key for.
 RAY_VARIABLES = {
@@ -40,12 +40,12 @@ GPUS_OF_RAY = {
     "ROCR_VISIBLE_DEVICES": "Ray raises without HIP_VISIBLE_DEVICES, and verl raises with it",
     "HIP_VISIBLE_DEVICES": "Ray sets it for each process, to the GPUs that the process has",
 }
-# Names that no secret may have, even if the inventory allows it, with what they decide. A JobSpec could use them to
-# take settings of the controller, or to change how the processes that look after the job run. env_vars may have most
-# of them: they reach only processes that run the job's code anyway. Letters of either case count, as in http_proxy.
+# Names that no secret may have, even if the inventory allows them, by their effect. A JobSpec could use them to take
+# settings of the controller, or to change the processes that look after the job. Most are allowed in env_vars, which
+# reach only processes that run the job's code anyway. Case is ignored, as in http_proxy.
 NEVER_SECRET = {
-    what: re.compile(names, re.IGNORECASE)
-    for what, names in {
+    effect: re.compile(names, re.IGNORECASE)
+    for effect, names in {
         "which libraries a program loads": r"PATH|(LD|DYLD|MALLOC|RESOLV|OPENSSL)_.*|GLIBC_TUNABLES|HOSTALIASES"
         r"|(GCONV_|LOC|NLS)PATH|RES_OPTIONS|LOCALDOMAIN|(C|CXX|LD)FLAGS|CC|CXX",
         "what a shell runs": r"BASH_.*|(BASH|SHELL)OPTS|ENV|PS[0-4]|IFS|(CD|F)PATH|GLOBIGNORE|PROMPT_COMMAND|ZDOTDIR"
@@ -84,7 +84,7 @@ BUILDS = "it installs packages when the job starts, on every node, and jobs down
 IMAGE = "add the packages to the image; see ray_image"
 BEFORE = "Ray puts it before the snapshot on PYTHONPATH, and copies it to every node"
 USER = "stage it to user/code, and name that directory in env_vars: {PYTHONPATH: …}"
-# Parts of Ray's runtime environment that the collection decides: why, and what to do instead.
+# Parts of Ray's runtime environment that the collection controls, with the reason and the remedy.
 OWNED_PARTS = {
     "working_dir": (BEFORE, USER),
     "py_modules": (BEFORE, USER),
@@ -121,19 +121,19 @@ CONFIG: dict[str, Form] = {
 
 
 def form_of_secret(text: str) -> str:
-    """What kind of secret a text contains, or ""."""
+    """The kind of secret that a text contains, or ""."""
     return next((form for form, pattern in SECRET_FORMS.items() if pattern.search(text)), "")
 
 
 def never_secret(name: str) -> str:
-    """What a variable of this name decides, so that it may not be a secret; "" for other names."""
+    """Why a variable of this name may not be a secret; "" for other names."""
     if name.upper().startswith(("RAY_", "__RAY_", OURS)) or name.upper() in OWNED_ENVIRONMENT:
         return "is set by the cluster or for every job"
-    what = next((what for what, names in NEVER_SECRET.items() if names.fullmatch(name)), "")
-    return what and f"decides {what}, and is never passed on as a secret"
+    effect = next((effect for effect, names in NEVER_SECRET.items() if names.fullmatch(name)), "")
+    return effect and f"decides {effect}, and is never passed on as a secret"
 
 
-def own_variables(shared_root: str) -> dict[str, str]:
+def repeatable_variables(shared_root: str) -> dict[str, str]:
     """Variables of every job that a JobSpec may repeat with the same value."""
     # sft_trainer_ray calls ray.init() without an address, and Ray then uses this one.
     return {"RAY_ADDRESS": "auto", "HF_HOME": f"{shared_root}/{HF_HOME}"}
@@ -141,18 +141,18 @@ def own_variables(shared_root: str) -> dict[str, str]:
 
 def variable_findings(where: str, variables: Mapping[Any, object], shared_root: str) -> Iterator[Finding]:
     """Problems of environment variables that are at the key `where` of a JobSpec."""
-    own = own_variables(shared_root).items()
+    repeatable = repeatable_variables(shared_root).items()
     for name, value in variables.items():
         key, secrets = f"{where}.{name}", f"set secrets: [{name}], and add its value to job_secrets"
-        if (name, value) in own:
+        if (name, value) in repeatable:
             continue
         # YAML reads names such as `on` as booleans.
         if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
             yield about(key, "is not the name of an environment variable", "use letters, digits and _")
         elif name.startswith("RAY_") or name in RAY_VARIABLES:
             # RAY_AUTH_TOKEN there leaves the job PENDING for minutes; others break the connection to the cluster.
-            todo = RAY_VARIABLES.get(name, "remove it, or set it for the whole cluster with ray_node_env")
-            yield about(key, "variables of Ray belong to the cluster", todo)
+            remedy = RAY_VARIABLES.get(name, "remove it, or set it for the whole cluster with ray_node_env")
+            yield about(key, "variables of Ray belong to the cluster", remedy)
         elif name in OWNED_ENVIRONMENT:
             yield about(key, f"is set for every job: {OWNED_ENVIRONMENT[name]}", "remove it")
         elif name in GPUS_OF_RAY:
@@ -167,10 +167,10 @@ def variable_findings(where: str, variables: Mapping[Any, object], shared_root: 
             yield about(key, f"is {value!r}", "give a string or a number")
 
 
-def asked_variables(spec: JobSpec) -> dict[str, str]:
-    """The environment variables that are asked for: those of the JobSpec's runtime_env, and then its own."""
-    own = spec.runtime_env.get("env_vars")
-    further = own if isinstance(own, Mapping) else {}
+def requested_variables(spec: JobSpec) -> dict[str, str]:
+    """The variables of the JobSpec's runtime_env, replaced by those of env_vars."""
+    runtime_variables = spec.runtime_env.get("env_vars")
+    further = runtime_variables if isinstance(runtime_variables, Mapping) else {}
     return {str(name): str(value) for name, value in {**further, **spec.env_vars}.items()}
 
 
@@ -182,12 +182,12 @@ def secret_findings(spec: JobSpec) -> Iterator[Finding]:
             yield _secret(name, "is not the name of an environment variable", "give names only, no values")
         elif decides:
             yield _secret(name, decides, "remove it")
-        elif name in asked_variables(spec):
+        elif name in requested_variables(spec):
             yield _secret(name, "is also in env_vars", "remove it from env_vars")
 
 
-def _secret(name: str, what: str, todo: str) -> Finding:
-    return Finding(f"secrets: {name}", what, todo, key=f"secrets.{name}")
+def _secret(name: str, problem: str, remedy: str) -> Finding:
+    return Finding(f"secrets: {name}", problem, remedy, key=f"secrets.{name}")
 
 
 def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
@@ -199,15 +199,15 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) ->
     for name in names:
         value = values.get(name)
         if name not in values:
-            todo = "add its value to job_secrets, from a vault or with lookup('env', …)"
-            findings.append(_secret(name, "is not allowed by the inventory", todo))
+            remedy = "add its value to job_secrets, from a vault or with lookup('env', …)"
+            findings.append(_secret(name, "is not allowed by the inventory", remedy))
         elif not value:
-            todo = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
-            findings.append(_secret(name, "has no value", todo))
+            remedy = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
+            findings.append(_secret(name, "has no value", remedy))
         elif not isinstance(value, str) or not redact.lines_of(value):
-            what = f"is not a string of at least {redact.SHORTEST} characters, or has no line of {redact.LONG}"
-            what += ", and could not be masked in logs"
-            findings.append(_secret(name, what, "move it to env_vars if it is not secret"))
+            problem = f"is not a string of at least {redact.SHORTEST} characters, or has no line of {redact.LONG}"
+            problem += ", and could not be masked in logs"
+            findings.append(_secret(name, problem, "move it to env_vars if it is not secret"))
     return findings
 
 
@@ -215,8 +215,8 @@ def runtime_env_findings(spec: JobSpec) -> Iterator[Finding]:
     """Problems of ray.runtime_env."""
     env = spec.runtime_env
     for name in (name for name in env if name in OWNED_PARTS):
-        why, todo = OWNED_PARTS[name]
-        yield about(f"{RUNTIME_ENV}.{name}", f"cannot be set: {why}", todo)
+        why, remedy = OWNED_PARTS[name]
+        yield about(f"{RUNTIME_ENV}.{name}", f"cannot be set: {why}", remedy)
     yield from form_findings(
         RUNTIME_ENV, {name: value for name, value in env.items() if name not in OWNED_PARTS}, PARTS
     )
@@ -226,8 +226,8 @@ def runtime_env_findings(spec: JobSpec) -> Iterator[Finding]:
         yield from variable_findings(f"{RUNTIME_ENV}.env_vars", variables, spec.shared_root)
 
 
-def form_findings(where: str, given: Mapping[Any, object], forms: Mapping[str, Form]) -> Iterator[Finding]:
-    for name, value in given.items():
+def form_findings(where: str, values: Mapping[Any, object], forms: Mapping[str, Form]) -> Iterator[Finding]:
+    for name, value in values.items():
         if name not in forms:
             hint = nearest(str(name), forms) or f"known keys: {', '.join(forms)}"
             yield about(f"{where}.{name}", "is not known", hint)

@@ -17,18 +17,18 @@ MAX_VALUES = 10_000
 MAX_CHARACTERS = 1 << 20
 # Python writes no longer ones as text.
 MAX_BITS = 1024
-# What is no text, or changes what a terminal shows. Line feeds and tabs are allowed.
+# Characters that are not text, or change what a terminal shows. Line feeds and tabs are allowed.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 SHORTER = "move data and code to files under the shared root"
 
 
-def limit_findings(given: Any) -> list[Finding]:
-    """The first thing because of which a JobSpec is too large to be read, or is no plain data.
+def limit_findings(jobspec: Any) -> list[Finding]:
+    """The first reason why a JobSpec is too large to be read, or not plain data.
 
-    Otherwise all numbers that JSON, in which archives keep JobSpecs, does not have.
+    Otherwise all numbers that JSON, the format of archives, does not have.
     """
-    # Not recursive: this is what decides whether anything else may be.
-    waiting: list[tuple[str, Any, int]] = [("", given, 1)]
+    # Not recursive, because only this check ensures that recursion is safe elsewhere.
+    waiting: list[tuple[str, Any, int]] = [("", jobspec, 1)]
     values = characters = 0
     infinite = []
     while waiting:
@@ -49,11 +49,11 @@ def limit_findings(given: Any) -> list[Finding]:
             characters += len(value)
             if characters > MAX_CHARACTERS:
                 return [_finding("", f"has more than {MAX_CHARACTERS:,} characters", SHORTER)]
-            if found := CONTROL.search(value):
-                return [_finding(key, f"contains the control character U+{ord(found[0]):04X}", "remove it")]
+            if match := CONTROL.search(value):
+                return [_finding(key, f"contains the control character U+{ord(match[0]):04X}", "remove it")]
         elif isinstance(value, float) and not math.isfinite(value):
-            todo = "give a finite number; in a list of overrides, inf works as text: key=inf"
-            infinite.append(_finding(key, f"is {value}", todo))
+            remedy = "give a finite number; in a list of overrides, inf works as text: key=inf"
+            infinite.append(_finding(key, f"is {value}", remedy))
         elif isinstance(value, int) and value.bit_length() > MAX_BITS:
             return [_finding(key, "is too long for a number", "quote it if it is text")]
         elif value is not None and not isinstance(value, (bool, int, float, date)):
@@ -65,5 +65,5 @@ def _below(key: str, name: Any) -> str:
     return f"{key}.{CONTROL.sub('?', str(name))}"[-200:].removeprefix(".")
 
 
-def _finding(key: str, what: str, todo: str) -> Finding:
-    return Finding(key or "jobspec", what, todo, key=key)
+def _finding(key: str, problem: str, remedy: str) -> Finding:
+    return Finding(key or "jobspec", problem, remedy, key=key)

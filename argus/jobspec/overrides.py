@@ -28,14 +28,14 @@ from .verl_releases import EVAL, GRPO, PER_GPU, PPO, REWARD_FUNCTION, SFT, Profi
 HYDRA_DIRECTORY = "config/hydra"
 # trainer/config/ppo_trainer.yaml: the number of storage units, each with a CPU.
 VERL_UNITS = 8
-# What the tokens of a step depend on, with the values that verl or this file gives them.
+# The settings that determine the tokens of a step, with the defaults of verl or of this file.
 STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
 # verl decodes a step in a process that its trainer waits for, one to three million tokens a second.
 SAMPLED_TOKENS = 8_000_000
 # verl's own default is [console,wandb], which fails without an account.
 LOGGER = "trainer.logger"
 LOGGERS, WITH_TENSORBOARD = f"{LOGGER}=[console,file]", f"{LOGGER}=[console,file,tensorboard]"
-# From so many digits on, a size alone is more.
+# A size with this many digits exceeds the limit alone.
 LEAST_DIGITS = 8
 
 
@@ -83,7 +83,7 @@ def common_overrides(workload: str, size: JobSize, submission_id: str, archive: 
         f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
         f"trainer.project_name={workload}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
-        # The gate finds out whether the nodes can write files of TensorBoard as well.
+        # The gate adds TensorBoard if the nodes can write its files.
         LOGGERS,
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
@@ -147,26 +147,26 @@ def validates_only(spec: JobSpec) -> bool:
     return spec.workload == EVAL or is_true(spec.trainer_overrides, VAL_ONLY)
 
 
-def sample_overrides(asked: Iterable[str], archive: str) -> list[str]:
+def sample_overrides(overrides: Iterable[str], archive: str) -> list[str]:
     """Where verl writes what it generates: after each validation, and in each step that has few enough tokens.
 
-    asked: the overrides of the JobSpec.
+    overrides: those of the JobSpec.
     """
-    given = {override_key(each): override_text(each) for each in asked}
-    sizes = [given.get(key, str(default)) for key, default in STEP_TOKENS.items()]
+    values = {override_key(override): override_text(override) for override in overrides}
+    sizes = [values.get(key, str(default)) for key, default in STEP_TOKENS.items()]
     is_known = all(size.isdecimal() and len(size) < LEAST_DIGITS for size in sizes)
     is_small = is_known and math.prod(map(int, sizes)) <= SAMPLED_TOKENS
     kinds = {"validation_data_dir": "validation", **({"rollout_data_dir": "rollouts"} if is_small else {})}
     return [f"trainer.{key}={hydra_value(raw_directory(archive, kind))}" for key, kind in kinds.items()]
 
 
-def storage_overrides(size: JobSize, cluster: Cluster, driver_cpus: float, known: Collection[str]) -> list[str]:
+def storage_overrides(size: JobSize, cluster: Cluster, driver_cpus: float, keys: Collection[str]) -> list[str]:
     """Fewer storage units of TransferQueue where verl's own number of them would wait for CPUs for ever.
 
-    known: the keys of other overrides, which decide if one of them sets the number.
+    keys: those of other overrides; one of them that sets the number decides.
     """
     most = size.most_storage_units(cluster, driver_cpus)
-    return [] if UNITS_KEY in known or most >= VERL_UNITS else [f"{UNITS_KEY}={max(1, most)}"]
+    return [] if UNITS_KEY in keys or most >= VERL_UNITS else [f"{UNITS_KEY}={max(1, most)}"]
 
 
 # Settings that the CPU test backend needs; see docs/cpu_backend.md.
@@ -184,7 +184,7 @@ CPU_RL = [
     "reward.num_workers=1",
     f"{UNITS_KEY}=1",
 ]
-# With vLLM's CPU backend: no compiler, no memory that sleeps, and a cache that is no share of the machine's memory.
+# vLLM's CPU backend has no compiler and no sleep mode, and its cache is not a share of the machine's memory.
 CPU_VLLM = [
     "actor_rollout_ref.rollout.enforce_eager=True",
     "+actor_rollout_ref.rollout.enable_sleep_mode=False",
@@ -231,38 +231,38 @@ def accelerator_overrides(
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a trainer with batches of its own.
+class BatchKeys:
+    """The settings of a trainer part with batches of its own.
 
-    switch: the setting that makes them dynamic. sizes: those of fixed ones over all GPUs, each with a newer setting
-    PER_GPU. tokens: those of dynamic ones.
+    switch: makes the batches dynamic. sizes: of fixed batches over all GPUs, each with a newer setting PER_GPU.
+    tokens: of dynamic batches.
     """
 
     switch: str
     sizes: tuple[str, ...]
     tokens: tuple[str, ...]
 
-    def given(self, own: Mapping[str, str]) -> list[str]:
+    def sizes_in(self, settings: Mapping[str, str]) -> list[str]:
         """The settings of sizes in a JobSpec."""
-        return [key for size in self.sizes for key in (size, size + PER_GPU) if own.get(key, "null") != "null"]
+        return [key for size in self.sizes for key in (size, size + PER_GPU) if settings.get(key, "null") != "null"]
 
-    def is_fixed(self, own: Mapping[str, str]) -> bool:
-        """Whether they have a fixed size: as the switch says, or because a size is given."""
-        return own[self.switch].lower() == "false" if self.switch in own else bool(self.given(own))
+    def is_fixed(self, settings: Mapping[str, str]) -> bool:
+        """Whether batches have a fixed size: by the switch, or because a size is set."""
+        return settings[self.switch].lower() == "false" if self.switch in settings else bool(self.sizes_in(settings))
 
 
 ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "ref"))
-# workers/engine_workers.py:init_model: the two are of one kind, and of fixed ones both need a size.
-POLICY = Part(
+# workers/engine_workers.py:init_model: both are dynamic or both are fixed, and fixed ones both need a size.
+POLICY = BatchKeys(
     f"{ACTOR}.use_dynamic_bsz",
     (f"{ACTOR}.ppo_micro_batch_size", f"{ROLLOUT}.log_prob_micro_batch_size"),
     (f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ROLLOUT}.log_prob_max_token_len_per_gpu"),
 )
-REFERENCE = Part(
+REFERENCE = BatchKeys(
     f"{REF}.log_prob_use_dynamic_bsz", (f"{REF}.log_prob_micro_batch_size",), (f"{REF}.log_prob_max_token_len_per_gpu",)
 )
-CRITIC = Part("critic.use_dynamic_bsz", ("critic.ppo_micro_batch_size",), ("critic.ppo_max_token_len_per_gpu",))
-DATA = Part("data.use_dynamic_bsz", ("data.micro_batch_size",), ("data.max_token_len_per_gpu",))
+CRITIC = BatchKeys("critic.use_dynamic_bsz", ("critic.ppo_micro_batch_size",), ("critic.ppo_max_token_len_per_gpu",))
+DATA = BatchKeys("data.use_dynamic_bsz", ("data.micro_batch_size",), ("data.max_token_len_per_gpu",))
 
 
 def settings_of(spec: JobSpec) -> dict[str, str]:
@@ -271,47 +271,47 @@ def settings_of(spec: JobSpec) -> dict[str, str]:
 
 def batch_overrides(spec: JobSpec) -> list[str]:
     """The defaults of the switches, and of sizes that verl requires besides those of a JobSpec."""
-    own = settings_of(spec)
+    settings = settings_of(spec)
     if spec.workload == SFT:
-        return [f"{DATA.switch}=False"] if DATA.given(own) else []
-    fixed = POLICY.is_fixed(own)
+        return [f"{DATA.switch}=False"] if DATA.sizes_in(settings) else []
+    fixed = POLICY.is_fixed(settings)
     # Without dynamic batches, verl requires sizes of four kinds.
     overrides = [f"{POLICY.switch}={not fixed}"]
-    if fixed and (given := POLICY.given(own)):
-        form = PER_GPU if given[0].endswith(PER_GPU) else ""
+    if fixed and (sizes := POLICY.sizes_in(settings)):
+        form = PER_GPU if sizes[0].endswith(PER_GPU) else ""
         # utils/config.py:validate_config requires that of the reference as well, even if its batches are dynamic.
-        missing = [size for size in (*POLICY.sizes, *REFERENCE.sizes) if own.keys().isdisjoint((size, size + PER_GPU))]
-        overrides += [f"{size}{form}={own[given[0]]}" for size in missing]
-    elif REFERENCE.given(own):
+        missing = [key for key in (*POLICY.sizes, *REFERENCE.sizes) if settings.keys().isdisjoint((key, key + PER_GPU))]
+        overrides += [f"{key}{form}={settings[sizes[0]]}" for key in missing]
+    elif REFERENCE.sizes_in(settings):
         overrides.append(f"{REFERENCE.switch}=False")
-    if spec.workload == PPO and (fixed or CRITIC.given(own)):
-        overrides.append(f"{CRITIC.switch}={not CRITIC.given(own)}")
+    if spec.workload == PPO and (fixed or CRITIC.sizes_in(settings)):
+        overrides.append(f"{CRITIC.switch}={not CRITIC.sizes_in(settings)}")
     return overrides
 
 
 def batch_findings(spec: JobSpec, profile: Profile) -> Iterator[Finding]:
-    """Sizes that a JobSpec gets, and settings of its batches that verl does not read."""
-    own = settings_of(spec)
+    """Notes on sizes that take effect, and findings about batch settings that verl does not read."""
+    settings = settings_of(spec)
     parts = {SFT: (DATA,), PPO: (POLICY, REFERENCE, CRITIC)}.get(spec.workload, (POLICY, REFERENCE))
     for part in parts:
-        given, fixed = part.given(own), part.is_fixed(own)
-        if part is REFERENCE and part.switch not in own:
-            fixed = fixed or POLICY.is_fixed(own)
+        sizes, fixed = part.sizes_in(settings), part.is_fixed(settings)
+        if part is REFERENCE and part.switch not in settings:
+            fixed = fixed or POLICY.is_fixed(settings)
         if part is CRITIC:
-            yield from critic_findings(given, profile)
+            yield from critic_findings(sizes, profile)
             continue
-        if given and fixed and part.switch not in own:
-            yield about_override(given[0], f"makes batches fixed: {part.switch}=False", "", NOTE)
-        unread = [key for key in part.tokens if key in own] if fixed else given
-        what, todo = f"is not read with {part.switch}={not fixed}", f"remove it, or set {part.switch}={fixed}"
+        if sizes and fixed and part.switch not in settings:
+            yield about_override(sizes[0], f"makes batches fixed: {part.switch}=False", "", NOTE)
+        unread = [key for key in part.tokens if key in settings] if fixed else sizes
+        problem, remedy = f"is not read with {part.switch}={not fixed}", f"remove it, or set {part.switch}={fixed}"
         for key in unread:
-            yield about_override(key, what, todo, WARNING)
+            yield about_override(key, problem, remedy, WARNING)
 
 
-def critic_findings(given: list[str], profile: Profile) -> Iterator[Finding]:
+def critic_findings(sizes: list[str], profile: Profile) -> Iterator[Finding]:
     """Batches of a critic are always dynamic: its engine does not get critic.use_dynamic_bsz."""
     # workers/config/engine.py:EngineConfig, trainer/ppo/v1/trainer_base.py:_setup
     tokens = "++critic.ppo_infer_max_token_len_per_gpu" if profile.is_0_9 else CRITIC.tokens[0]
-    # About the older form, another finding tells.
-    for key in (key for key in given if key.endswith(PER_GPU)):
+    # Another finding reports the older form.
+    for key in (key for key in sizes if key.endswith(PER_GPU)):
         yield about_override(key, f"is not read by verl {profile.version}", f"set {tokens} instead", WARNING)

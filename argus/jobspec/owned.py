@@ -15,7 +15,7 @@ from ..common.findings import ERROR, NOTE, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import one_line
 from ..io.hydra import override_key, override_text
-from .environment import form_of_secret, own_variables
+from .environment import form_of_secret, repeatable_variables
 from .spec import JobSpec, RewardFunction
 from .verl_releases import GRPO, REWARD_FUNCTION, SFT
 
@@ -31,7 +31,7 @@ RAY_INIT = {
     "runtime_env": "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its queue",
     "namespace": "remove it: every job has a namespace of its own in Ray, and would collide with others in this one",
 }
-# By setting, what to do instead.
+# The remedy for an override of each setting.
 OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
     "trainer.n_gpus_per_node": "set resources.gpus_per_node",
@@ -40,7 +40,7 @@ OWNED_OVERRIDES = {
     "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
     f"{REWARD_FUNCTION}.path": "set reward_fn_path",
     f"{REWARD_FUNCTION}.name": "set reward_fn_path: FILE:FUNCTION",
-    **{f"ray_kwargs.ray_init.{name}": todo for name, todo in RAY_INIT.items()},
+    **{f"ray_kwargs.ray_init.{name}": remedy for name, remedy in RAY_INIT.items()},
     # Hydra writes its files into the archive.
     "hydra": "remove it: Hydra's files belong in the job's archive",
 }
@@ -53,30 +53,30 @@ HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.val
 INTERPOLATION = re.compile(r"\$\{([^${}:]*)(.?)", re.DOTALL)
 
 
-def about_override(override: str, what: str, todo: str, severity: str = ERROR) -> Finding:
+def about_override(override: str, problem: str, remedy: str, severity: str = ERROR) -> Finding:
     """A finding about one override, named by its key."""
-    return Finding(f"{OVERRIDES}: {override}", what, todo, severity, key=f"{OVERRIDES}.{override}")
+    return Finding(f"{OVERRIDES}: {override}", problem, remedy, severity, key=f"{OVERRIDES}.{override}")
 
 
 def override_findings(spec: JobSpec) -> Iterator[Finding]:
     yield from repeated(spec.trainer_overrides)
-    own = own_values(spec)
+    repeatable = repeatable_values(spec)
     for override in spec.trainer_overrides:
         key = override_key(override)
-        todo = "" if repeats(override, own) else owned_todo(override)
+        remedy = "" if repeats(override, repeatable) else owned_remedy(override)
         resolver = foreign_resolver(override)
         if key.startswith("-") and key not in CONFIGURATION:
             yield about_override(key, "is an option of Hydra's command line", "give overrides: key=value")
-        elif todo:
-            yield about_override(key, "is controlled by the JobSpec", todo)
+        elif remedy:
+            yield about_override(key, "is controlled by the JobSpec", remedy)
         elif resolver:
-            what = f"contains an interpolation of {resolver}, which may read the environment"
-            yield about_override(key, what, "name a secret in secrets: the trainer finds it in its environment")
+            problem = f"contains an interpolation of {resolver}, which may read the environment"
+            yield about_override(key, problem, "name a secret in secrets: the trainer finds it in its environment")
         elif form := form_of_secret(override):
             yield about_override(key, f"contains {form}, readable in the archive and in logs", "use secrets")
 
 
-def own_values(spec: JobSpec) -> dict[str, str]:
+def repeatable_values(spec: JobSpec) -> dict[str, str]:
     """The values of settings that a JobSpec may repeat: "" for a number that only the cluster tells."""
     values = {"trainer.nnodes": str(spec.nnodes or ""), "trainer.n_gpus_per_node": str(spec.gpus_per_node or "")}
     if spec.workload != SFT:
@@ -94,21 +94,21 @@ def checkpoint_path(archive: str) -> str:
     return f"{archive}/checkpoints"
 
 
-def repeats(override: str, own: Mapping[str, str]) -> bool:
+def repeats(override: str, repeatable: Mapping[str, str]) -> bool:
     """Whether an override sets a setting to the value that it has anyway."""
     key, value = override_key(override), override_text(override)
-    if key not in own or override.lstrip().startswith("~"):
+    if key not in repeatable or override.lstrip().startswith("~"):
         return False
-    return value == own[key] if own[key] else value.isdigit()
+    return value == repeatable[key] if repeatable[key] else value.isdigit()
 
 
 def repetition_notes(spec: JobSpec) -> Iterator[Finding]:
-    """What a JobSpec sets although the job has it anyway."""
-    own = own_values(spec)
+    """Notes on settings that the job has anyway."""
+    repeatable = repeatable_values(spec)
     for override in spec.trainer_overrides:
-        if repeats(override, own):
+        if repeats(override, repeatable):
             yield about_override(override_key(override), ANYWAY, "", NOTE)
-    for name in own_variables(spec.shared_root):
+    for name in repeatable_variables(spec.shared_root):
         if name in spec.env_vars:
             yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
 
@@ -120,20 +120,20 @@ def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
         if not override.lstrip().startswith(("~", "-")):
             # Each package of a group is a setting of its own: group@package=name.
             values.setdefault(override.partition("=")[0].strip().lstrip("+"), []).append(override_text(override))
-    for name, given in values.items():
-        if len(given) > 1:
-            shown = " and ".join(one_line(value, 60) or "nothing" for value in given)
-            todo = "keep one of them: Hydra takes the last"
-            yield about_override(override_key(f"{name}="), f"is set {len(given)} times, to {shown}", todo)
+    for name, texts in values.items():
+        if len(texts) > 1:
+            shown = " and ".join(one_line(value, 60) or "nothing" for value in texts)
+            remedy = "keep one of them: Hydra takes the last"
+            yield about_override(override_key(f"{name}="), f"is set {len(texts)} times, to {shown}", remedy)
 
 
-def owned_todo(override: str) -> str:
-    """What to do instead of an override of a setting that the JobSpec controls, or of one in it; "" for others."""
+def owned_remedy(override: str) -> str:
+    """The remedy for an override of a setting that the JobSpec controls, or of a part of one; "" for others."""
     # A group, `group/name`, has its settings at `group.name`.
     key = override_key(override).replace("/", ".")
     if key == SEARCHPATH:
         return ""
-    return next((todo for owned, todo in OWNED_OVERRIDES.items() if f"{key}.".startswith(f"{owned}.")), "")
+    return next((remedy for owned, remedy in OWNED_OVERRIDES.items() if f"{key}.".startswith(f"{owned}.")), "")
 
 
 def foreign_resolver(override: str) -> str:

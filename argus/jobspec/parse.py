@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what its author, the inventory and the command line of ansible-playbook give to a checked JobSpec, without a
-cluster."""
+"""Builds a checked JobSpec from its author's file, the inventory and the command line, without a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from .spec import DURATIONS, KEYS, OF_TRAININGS, OPTIONAL_FOR_COMMANDS, JobSpec,
 from .spec_checks import spec_findings
 
 LONGEST_VALUE = 100
-# Their values are not shown: someone may have written a secret where only its name belongs.
+# Keys whose values are not shown: someone may have written a secret in place of its name.
 MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
 # Keys of a JobSpec, and further overrides for trainer_overrides. Each -e set=… adds to those before it.
 SET = "set"
@@ -28,32 +27,32 @@ SET = "set"
 FREE_MAPPINGS = ("env_vars", "tags")
 # Variables of playbooks that mean the same there; the roles pass them on themselves.
 VARIABLES = ("shared_root",)
-# Of the trainer: after a blank in the value of `set`, Ansible takes it for a variable of its own.
+# An override of the trainer: after a blank in the value of `set`, Ansible takes it for a variable.
 OVERRIDE = re.compile(r"[+~]|\w+\.")
 
 
-def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
+def parse_jobspec(jobspec: Any) -> tuple[list[Finding], JobSpec | None]:
     """All problems of a JobSpec that can be found without a cluster, and the JobSpec with its defaults.
 
     The JobSpec is None if a value is missing, or has a wrong type.
     """
-    if not isinstance(given, Mapping):
-        what = f"is a {type(given).__name__}"
-        return [Finding("jobspec", what, "give a mapping of keys, such as workload: grpo")], None
-    if too_large := limit_findings(given):
+    if not isinstance(jobspec, Mapping):
+        problem = f"is a {type(jobspec).__name__}"
+        return [Finding("jobspec", problem, "give a mapping of keys, such as workload: grpo")], None
+    if too_large := limit_findings(jobspec):
         return too_large, None
-    given = without_empty(given, KEYS)
-    unknown = unknown_keys(given, KEYS)
-    if given.get("workload") == COMMAND:
-        unknown += [about(key, "is not for a command", "remove it") for key in OF_TRAININGS if has_key(given, key)]
-        given = {**dict.fromkeys(OPTIONAL_FOR_COMMANDS, ""), **given}
+    jobspec = without_empty(jobspec, KEYS)
+    unknown = unknown_keys(jobspec, KEYS)
+    if jobspec.get("workload") == COMMAND:
+        unknown += [about(key, "is not for a command", "remove it") for key in OF_TRAININGS if has_key(jobspec, key)]
+        jobspec = {**dict.fromkeys(OPTIONAL_FOR_COMMANDS, ""), **jobspec}
     try:
-        spec = JobSpec.model_validate(given)
+        spec = JobSpec.model_validate(jobspec)
     except ValidationError as error:
-        problems = {".".join(part for part in each["loc"] if isinstance(part, str)): each for each in error.errors()}
+        problems = {".".join(part for part in item["loc"] if isinstance(part, str)): item for item in error.errors()}
         wrong_types = [finding_of(problem, key) for key, problem in problems.items()]
-        known = {finding.key for finding in unknown}
-        return [*unknown, *(finding for finding in wrong_types if finding.key not in known)], None
+        keys = {finding.key for finding in unknown}
+        return [*unknown, *(finding for finding in wrong_types if finding.key not in keys)], None
     return unknown + spec_findings(spec), spec
 
 
@@ -63,26 +62,26 @@ NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 def finding_of(problem: Mapping[str, Any], key: str) -> Finding:
     """What pydantic says about a value."""
-    given, error = problem["input"], problem.get("ctx", {}).get("error")
-    todo = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
-    shows_type = key in MAY_HOLD_SECRETS or isinstance(given, (dict, list))
-    value = f"a {type(given).__name__}" if shows_type else repr(given)[:LONGEST_VALUE]
+    input_value, error = problem["input"], problem.get("ctx", {}).get("error")
+    remedy = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
+    shows_type = key in MAY_HOLD_SECRETS or isinstance(input_value, (dict, list))
+    value = f"a {type(input_value).__name__}" if shows_type else repr(input_value)[:LONGEST_VALUE]
     if problem["type"] == "missing":
-        what = "is required"
+        text = "is required"
     elif isinstance(error, UnfitError):
-        what, todo = str(error), error.todo
+        text, remedy = str(error), error.remedy
     elif error:
-        what = f"is {value}: {error}"
+        text = f"is {value}: {error}"
     else:
         expected = str(problem["msg"]).removeprefix("Input ").partition(", unable")[0]
-        what = f"is {value}, and {' '.join(NAMES.get(word, word) for word in expected.split())}"
-    return about(key, what, todo)
+        text = f"is {value}, and {' '.join(NAMES.get(word, word) for word in expected.split())}"
+    return about(key, text, remedy)
 
 
-def unknown_keys(given: Mapping[Any, Any], keys: Mapping[str, Any], where: str = "") -> list[Finding]:
+def unknown_keys(values: Mapping[Any, Any], keys: Mapping[str, Any], where: str = "") -> list[Finding]:
     """Findings for keys that are not in `keys`, and for values that should be mappings."""
     findings = []
-    for key, value in given.items():
+    for key, value in values.items():
         name = f"{where}{key}"
         if key not in keys:
             place = next((path for path in JobSpec.paths().values() if path.rpartition(".")[2] == key), "")
@@ -98,11 +97,11 @@ def unknown_keys(given: Mapping[Any, Any], keys: Mapping[str, Any], where: str =
     return findings
 
 
-def without_empty(given: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty(values: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
     """The given keys without those that are empty in YAML. Free-form mappings (env_vars, tags) are not changed."""
     return {
         key: without_empty(value, keys[key]) if isinstance(value, Mapping) and keys.get(key) else value
-        for key, value in given.items()
+        for key, value in values.items()
         if value is not None
     }
 
@@ -115,52 +114,52 @@ def has_key(values: object, key: str) -> bool:
     return True
 
 
-def defaults_for(given: Any, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+def defaults_for(jobspec: Any, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
     """The defaults that apply to a JobSpec: those of trainings, such as their size, are not for a command."""
-    if not isinstance(given, Mapping) or given.get("workload") != COMMAND:
+    if not isinstance(jobspec, Mapping) or jobspec.get("workload") != COMMAND:
         return defaults
     return {key: value for key, value in defaults.items() if key not in (*OF_TRAININGS, "resources")}
 
 
-def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
+def with_defaults(jobspec: Any, defaults: Mapping[str, Any]) -> Any:
     """A JobSpec completed by defaults. Mappings are merged key by key, and overrides by their keys.
 
     Anything but a mapping is returned unchanged, so that parse_jobspec reports it.
     """
-    if not isinstance(given, Mapping):
-        return given
-    merged = {**defaults, **{key: value for key, value in given.items() if value is not None}}
+    if not isinstance(jobspec, Mapping):
+        return jobspec
+    merged = {**defaults, **{key: value for key, value in jobspec.items() if value is not None}}
     for key, value in defaults.items():
-        if key == OVERRIDES and given.get(key) is not None:
-            merged[key] = merged_overrides(value, given[key])
+        if key == OVERRIDES and jobspec.get(key) is not None:
+            merged[key] = merged_overrides(value, jobspec[key])
         elif isinstance(value, Mapping) and isinstance(merged[key], Mapping):
             merged[key] = with_defaults(merged[key], value)
     return merged
 
 
-def merged_overrides(defaults: Any, own: Any) -> Any:
+def merged_overrides(defaults: Any, overrides: Any) -> Any:
     """Overrides of two places, in whichever form they are written; the second ones if one cannot be read."""
     try:
-        return merge(override_list(defaults), override_list(own))
+        return merge(override_list(defaults), override_list(overrides))
     except ValueError:
-        return own
+        return overrides
 
 
-def with_command_line(given: Any, variables: Iterable[Mapping[str, Any]]) -> Any:
+def with_command_line(jobspec: Any, variables: Iterable[Mapping[str, Any]]) -> Any:
     """A JobSpec with what `set` changes, once in each mapping of extra variables; mappings are merged key by key."""
-    for each in variables:
-        if SET in each and isinstance(given, Mapping):
-            keys, further = split_set(each[SET])
-            given = with_defaults({**keys, OVERRIDES: further} if further else keys, given)
-    return given
+    for extra_vars in variables:
+        if SET in extra_vars and isinstance(jobspec, Mapping):
+            keys, further = split_set(extra_vars[SET])
+            jobspec = with_defaults({**keys, OVERRIDES: further} if further else keys, jobspec)
+    return jobspec
 
 
-def split_set(given: Any) -> tuple[dict[str, Any], Any]:
+def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
     """The keys of a JobSpec in a value of `set`, and the overrides of the trainer."""
     try:
-        overrides = override_list([given] if isinstance(given, str) else given)
+        overrides = override_list([changes] if isinstance(changes, str) else changes)
     except ValueError:
-        return {}, given
+        return {}, changes
     fields = {path: name for name, path in JobSpec.paths().items() if path != OVERRIDES}
     keys: dict[str, Any] = {}
     rest = []
@@ -202,10 +201,10 @@ def converted(name: str, value: Any) -> Any:
 def misplaced(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """Findings for extra variables that only `set` can change."""
     findings = []
-    for name in dict.fromkeys(name for each in variables for name in each):
+    for name in dict.fromkeys(name for extra_vars in variables for name in extra_vars):
         is_override = OVERRIDE.match(name)
         if is_override or name in {*KEYS} - {*VARIABLES}:
-            what = f"is {'an override' if is_override else 'a key of a JobSpec'}, and no variable"
-            todo = f'pass all of them as one list: -e \'{SET}=["retries=2", "{printable(name)}=…"]\''
-            findings.append(Finding(f"-e {printable(name)}", what, todo, key=name))
+            problem = f"is {'an override' if is_override else 'a key of a JobSpec'}, and no variable"
+            remedy = f'pass all of them as one list: -e \'{SET}=["retries=2", "{printable(name)}=…"]\''
+            findings.append(Finding(f"-e {printable(name)}", problem, remedy, key=name))
     return findings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a JobSpec to the job on a given cluster: the plan for the archive and the submission to Ray."""
+"""Turns a JobSpec into a job on a given cluster: the plan for the archive, and the submission to Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..io.hydra import merge
 from ..launcher import torchrun
 from ..queue.attempts import METRICS_VARIABLE
 from .capacity import Cluster, pools_of, size_of
-from .environment import asked_variables, own_variables
+from .environment import repeatable_variables, requested_variables
 from .overrides import default_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile, trainer_module
@@ -40,9 +40,9 @@ FORWARDED_BY_VERL = {
 DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBUG": "legacy"}}
 # W&B writes into a temporary directory if this one does not exist.
 WANDB_DIRECTORY = "logs/wandb"
-# What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
+# Variables left out of the printed trainer command: they would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
-# Of a server whose address is not known yet.
+# Stands for a server whose address is not known yet.
 NO_ADDRESS = "http://127.0.0.1:9"
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
 HOOK = "argus.hooks.isolation.enter_worker"
@@ -71,20 +71,20 @@ class Job:
 
     def train_command(self) -> str:
         """The trainer's own command, for a worker: without the launcher, and without the values of secrets."""
-        own = {name: value for name, value in self.runtime_env["env_vars"].items() if name not in NOT_IN_COMMAND}
+        env_vars = {name: value for name, value in self.runtime_env["env_vars"].items() if name not in NOT_IN_COMMAND}
         # The hook reads secrets, which are gone with the job.
         further = {name: value for name, value in self.runtime_env.items() if name != "worker_process_setup_hook"}
         # As Ray passes it to the driver of a job: without it, Ray's workers would have none of these variables.
-        config = json.dumps({"runtime_env": {**further, "env_vars": own}})
-        variables = {**own, **self.plan.driver_env, JOB_CONFIG: config}
-        given = [f"{name}={value}" for name, value in variables.items()]
+        config = json.dumps({"runtime_env": {**further, "env_vars": env_vars}})
+        variables = {**env_vars, **self.plan.driver_env, JOB_CONFIG: config}
+        assignments = [f"{name}={value}" for name, value in variables.items()]
         command = self.plan.command or ("python3", "-m", self.plan.module, *self.plan.overrides)
         if self.plan.launcher == TORCHRUN:
             # For the first node; the others have another rank.
             ranks = torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500")
             command = ("python3", "-m", torchrun.TORCH, *ranks, *command[1:])
         directory = [f"--chdir={self.plan.directory}"] if self.plan.directory else []
-        return f"{shlex.join(['env', *directory, *given, *command])}\n"
+        return f"{shlex.join(['env', *directory, *assignments, *command])}\n"
 
     def with_python_path(self, further: str) -> Job:
         """The same job, which searches further directories for modules after all others."""
@@ -104,27 +104,27 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
 
     hook: whether workers run HOOK.
     """
-    asked, reward = asked_variables(spec), spec.inputs.reward
+    chosen, reward = requested_variables(spec), spec.inputs.reward
     launcher = Program.of_this_process().python_path if hook else ""
     is_imported = spec.module or spec.command or (reward and reward.module)
     user_code = f"{spec.shared_root}/{USER_CODE}" if is_imported else ""
-    # What the nodes have follows anyway, see with_python_path.
-    given = [path for path in asked.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
-    python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *given, launcher)))
+    # with_python_path appends the path of the nodes.
+    paths = [path for path in chosen.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
+    python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *paths, launcher)))
     return {
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
         "PYTHONUNBUFFERED": "1",
         "HYDRA_FULL_ERROR": "1",
-        # The defaults of these are in one of the containers.
+        # The defaults would be inside a container.
         "TENSORBOARD_DIR": f"{archive}/logs/tensorboard",
         "MLFLOW_TRACKING_URI": f"sqlite:///{archive}/logs/mlflow.db",
         "TRACKIO_DIR": f"{archive}/logs/trackio",
         "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
         # With it, the trainer of torchrun says how many steps it will do.
         **({"VERL_SFT_LOGGING_LEVEL": "INFO"} if spec.launcher == TORCHRUN else {}),
-        # Each attempt gets their addresses.
+        # Each attempt replaces these with the addresses of its servers.
         **dict.fromkeys(spec.env_from, NO_ADDRESS),
-        **asked,
+        **chosen,
         # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -134,7 +134,7 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         JOB: archive.rpartition("/")[2],
         redact.ARCHIVE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
-        **own_variables(spec.shared_root),
+        **repeatable_variables(spec.shared_root),
         # Ray's default of 3 s is too short to end a trainer and collect its evidence.
         "RAY_JOB_STOP_WAIT_TIME_S": "30",
     }
@@ -166,9 +166,9 @@ def plan_job(
     variables = environment(spec, archive, hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
     forwarded = {name: variables.pop(name) for name in names}
-    # What both have under one name, then what has another form in a plan.
+    # First the fields that JobSpec and Plan share, then those that differ.
     plan = replace(
-        Plan(**{each.name: getattr(spec, each.name) for each in fields(Plan) if each.name in JobSpec.model_fields}),
+        Plan(**{key.name: getattr(spec, key.name) for key in fields(Plan) if key.name in JobSpec.model_fields}),
         code_path=spec.inputs.code_path,
         code_id=code_id,
         module="" if spec.command else spec.module or trainer_module(spec.workload, spec.launcher),
@@ -188,5 +188,5 @@ def plan_job(
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
-    own = {"env_vars": variables, **({"worker_process_setup_hook": HOOK} if hook else {})}
-    return Job(submission_id, archive, plan, {**spec.runtime_env, **own}, dict(spec.tags))
+    runtime_env = {"env_vars": variables, **({"worker_process_setup_hook": HOOK} if hook else {})}
+    return Job(submission_id, archive, plan, {**spec.runtime_env, **runtime_env}, dict(spec.tags))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JobSpec: its keys with their types, defaults and descriptions, and what follows from them."""
+"""A JobSpec: its keys with types, defaults and descriptions, and values derived from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..ray.api import parse_address
 
 NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
-# Beyond it are slips, and numbers that clocks cannot add.
+# Longer durations are typing errors, or numbers that clocks cannot add.
 LONGEST_DAYS = 3650
 # ray/_common/ray_option_utils.py:_validate_resource_quantity
 SMALLEST_AMOUNT = 0.0001
@@ -65,7 +65,7 @@ class RewardFunction:
 
     @property
     def path(self) -> str:
-        """What verl's setting has."""
+        """The value for verl's setting."""
         # utils/import_utils.py:load_module
         return f"pkg://{self.module}" if self.module else self.file
 
@@ -81,19 +81,19 @@ class Inputs:
 
 
 class UnfitError(ValueError):
-    """What is wrong with a value of a JobSpec, and what to do."""
+    """The problem with a value of a JobSpec, and the remedy."""
 
-    def __init__(self, what: str, todo: str) -> None:
-        super().__init__(what)
-        self.todo = todo
+    def __init__(self, problem: str, todo: str) -> None:
+        super().__init__(problem)
+        self.remedy = todo
 
 
-def fits(test: Callable[[Any], object], what: str, todo: str) -> AfterValidator:
-    """A check of a value, if there is one. `what` has it at {}."""
+def fits(test: Callable[[Any], object], problem: str, remedy: str) -> AfterValidator:
+    """A check of a value that is not None. `problem` shows the value at {}."""
 
     def checked(value: Any) -> Any:
         if value is not None and not test(value):
-            raise UnfitError(what.format(repr(value)), todo)
+            raise UnfitError(problem.format(repr(value)), remedy)
         return value
 
     return AfterValidator(checked)
@@ -441,8 +441,8 @@ class JobSpec(BaseModel):
     @property
     def pools(self) -> dict[str, tuple[int | None, int | None]]:
         """The workers and the GPUs on each, by pool, of those that are given."""
-        given = {name: (getattr(self, f"{name}_nnodes"), getattr(self, f"{name}_gpus_per_node")) for name in POOLS}
-        return {name: size for name, size in given.items() if any(size)}
+        sizes = {name: (getattr(self, f"{name}_nnodes"), getattr(self, f"{name}_gpus_per_node")) for name in POOLS}
+        return {name: size for name, size in sizes.items() if any(size)}
 
     @property
     def inputs(self) -> Inputs:
@@ -484,7 +484,7 @@ SECTIONS = {
     "resources.pools.reward": "Of the reward model.",
     "resources.pools.teacher": "Of the teachers of a distillation.",
 }
-# The keys that a command does not have, and those that it does not need.
+# The keys that are not for a command, and those that a command does not need.
 OF_TRAININGS = (
     *("model", "dataset", "module", "config_name", "reward_fn_path", "check_reward", "trainer_overrides", "launcher"),
     *("resume_from", "resources.pools"),

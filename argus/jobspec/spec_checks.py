@@ -32,9 +32,9 @@ RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
 def spec_findings(spec: JobSpec) -> list[Finding]:
     """Problems of the values of a JobSpec together, and of its names and texts, that show without a cluster."""
     checks = (_paths, _reward, runtime_env_findings, secret_findings, _policy, override_findings)
-    found = [finding for check in checks for finding in check(spec)]
-    found += variable_findings("env_from", spec.env_from, spec.shared_root)
-    return [*found, *variable_findings("env_vars", spec.env_vars, spec.shared_root)]
+    findings = [finding for check in checks for finding in check(spec)]
+    findings += variable_findings("env_from", spec.env_from, spec.shared_root)
+    return [*findings, *variable_findings("env_vars", spec.env_vars, spec.shared_root)]
 
 
 def _paths(spec: JobSpec) -> Iterator[Finding]:
@@ -45,18 +45,18 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
     if ".." in PurePosixPath(root).parts:
         yield about("shared_root", f"{root!r} contains ..", "give the path that nodes see, such as /private")
         return
-    named = (
+    inputs = (
         ("code_path", spec.code_path, SNAPSHOTS),
         ("model", spec.model, MODELS),
         ("dataset", spec.dataset, DATASETS),
     )
-    for key, value, home in named:
+    for key, value, home in inputs:
         if not value and spec.workload == COMMAND:
             continue
         if not value.startswith("/"):
             if not STAGED_NAME.fullmatch(value):
-                todo = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
-                yield about(key, f"{value!r} is neither a name nor an absolute path", todo)
+                remedy = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
+                yield about(key, f"{value!r} is neither a name nor an absolute path", remedy)
         elif not under_root(value, root):
             yield about(key, outside(value, root), bring(home))
         elif NOT_IN_PATHS.search(value):
@@ -64,21 +64,21 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
 
 
 def _reward(spec: JobSpec) -> Iterator[Finding]:
-    given, key = spec.reward_fn_path, "reward_fn_path"
-    if given is None:
+    entry, key = spec.reward_fn_path, "reward_fn_path"
+    if entry is None:
         return
-    path, _dummy, function = given.partition(":")
+    path, _dummy, function = entry.partition(":")
     if path.startswith("/") and spec.shared_root.startswith("/") and not under_root(path, spec.shared_root):
         yield about(key, outside(path, spec.shared_root), bring(USER_CODE))
-    if is_module_entry(given):
+    if is_module_entry(entry):
         pass
     elif not path.endswith(".py") or ".." in PurePosixPath(path).parts:
-        todo = "give FILE.py or FILE.py:FUNCTION, relative to user/code or absolute under the shared root"
-        todo += "; or PACKAGE.MODULE:FUNCTION, in user/code"
-        yield about(key, f"{given!r} is neither a Python file nor a function of a module", todo)
+        remedy = "give FILE.py or FILE.py:FUNCTION, relative to user/code or absolute under the shared root"
+        remedy += "; or PACKAGE.MODULE:FUNCTION, in user/code"
+        yield about(key, f"{entry!r} is neither a Python file nor a function of a module", remedy)
     elif NOT_IN_PATHS.search(path):
         yield about(key, f"{path!r} has characters that {NOT_PLAIN}", RENAME)
-    if given.endswith(":") or (function and not function.isidentifier()):
+    if entry.endswith(":") or (function and not function.isidentifier()):
         yield about(key, f"{function!r} is not a function name", "give FILE.py:compute_score")
     if spec.workload == SFT:
         yield about(key, "sft has no rewards", "remove it, or choose workload: grpo or ppo")
@@ -87,17 +87,17 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
 def _policy(spec: JobSpec) -> Iterator[Finding]:
     """The keys that control how the job is started, is tried, resumes and is labelled."""
     if (spec.workload == COMMAND) != bool(spec.command):
-        todo = "name the program first, as in [python3, FILE.py]" if not spec.command else "set workload: command"
-        yield about("command", "is not set" if not spec.command else f"is not for workload {spec.workload}", todo)
+        remedy = "name the program first, as in [python3, FILE.py]" if not spec.command else "set workload: command"
+        yield about("command", "is not set" if not spec.command else f"is not for workload {spec.workload}", remedy)
     if spec.gpus and (spec.workload != COMMAND or spec.nnodes or spec.gpus_per_node):
-        todo = "set resources.nnodes and resources.gpus_per_node" + " only" * (spec.workload == COMMAND)
-        yield about("resources.gpus", "is for a command that uses the GPUs of one worker", todo)
+        remedy = "set resources.nnodes and resources.gpus_per_node" + " only" * (spec.workload == COMMAND)
+        yield about("resources.gpus", "is for a command that uses the GPUs of one worker", remedy)
     if spec.ready_port and spec.workload != COMMAND:
         yield about("ready", "is for a command", "remove it, or set workload: command")
     for name, server in spec.env_from.items():
         if name in spec.env_vars or not SUBMISSION_ID.fullmatch(server):
-            todo = "give the id of a job with ready, and the name to no other variable"
-            yield about(f"env_from.{name}", f"is {server!r}", todo)
+            remedy = "give the id of a job with ready, and the name to no other variable"
+            yield about(f"env_from.{name}", f"is {server!r}", remedy)
     for key in ("command", "before", "after"):
         if form := form_of_secret(" ".join(getattr(spec, key))):
             yield about(key, f"contains {form}, readable in the archive and by `ps`", "use secrets")
@@ -124,46 +124,46 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
 
 
 def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a JobSpec changes although only the inventory may.
+    """Findings about values that only the inventory may change.
 
     defaults: those of the inventory, with the keys of a JobSpec.
     """
     root = plain_root(str(defaults.get("shared_root") or DEFAULT_SHARED_ROOT))
     if spec.shared_root != root:
-        what = f"is {spec.shared_root}, but the shared root of this inventory is {root}"
-        yield about("shared_root", what, "remove it; to use another shared root, use an inventory that has it")
+        problem = f"is {spec.shared_root}, but the shared root of this inventory is {root}"
+        yield about("shared_root", problem, "remove it; to use another shared root, use an inventory that has it")
     ray = defaults.get("ray")
     allowed = str((ray.get("address") if isinstance(ray, Mapping) else None) or DEFAULT_ADDRESS)
     address = parse_address(spec.address)
     if address and not is_loopback(address[1]) and address != parse_address(allowed):
-        what = f"{spec.address!r} is neither on the head itself nor the address of this inventory, {allowed}"
-        yield about("ray.address", f"{what}: the cluster's token would be sent there", "remove it")
+        problem = f"{spec.address!r} is neither on the head itself nor the address of this inventory, {allowed}"
+        yield about("ray.address", f"{problem}: the cluster's token would be sent there", "remove it")
 
 
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
-    """What the snapshot's release of verl cannot do, does not read, or names differently."""
+    """Findings about settings that the snapshot's release of verl does not support, read, or name this way."""
     verl = f"verl {profile.version}"
-    found = list(batch_findings(spec, profile))
+    findings = list(batch_findings(spec, profile))
     for override in spec.trainer_overrides:
         key, value = override_key(override), override_text(override)
-        todo = None if key in OWNED_OVERRIDES else profile.unread_hint(spec.workload, key)
-        if todo:
-            found.append(about_override(key, f"is not read by {verl}", todo))
+        remedy = None if key in OWNED_OVERRIDES else profile.unread_hint(spec.workload, key)
+        if remedy:
+            findings.append(about_override(key, f"is not read by {verl}", remedy))
         elif key == "trainer.logger":
             unknown = [name for name in re.findall(r"\w+", value) if name not in profile.loggers]
-            todo = f"use some of {', '.join(profile.loggers)}"
-            found += [about_override(key, f"{verl} has no logger {name}", todo) for name in unknown]
+            remedy = f"use some of {', '.join(profile.loggers)}"
+            findings += [about_override(key, f"{verl} has no logger {name}", remedy) for name in unknown]
         elif spec.workload == SFT and key == "trainer.device" and spec.launcher == TORCHRUN:
-            found.append(about_override(key, "is decided by the GPUs of the workers", "remove it"))
+            findings.append(about_override(key, "is decided by the GPUs of the workers", "remove it"))
         elif spec.workload == SFT and key == "trainer.device" and value != profile.sft_device:
-            what = f"is {value or 'empty'}, but the driver of {verl} works with {profile.sft_device} only"
-            found.append(about_override(key, what, "remove it"))
-    return found
+            problem = f"is {value or 'empty'}, but the driver of {verl} works with {profile.sft_device} only"
+            findings.append(about_override(key, problem, "remove it"))
+    return findings
 
 
 def accelerator_findings(workload: str, profile: Profile, cluster: Cluster) -> list[Finding]:
     """Whether the snapshot's release of verl can train on the cluster's accelerator."""
     if cluster.accelerator == "cpu" and not profile.cpu_backend(workload):
-        what = f"verl {profile.version} cannot train without a GPU: its CPU backend is for sft only"
-        return [about("code_path", what, "use a snapshot of verl 0.9, or a cluster with GPUs")]
+        problem = f"verl {profile.version} cannot train without a GPU: its CPU backend is for sft only"
+        return [about("code_path", problem, "use a snapshot of verl 0.9, or a cluster with GPUs")]
     return []

@@ -37,8 +37,8 @@ REWARD_FUNCTION = "reward.custom_reward_function"
 PER_GPU = "_per_gpu"
 PER_GPU_SIZE = "it is the size for one GPU, so divide by the number of the job's GPUs"
 REMOVE = "remove it"
-# Each table has names of settings, and the names that replace them, or what else to do. A name stands for all keys
-# below it as well, except those below a longer name.
+# Each table maps settings to their new names or to another remedy. A name also stands for all keys below it, except
+# those below a longer name.
 # Read by 0.8: reward_loop.py:migrate_legacy_reward_impl copies them. In 0.9 main_ppo.py does not call it any more, but
 # the configuration still contains the old names (legacy_reward_impl.yaml).
 RL_UNTIL_0_9 = {
@@ -151,8 +151,8 @@ class Profile:
     @property
     def loggers(self) -> tuple[str, ...]:
         """The loggers in utils/tracking.py:Tracking.supported_backend; "tracking" is an old name of wandb."""
-        known = ("console", "wandb", "tracking", "mlflow", "swanlab", "vemlp_wandb", "tensorboard", "clearml")
-        return (*known, "file", "trackio", *(["rl_insight"] if self.is_0_9 else []))
+        names = ("console", "wandb", "tracking", "mlflow", "swanlab", "vemlp_wandb", "tensorboard", "clearml")
+        return (*names, "file", "trackio", *(["rl_insight"] if self.is_0_9 else []))
 
     @property
     def transfer_queue(self) -> bool:
@@ -188,15 +188,15 @@ def profile_of(version: str) -> Profile | None:
     return Profile(version, NEWEST, is_guess=True) if release >= FIRST_UNKNOWN else Profile(version, release)
 
 
-def as_known(version: str, found: Iterable[Finding]) -> list[Finding]:
-    """What the rules of a version say: of a version newer than all that are known, nothing is an error."""
+def soften_unknown_release(version: str, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of a version's rules; for a version newer than all known ones, errors become warnings."""
     profile = profile_of(version)
     is_guess = profile is not None and profile.is_guess
-    return [replace(each, severity=WARNING) if is_guess and each.severity == ERROR else each for each in found]
+    return [replace(item, severity=WARNING) if is_guess and item.severity == ERROR else item for item in findings]
 
 
 def refusal(version: str) -> str:
-    """What to do about a version that has no profile."""
+    """The remedy for a version without a profile."""
     release = release_of(version)
     if release is None:
         return f"use a snapshot of verl {KNOWN} that contains verl/version/version"

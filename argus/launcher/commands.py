@@ -38,21 +38,21 @@ def collect(archive: Archive, moment: str) -> int:
 
 
 def end(archive: Archive) -> int:
-    """After an attempt: collect its last evidence, sweep the nodes, and record what that ended."""
+    """After an attempt: collect its last evidence, sweep the nodes, and record the swept processes."""
     connection = Connection()
     evidence.collect(archive, Moment.END, connection)
-    found = evidence.sweep(archive, connection)
-    # Those that a launcher has left which was killed. A job can put anything there.
+    swept = evidence.sweep(archive, connection)
+    # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
         samples.keep(archive, redact.Redactor(redact.load(archive.path).values()).text, is_over=True)
     attempt = attempts.current(archive)
-    archive.write_json(f"debug/sweep-{attempt}.json", found)
+    archive.write_json(f"debug/sweep-{attempt}.json", swept)
     archive.event(
         "SWEPT",
         attempt=attempt,
-        killed=sum(len(node["killed"]) for node in found["nodes"].values()),
-        left=sum(len(node["left"]) for node in found["nodes"].values()),
-        **({"problems": found["problems"]} if found["problems"] else {}),
+        killed=sum(len(node["killed"]) for node in swept["nodes"].values()),
+        left=sum(len(node["left"]) for node in swept["nodes"].values()),
+        **({"problems": swept["problems"]} if swept["problems"] else {}),
     )
     return 0
 
@@ -89,7 +89,7 @@ def stop(archive: Archive, attempt: str) -> int:
     return 0
 
 
-# By verb: what gets the archive, and the further arguments.
+# The function of each verb, which gets the archive and the further arguments.
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run,
     "evidence": collect,
@@ -103,7 +103,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 
 
-# What the version runs with which the job was submitted.
+# The verbs that run with the program version of the job's submission.
 OF_JOB = ("run", "ranks")
 
 

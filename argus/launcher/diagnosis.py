@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a job failed, read from the end of its driver's log by the table in `failure_rules`.
+"""Finds why a job failed in the end of its driver's log, by the table in `failure_rules`.
 
-The trainer ends with the exception of its driver, which Ray copies from another process. Where that exception only
-tells that another process failed (a wrapper), what that process printed before is read instead.
+The trainer ends with the exception of its driver, which Ray copies from another process. If that exception only
+reports that another process failed (a wrapper), the earlier output of that process is read instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..archive.failures import WHAT_TO_DO, Failure, FailureKind
+from ..archive.failures import REMEDIES, Failure, FailureKind
 from ..io.output import (
     DRIVER,
     FRAME,
@@ -30,13 +30,13 @@ from .failure_rules import CAUSES, CONSEQUENCES, Rule
 
 # Hydra prints the exception with which the trainer ended after this line.
 HYDRA_ERROR = "Error executing job with overrides:"
-# What reasons name of the log, and what they say if the log does not have it.
+# The settings from the log that reasons may name, with the text used if the log lacks them.
 SETTINGS = {
     "train_files": ("?", re.compile(r"\bdata\.train_files=([^',\]\s]+)")),
     "checkpoints": ("?", re.compile(r"\btrainer\.default_local_dir=([^',\]\s]+)")),
     "session": ("Ray's session", re.compile(r"\bfile_system_monitor\.cc:\d+: (\S+) is over")),
 }
-# What the driver of torchrun.py writes; the cause is in the output of a rank.
+# The driver of torchrun.py writes this; the cause is in the output of a rank.
 TORCHRUN_FAILED = "torchrun has failed on a node"
 # Exceptions of verl, Ray, torchrun, vLLM and SGLang that tell only that another process failed.
 WRAPPER = re.compile(
@@ -48,15 +48,15 @@ WRAPPER = re.compile(
 )
 # vllm/v1/engine/utils.py: wait_for_engine_startup. Of an engine that failed, the reason is above.
 ENGINE_START = "Engine core initialization failed"
-# What Ray tells of an actor whose process has died.
+# Ray's line about an actor whose process has died.
 DEAD_PROCESS = re.compile(r"^\tpid: (?P<pid>\d{1,9})$", re.MULTILINE)
 MOST_DEAD = 5
 NODE = re.compile(r"\bip=(?P<ip>[^,)\s]{1,64})")
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a log shows: outputs by process, of which `raised` are those with the cause, and their errors."""
+class LogEvidence:
+    """The parsed log: outputs by process, `raised` for those with the cause, and their errors."""
 
     outputs: Mapping[str, str]
     raised: Mapping[str, str]
@@ -74,23 +74,23 @@ class Evidence:
                 reason = rule.reason.format(**self.settings, **groups, error=lines[-1])
                 # The driver's exception names the process itself.
                 where = f" ({process})" if process and rule.anywhere else ""
-                return Failure(rule.kind, reason + where, excerpt(process, lines), rule.todo or WHAT_TO_DO[rule.kind])
+                return Failure(rule.kind, reason + where, excerpt(process, lines), rule.remedy or REMEDIES[rule.kind])
         return None
 
     def meaning(self, rule: Rule, error: PrintedError) -> Failure | None:
-        # Ray's own line about an exception of another process, which follows.
-        found = None if REMOTE.search(error.first_line) else re.search(rule.pattern, error.text, re.MULTILINE)
-        if not found or (rule.below and not any(re.search(rule.below, line) for line in error.stack)):
+        # Skip Ray's own line about an exception of another process, which follows.
+        match = None if REMOTE.search(error.first_line) else re.search(rule.pattern, error.text, re.MULTILINE)
+        if not match or (rule.below and not any(re.search(rule.below, line) for line in error.stack)):
             return None
         process = f" ({error.origin})" if error.origin else ""
-        groups = {"error": error.line_at(found.start()), "match": found[0], "process": process}
+        groups = {"error": error.line_at(match.start()), "match": match[0], "process": process}
         reason = rule.reason.format(**self.settings, **groups, **place(error.stack))
         node = NODE.search(error.origin)
         return Failure(
             rule.kind,
             reason,
             excerpt(error.process, [*error.stack, *error.text.split("\n")]),
-            rule.todo or WHAT_TO_DO[rule.kind],
+            rule.remedy or REMEDIES[rule.kind],
             node["ip"] if node and rule.kind is FailureKind.GPU_FAULT else "",
         )
 
@@ -106,7 +106,7 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
         return cause
     if exit_code is None:
         lost = FailureKind.NODE_LOST
-        return Failure(lost, "the driver's node was lost", last_lines(log), WHAT_TO_DO[lost])
+        return Failure(lost, "the driver's node was lost", last_lines(log), REMEDIES[lost])
     if consequence := evidence.first_match(CONSEQUENCES):
         # The step decides whether a failed communication is retried.
         when = f", after step {steps}" if steps else ", before the first step"
@@ -115,11 +115,11 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
     signal_number = -exit_code if exit_code < 0 else exit_code - 128
     if signal_number > 0:
         reason = f"the trainer was killed by {signal_name(signal_number)}"
-        return Failure(FailureKind.KILLED, reason, last_lines(log), WHAT_TO_DO[FailureKind.KILLED])
+        return Failure(FailureKind.KILLED, reason, last_lines(log), REMEDIES[FailureKind.KILLED])
     return unknown(evidence, log, exit_code)
 
 
-def read(log: str, exit_code: int | None) -> Evidence:
+def read(log: str, exit_code: int | None) -> LogEvidence:
     outputs = output_by_process(log)
     shown = {name: (pattern.search(log), unset) for name, (unset, pattern) in SETTINGS.items()}
     settings = {name: match[1] if match else unset for name, (match, unset) in shown.items()}
@@ -128,14 +128,14 @@ def read(log: str, exit_code: int | None) -> Evidence:
     final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if raised else ""
     errors = printed_errors(final)
     if not any(map(is_wrapper, errors)) and TORCHRUN_FAILED not in final:
-        return Evidence(outputs, {DRIVER: final}, errors, settings)
+        return LogEvidence(outputs, {DRIVER: final}, errors, settings)
     everywhere = printed_errors(log)
     of_dead = errors_of_dead(errors, everywhere)
     if of_dead and not any(map(is_wrapper, of_dead[-1:])):
-        return Evidence(outputs, {DRIVER: final}, [*errors, *of_dead], settings)
+        return LogEvidence(outputs, {DRIVER: final}, [*errors, *of_dead], settings)
     if of_dead is None:
-        return Evidence(outputs, {DRIVER: final}, errors, settings)
-    return Evidence(outputs, {DRIVER: final, **outputs}, [*errors, *everywhere], settings)
+        return LogEvidence(outputs, {DRIVER: final}, errors, settings)
+    return LogEvidence(outputs, {DRIVER: final, **outputs}, [*errors, *everywhere], settings)
 
 
 def errors_of_dead(errors: Sequence[PrintedError], everywhere: Sequence[PrintedError]) -> list[PrintedError] | None:
@@ -144,21 +144,21 @@ def errors_of_dead(errors: Sequence[PrintedError], everywhere: Sequence[PrintedE
     Other processes may have handled their exceptions; a process that dies writes its reason last.
     """
     last = errors[-1:]
-    found: list[PrintedError] = []
-    while last and (dead := DEAD_PROCESS.search(last[0].text)) and len(found) < MOST_DEAD:
-        own = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)]
-        last = own[-1:]
-        found += last
+    last_errors: list[PrintedError] = []
+    while last and (dead := DEAD_PROCESS.search(last[0].text)) and len(last_errors) < MOST_DEAD:
+        process_errors = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)]
+        last = process_errors[-1:]
+        last_errors += last
         if not last:
-            return found or None
-    return found
+            return last_errors or None
+    return last_errors
 
 
 def is_wrapper(error: PrintedError) -> bool:
     return bool(WRAPPER.search(error.first_line))
 
 
-def unknown(evidence: Evidence, log: str, exit_code: int) -> Failure:
+def unknown(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
     """A failure that no rule knows: the first exception of the process that failed first, or else the driver's last."""
     kind, reason = FailureKind.UNKNOWN, f"the trainer ended with exit code {exit_code}"
     causes = [error for error in evidence.errors if not is_wrapper(error)]
@@ -167,11 +167,11 @@ def unknown(evidence: Evidence, log: str, exit_code: int) -> Failure:
             kind, reason = FailureKind.ENGINE_LOST, "an inference engine ended as it started, and wrote no reason"
         elif evidence.errors:
             reason += ": another process failed, and the log does not tell why"
-        return Failure(kind, reason, last_lines(evidence.raised[DRIVER].strip() or log), WHAT_TO_DO[kind])
+        return Failure(kind, reason, last_lines(evidence.raised[DRIVER].strip() or log), REMEDIES[kind])
     error = next((error for error in causes if error.process != DRIVER), causes[-1])
     where = f" ({error.process})" if error.process else ""
     lines = excerpt(error.process, [*error.stack, *error.text.split("\n")])
-    return Failure(kind, f"{reason}: {error.first_line}{where}", lines, WHAT_TO_DO[kind])
+    return Failure(kind, f"{reason}: {error.first_line}{where}", lines, REMEDIES[kind])
 
 
 def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:

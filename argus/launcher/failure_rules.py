@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table by which a log is read: what identifies each kind of failure. docs/failures.md describes it for users."""
+"""The table of patterns that identify each kind of failure in a log. docs/failures.md describes the kinds."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Rule:
     anywhere: bool = False
     # The pattern may be anywhere in an exception, or in what a process writes as it crashes.
     in_error: bool = False
-    todo: str = ""
+    remedy: str = ""
 
 
-def means(kind: FailureKind, pattern: str, todo: str = "", reason: str = "{error}", below: str = "") -> Rule:
-    """A rule for what an exception means, whichever library raised it."""
-    return Rule(kind, pattern, reason, below, in_error=True, todo=todo)
+def means(kind: FailureKind, pattern: str, remedy: str = "", reason: str = "{error}", below: str = "") -> Rule:
+    """A rule for an exception, whichever library raised it."""
+    return Rule(kind, pattern, reason, below, in_error=True, remedy=remedy)
 
 
 # Actors and nodes that die raise through the code of configuration, datasets and rewards, which is not at fault.
@@ -65,7 +65,7 @@ RAISE_PROCESSES = (
     "OMP_NUM_THREADS in env_vars, workers of data loaders and rewards. A retry alone fails again."
 )
 
-# What an exception means, by kind.
+# Rules for exceptions, by kind.
 LIMITS = (
     means(
         LIMIT,
@@ -390,7 +390,7 @@ CAUSES = (
         r"^(?:(?=.*/dev/shm)(?=.*No space left on device)|(?=.*out of shared memory)).*",
         "shared memory is full: {error}",
         anywhere=True,
-        todo="Give the nodes a larger /dev/shm.",
+        remedy="Give the nodes a larger /dev/shm.",
     ),
     Rule(
         HOST_OOM,
@@ -528,7 +528,7 @@ CONSEQUENCES = (
         r"^.*\*\*\* SIGBUS received at time.*",
         "a process crashed with SIGBUS",
         anywhere=True,
-        todo="Watch /dev/shm of its node while the job runs (df): a write into one that is full ends this way. Give "
+        remedy="Watch /dev/shm of its node while the job runs (df): a write into one that is full ends this way. Give "
         "the nodes a larger one (ray_node_shm_gib), or end what fills it." + RESUME,
     ),
     Rule(

@@ -21,7 +21,7 @@ from typing import IO
 from ..archive import samples
 from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.checkpoints import Retention
-from ..archive.failures import WHAT_TO_DO, Failure, FailureKind
+from ..archive.failures import REMEDIES, Failure, FailureKind
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, Runner, kill_group
 from ..archive.status import JobState
@@ -41,17 +41,17 @@ PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it cla
 # Run by a Python that is started exactly as the trainer: same environment, same working directory.
 PRECHECK = """
 import importlib.util, json
-found = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
-print(json.dumps([spec and spec.origin for spec in found]))
+specs = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
+print(json.dumps([spec and spec.origin for spec in specs]))
 """
-# Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds (a constant of ours, in the job's environment).
+# Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds, which the plan sets in the job's environment.
 STOP_SECONDS = 10
-# How long a command before an attempt may take, and one after it, during which the launcher is silent.
+# The time limits of a command before and after an attempt; the launcher is silent meanwhile.
 BEFORE_SECONDS, AFTER_SECONDS = 600.0, 60.0
 # How long writing the last of the trainer's output may take.
 PUMP_SECONDS = 10
 WATCH_SECONDS = 2.0
-# How much of the log goes to Ray's own as well, which Ray keeps on the node without limit.
+# The size of the log's beginning that also goes to Ray's own log, which Ray keeps on the node without limit.
 RAY_LOG_BYTES = 16 << 20
 
 
@@ -67,14 +67,14 @@ class Launcher:
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.trainer: subprocess.Popen[bytes] | None = None
-        # What runs, for people.
+        # The name of the running program, for people.
         self.program = "the command" if self.plan.command else TRAINER
-        # The signal that this process got, and the same if that was before the trainer's end.
+        # The signal that this process got, and the signal if it came before the trainer's end.
         self.stopped_by: int | None = None
         self.ended_by: int | None = None
         # Why this launcher has ended the trainer.
         self.verdict: Failure | None = None
-        # An attempt may end between its last checkpoint and the metrics of that step: the next begins with all done.
+        # The last checkpoint may be newer than the metrics; the next attempt then has no steps left.
         self.first_step = (archive.read_status().resumed_from_step or 0) if attempt > 1 else 0
         # The last step of the job, and how many this attempt did.
         self.steps = self.attempt_steps = 0
@@ -134,7 +134,7 @@ class Launcher:
         # The process id of one that has ended may be another's by now.
         if self.trainer and self.trainer.returncode is None and not self.kill_timer:
             kill_group(self.trainer, signal.SIGTERM)
-            # A trainer that ignores it would be left behind when Ray kills this process.
+            # A trainer that ignores SIGTERM would be left behind when Ray kills this process.
             self.kill_timer = threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL))
             self.kill_timer.start()
 
@@ -153,10 +153,10 @@ class Launcher:
         watch = threading.Thread(target=self.watch, args=(over,), daemon=True)
         watch.start()
         code = 0
-        for each in self.plan.before:
-            if code := self.shell(each, environment, BEFORE_SECONDS):
-                self.program = f"a command of before, {one_line(each)},"
-            # One that ends well when it is told to end is not followed by the next.
+        for command in self.plan.before:
+            if code := self.shell(command, environment, BEFORE_SECONDS):
+                self.program = f"a command of before, {one_line(command)},"
+            # After a stop, no further command starts, even if this one succeeded.
             if code or self.stopped_by or self.verdict:
                 break
         if self.stopped_by or self.verdict:
@@ -165,8 +165,8 @@ class Launcher:
             code = self.execute(self.command(), environment)
         self.ended_by = self.stopped_by
         over.set()
-        for each in self.plan.after:
-            self.shell(each, environment, STOP_SECONDS if self.stopped_by else AFTER_SECONDS)
+        for command in self.plan.after:
+            self.shell(command, environment, STOP_SECONDS if self.stopped_by else AFTER_SECONDS)
         self.keep_limits()
         self.keep_samples(is_over=True)
         return code
@@ -233,7 +233,7 @@ class Launcher:
             if watch.step != sampled:
                 sampled = watch.step
                 self.keep_samples()
-            # Neither a shared root that is full nor a metrics file of any content must end the watch.
+            # Neither a full shared root nor any content of a metrics file may end the watch.
             with contextlib.suppress(Exception):
                 self.look_for_answer()
                 verdict = watch.check(time.time(), lambda: self.last_output)
@@ -255,7 +255,7 @@ class Launcher:
 
     def keep_limits(self) -> None:
         """Remove the checkpoints of earlier attempts that are too old; verl removes those of this one."""
-        # Whatever is there must not end the watch, or keep this launcher from recording the end.
+        # No content of the archive may end the watch, or keep this launcher from recording the end.
         with contextlib.suppress(Exception):
             if self.attempt > 1:
                 self.retention.look()
@@ -275,14 +275,14 @@ class Launcher:
         status = self.archive.read_status()
         first, phases = status.started_at or started, attempts.phases_before(status, started)
         port = self.plan.ready_port
-        own = {"address": "", "reason": f"waits until port {port} answers" if port else ""}
+        server_status = {"address": "", "reason": f"waits until port {port} answers" if port else ""}
         self.archive.set_status(
             JobState.SUBMITTED if port else JobState.RUNNING,
             started_at=first,
             attempt_started_at=started,
             driver=driver,
             phases=phases,
-            **own,
+            **server_status,
         )
         if self.attempt == 1:
             self.archive.write_json("config/versions.json", versions())
@@ -305,13 +305,13 @@ class Launcher:
         return (code if code >= 0 else 128 - code) or int(result.state is JobState.FAILED)
 
     def outcome(self, code: int, problem: str) -> Outcome:
-        """How the attempt ended, from what is known now: nothing that happens later changes it."""
+        """How the attempt ended, by the present state; later events do not change it."""
         self.steps = max(self.archive.last_step(), self.first_step)
         self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
         end = End(
             exit_code=code,
             problem=problem,
-            # Not from the archive, which may lack it.
+            # The archive may lack the end of the log.
             log=self.log.text(),
             stopped_by=self.ended_by,
             steward_verdict=attempts.verdict(self.archive),
@@ -331,7 +331,7 @@ class Launcher:
         if result.failure and not self.ended_by and server:
             reason = f"{server}, which it used, ended; then: {result.failure.reason}"
             failure = replace(result.failure, kind=FailureKind.DEPENDENCY, reason=reason)
-            return Outcome(JobState.FAILED, replace(failure, todo=WHAT_TO_DO[FailureKind.DEPENDENCY]))
+            return Outcome(JobState.FAILED, replace(failure, todo=REMEDIES[FailureKind.DEPENDENCY]))
         return result
 
     def finish(self, code: int, result: Outcome) -> None:
@@ -343,9 +343,9 @@ class Launcher:
                     self.archive.event("LOG_LOST", bytes=self.log.missing, reason=self.log.problem)
         except (OSError, UnreadableError) as error:
             line = f"\nThe archive cannot be written: {error}; {self.log.missing} bytes of the log are missing there\n"
-            told = self.redactor.text(line + log.end_line(result.failure) + "\n")
+            text = self.redactor.text(line + log.end_line(result.failure) + "\n")
             with contextlib.suppress(OSError):
-                self.ray_log.write_beyond(told.encode(errors="replace"))
+                self.ray_log.write_beyond(text.encode(errors="replace"))
 
     def record(self, code: int, result: Outcome) -> JobState:
         """Record how the attempt ended; returns the job's state."""

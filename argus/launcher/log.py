@@ -17,7 +17,7 @@ from typing import IO, TypeVar
 
 from ..archive.archive import Archive
 from ..archive.failures import Failure
-from ..archive.job_warnings import Logged, Raised
+from ..archive.job_warnings import ExceptionCount, LogSummary
 from ..archive.status import Phase
 from ..io.output import FRAME, one_line, process_and_text
 from ..io.reading import UnreadableError, open_file, parse_json
@@ -28,7 +28,7 @@ from ..io.schema import MalformedError, json_text, parse
 PART_BYTES = 64 << 20
 # The first part, which shows how the job began, and the newest of the others.
 PARTS = 16
-# How much of the end stays in memory: as much as is read to find the reason of a failure.
+# The size of the end kept in memory, which is what the diagnosis of a failure reads.
 END_BYTES = 1 << 20
 TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")
 # verl prints the number of steps before the first one; the log may grow to gigabytes after that.
@@ -49,7 +49,7 @@ class Log:
         # The pump and the watch write, each in a thread of its own.
         self.lock = threading.Lock()
         self.end = bytearray()
-        # How many bytes at the end of the log the file lacks, and why.
+        # The number of bytes at the end of the log that the file lacks, and the reason.
         self.missing = 0
         self.problem = ""
 
@@ -124,7 +124,7 @@ class Copy:
         self.write_beyond(data)
 
     def write_beyond(self, data: bytes) -> None:
-        """Write in any case: what the archive cannot hold."""
+        """Write beyond the limit, for text that the archive cannot hold."""
         self.stream.write(data)
         self.stream.flush()
 
@@ -134,13 +134,13 @@ def total_steps(archive: Archive) -> int | None:
     with contextlib.suppress(FileNotFoundError, UnreadableError):
         for part in list(archive.log_parts().values())[:1]:
             with archive.open(f"logs/{part.name}") as log:
-                found = TOTAL_STEPS.search(log.read(HEAD_BYTES))
-                return int(found[1]) if found else None
+                match = TOTAL_STEPS.search(log.read(HEAD_BYTES))
+                return int(match[1]) if match else None
     return None
 
 
 def expected_steps(archive: Archive) -> int | None:
-    """The trainer's number of steps, or that for which the data is enough, as the gate has found, if that is less."""
+    """The trainer's number of steps, or the gate's number of steps that the data is enough for, if that is less."""
     total = total_steps(archive)
     with contextlib.suppress(UnreadableError):
         plan = archive.plan()
@@ -149,14 +149,14 @@ def expected_steps(archive: Archive) -> int | None:
     return total
 
 
-# What the log of a running trainer shows: its phase before the first step, errors that verl survives, cut prompts,
-# and an inference engine that ended.
+# Reads the log of a running trainer: its phase before the first step, errors that verl survives, cut prompts, and
+# inference engines that ended.
 #
 # The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 
 # How many lines a traceback may have, and how many processes may have one at the same time.
 TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
-# A line without an end is given up then.
+# The size kept of a line that has no end yet.
 LINE_BYTES = 1 << 20
 
 # The line with which each phase begins, in the order of phases: of the launcher, of Ray, and of verl's
@@ -195,8 +195,8 @@ REWARD_FRAME = re.compile(r"/reward_loop/|/reward_manager/|/reward_score/|/train
 OF_RAY = "ray.exceptions.RayTaskError"
 # The actor of an inference server and its engine's processes: no other process prints what a model has generated.
 ENGINE = re.compile(r"\w*Server\w* pid=")
-# With what an engine says that it, or a process of it, has ended: vLLM's v1/engine and v1/executor, SGLang's managers
-# and watchdog; and the traceback of a vLLM worker that did not take its weights, for whose answer verl's trainer waits.
+# Messages of an engine that it, or a process of it, has ended: vLLM's v1/engine and v1/executor, SGLang's managers and
+# watchdog; and the traceback of a vLLM worker that failed to load weights, for whose answer verl's trainer waits.
 ENGINE_LOST = re.compile(
     r"(?:\[[^\]]{,80}\] )?(?:"
     r"(?:CPU )?EngineCore (?:encountered a fatal error|failed to start)\b"
@@ -206,7 +206,7 @@ ENGINE_LOST = re.compile(
     r"|(?:SIGQUIT received|Received sigquit)\b.* child (?:process|failed)\b"
     r')|  File "[^"]*/bucketed_weight_transfer\.py", line \d'
 )
-# Those of them that a traceback with the reason follows.
+# The messages that are followed by a traceback with the reason.
 UNEXPLAINED = re.compile(r"  File |.*(?:encountered a fatal error|failed to start|output_handler failed)\b")
 EXPLANATION = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
@@ -233,10 +233,10 @@ class LogScan:
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
-        self.logged = Logged()
-        # The line with which an inference engine said that it has ended, and its process.
+        self.logged = LogSummary()
+        # The message of an inference engine that has ended, and its process.
         self.engine = ""
-        # The process whose reason is to follow.
+        # The process whose reason follows in the log.
         self.unexplained = ""
         self.rest = b""
         # By process.
@@ -311,15 +311,15 @@ class LogScan:
         """Count a failed sample, after its traceback."""
         traceback = self.open.pop(process, None)
         if traceback:
-            # Of a line that Ray repeats, there is no traceback: they fail as the others do.
+            # Lines that Ray counts as repeated have no traceback; their cause is that of the others.
             in_reward = traceback.in_reward or (not cause and self.logged.reward.count > 0)
             self.add(in_reward, traceback.count, cause)
 
     def add(self, in_reward: bool, count: int, cause: str) -> None:
-        known = self.logged.reward if in_reward else self.logged.rollout
-        found = Raised(known.count + count, known.cause or cause)
+        earlier = self.logged.reward if in_reward else self.logged.rollout
+        total = ExceptionCount(earlier.count + count, earlier.cause or cause)
         logged = self.logged
-        self.logged = replace(logged, reward=found) if in_reward else replace(logged, rollout=found)
+        self.logged = replace(logged, reward=total) if in_reward else replace(logged, rollout=total)
 
     def finish(self) -> None:
         self.feed(b"\n")
@@ -354,7 +354,7 @@ class LogFollower:
 
 # Record the end of an attempt although the archive cannot be written for a while: a full or read-only shared root.
 
-# For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
+# The time limit for recording the end of an attempt, whose trainer has already ended.
 RECORD_SECONDS = 300.0
 # The same when a stop was requested, before Ray kills the launcher.
 STOPPED_SECONDS = 5.0
@@ -376,7 +376,7 @@ def retried(work: Callable[[], Value], stopped: Callable[[], bool], clock: Modul
         try:
             return work()
         except (OSError, UnreadableError) as error:
-            # What a job has put there instead of a file stays.
+            # A job may have put something else in place of a file, which will not change.
             if isinstance(error, UnreadableError) and not error.is_transient:
                 raise
             if stopped():

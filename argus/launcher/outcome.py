@@ -25,9 +25,9 @@ CAUSES_OF_STALLS = (
 )
 
 TRAINER = "the trainer"
-# How much of the end of an engine's output may tell why it ended.
+# The number of last lines of an engine's output that are searched for the reason of its end.
 ENGINE_LINES = 200
-# What less_gpu_memory adds to settings.
+# The words of less_gpu_memory beside settings.
 LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
 SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
 
@@ -84,8 +84,8 @@ def outcome(end: End) -> Outcome:
         return Outcome(JobState.FAILED, failures.failure(FailureKind.IMPORT, end.problem))
     if end.exit_code == 0:
         return outcome_without_error(end)
-    found = classify(end, end.log, end.exit_code)
-    return of_failure(replace(found, reason=found.reason.replace(TRAINER, end.program, 1)))
+    failure = classify(end, end.log, end.exit_code)
+    return of_failure(replace(failure, reason=failure.reason.replace(TRAINER, end.program, 1)))
 
 
 def of_failure(failure: Failure) -> Outcome:
@@ -97,75 +97,75 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
     if verdict.kind not in (FailureKind.STALLED, FailureKind.ENGINE_LOST):
         return verdict
     log = end.log.partition(f"\n{ENDED_BY_WATCH}")[0]
-    found = classify(end, log, 1)
-    if found.kind in CAUSES_OF_STALLS:
-        return found
+    failure = classify(end, log, 1)
+    if failure.kind in CAUSES_OF_STALLS:
+        return failure
     if verdict.kind is FailureKind.STALLED:
         return verdict
     outputs = (process_and_text(line) for line in log.splitlines())
-    # What an engine logs as it starts is no cause.
-    own = [(process, text) for process, text in outputs if ENGINE.match(process)][-ENGINE_LINES:]
-    cause = classify(end, "\n".join(text for _process, text in own), 1)
-    lines = last_lines("\n".join(f"({process}) {text}" for process, text in own))
+    # The log of an engine's start contains no cause.
+    engine_lines = [(process, text) for process, text in outputs if ENGINE.match(process)][-ENGINE_LINES:]
+    cause = classify(end, "\n".join(text for _process, text in engine_lines), 1)
+    lines = last_lines("\n".join(f"({process}) {text}" for process, text in engine_lines))
     return replace(verdict, lines=lines) if cause.kind in AMBIGUOUS else cause
 
 
 def classify(end: End, log: str, exit_code: int) -> Failure:
-    found = diagnosis.classify(log, exit_code, end.attempt_steps)
-    if found.kind is FailureKind.ENGINE_LOST and end.engine and diagnosis.WRAPPER.search(found.reason):
-        # Its requests fail one by one, each with a traceback: what it said itself may be megabytes above.
+    failure = diagnosis.classify(log, exit_code, end.attempt_steps)
+    if failure.kind is FailureKind.ENGINE_LOST and end.engine and diagnosis.WRAPPER.search(failure.reason):
+        # Its requests fail one by one, each with a traceback, so its own message may be megabytes above.
         cause = diagnosis.classify(end.engine, exit_code)
-        found = replace(found, reason=f"an engine ended: {end.engine}") if cause.kind in AMBIGUOUS else cause
-    if found.kind is FailureKind.KILLED and end.oom_kills:
+        failure = replace(failure, reason=f"an engine ended: {end.engine}") if cause.kind in AMBIGUOUS else cause
+    if failure.kind is FailureKind.KILLED and end.oom_kills:
         processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
-        reason = f"{found.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"
-        return replace(found, reason=reason, todo=failures.WHAT_TO_DO[FailureKind.HOST_OOM])
-    if found.kind in (*AMBIGUOUS, FailureKind.NODE_LOST) and end.refused_processes:
+        reason = f"{failure.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"
+        return replace(failure, reason=reason, todo=failures.REMEDIES[FailureKind.HOST_OOM])
+    if failure.kind in (*AMBIGUOUS, FailureKind.NODE_LOST) and end.refused_processes:
         times = f"{end.refused_processes} times" if end.refused_processes > 1 else "once"
-        reason = f"{found.reason}; meanwhile the driver's node reached its limit of processes and threads {times}"
-        return replace(found, kind=FailureKind.LIMIT, reason=reason, todo=RAISE_PROCESSES)
-    if found.reason.startswith(UNWRITTEN) and end.has_space:
-        return replace(found, kind=FailureKind.STORAGE, todo=failures.WHAT_TO_DO[FailureKind.STORAGE])
-    usual = found.kind is FailureKind.GPU_OOM and found.todo == failures.WHAT_TO_DO[found.kind]
-    return replace(found, todo=less_gpu_memory(end.overrides)) if usual else found
+        reason = f"{failure.reason}; meanwhile the driver's node reached its limit of processes and threads {times}"
+        return replace(failure, kind=FailureKind.LIMIT, reason=reason, todo=RAISE_PROCESSES)
+    if failure.reason.startswith(UNWRITTEN) and end.has_space:
+        return replace(failure, kind=FailureKind.STORAGE, todo=failures.REMEDIES[FailureKind.STORAGE])
+    usual = failure.kind is FailureKind.GPU_OOM and failure.todo == failures.REMEDIES[failure.kind]
+    return replace(failure, todo=less_gpu_memory(end.overrides)) if usual else failure
 
 
 def less_gpu_memory(overrides: Sequence[str]) -> str:
-    """What to do after a GPU ran out of memory, for a job with these overrides."""
-    own = {override_key(one): override_text(one).lower() for one in overrides}
-    is_rl = any(key.startswith("actor_rollout_ref.") for key in own)
+    """The remedy after a GPU ran out of memory, for a job with these overrides."""
+    settings = {override_key(override): override_text(override).lower() for override in overrides}
+    is_rl = any(key.startswith("actor_rollout_ref.") for key in settings)
     model, batches, size, engine = "model", "data", "", "engine"
     if is_rl:
         model, batches, size = "actor_rollout_ref.model", "actor_rollout_ref.actor", "ppo_"
-        engine = f"{batches}.{'megatron' if any('megatron' in one for one in overrides) else 'fsdp_config'}"
+        engine = f"{batches}.{'megatron' if any('megatron' in override for override in overrides) else 'fsdp_config'}"
     # verl reads one of the two; see job.batches.
-    is_fixed = own.get(f"{batches}.use_dynamic_bsz") == "false"
+    is_fixed = settings.get(f"{batches}.use_dynamic_bsz") == "false"
     limit = f"{batches}.{size}{'micro_batch_size' if is_fixed else 'max_token_len'}_per_gpu"
-    lower = [*([] if own.get(limit) == "1" else [limit]), *([CACHE] if is_rl else [])]
-    # With verl's values of what the job does not set.
+    lower = [*([] if settings.get(limit) == "1" else [limit]), *([CACHE] if is_rl else [])]
+    # The settings that save memory, with verl's defaults.
     savings = {f"{model}.enable_gradient_checkpointing": "true"}
     savings |= {f"{engine}.param_offload": "false", f"{engine}.optimizer_offload": "false"}
-    unused = [f"{key}=True" for key, usual in savings.items() if own.get(key, usual) != "true"]
+    unused = [f"{key}=True" for key, usual in savings.items() if settings.get(key, usual) != "true"]
     advice = [f"lower {' or '.join(lower)}"] if lower else []
     advice += [f"set {' and '.join(unused)}"] if unused else []
     text = ", ".join([*advice, "or use more GPUs"])
     return f"{text[0].upper()}{text[1:]}. nvidia-smi shows whether other processes use them too."
 
 
-def advice(found: Failure) -> str:
-    """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
+def advice(failure: Failure) -> str:
+    """The remedy if it has only words of this collection and settings of verl: jobs can write into their archives."""
     rules = (*CAUSES, *CONSEQUENCES)
     texts = (
         failures.NODE_REMOVED,
         failures.TOO_LARGE,
         LESS_MEMORY,
-        *failures.WHAT_TO_DO.values(),
-        *(rule.todo for rule in rules),
+        *failures.REMEDIES.values(),
+        *(rule.remedy for rule in rules),
     )
-    known = {word for text in texts for word in text.lower().split()}
-    words = found.todo.lower().split()
-    is_ours = words and all(word in known or SETTING.fullmatch(word) for word in words)
-    return found.todo if is_ours else failures.WHAT_TO_DO[found.kind]
+    vocabulary = {word for text in texts for word in text.lower().split()}
+    words = failure.todo.lower().split()
+    is_advice = words and all(word in vocabulary or SETTING.fullmatch(word) for word in words)
+    return failure.todo if is_advice else failures.REMEDIES[failure.kind]
 
 
 def outcome_without_error(end: End) -> Outcome:

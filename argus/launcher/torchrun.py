@@ -79,22 +79,22 @@ class Ranks:
         self.group = placement_group(bundles, strategy="STRICT_SPREAD")
         ray.get(self.group.ready())
 
-    def start(self, function: Callable[..., Any], node: int, *given: Any, cpus: float = 0, gpus: float = 0) -> Any:
+    def start(self, function: Callable[..., Any], node: int, *values: Any, cpus: float = 0, gpus: float = 0) -> Any:
         """Start a task on a node; returns a reference to its result."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         place = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=node)
         task = self.ray.remote(function).options(num_cpus=cpus, num_gpus=gpus, max_retries=0, scheduling_strategy=place)
-        return task.remote(*given)
+        return task.remote(*values)
 
     def run(self) -> int:
         """Returns 0, or the first exit code that is not 0: then the end of this process ends the other ranks."""
         master, port = self.ray.get(self.start(free_address, 0))
         waiting = []
         for node in range(self.plan.nnodes):
-            given = (str(self.archive.path), self.attempt, str(node), master, str(port))
+            values = (str(self.archive.path), self.attempt, str(node), master, str(port))
             room = {"cpus": self.plan.cpus_per_node, "gpus": self.plan.gpus_per_node}
-            waiting.append(self.start(run_node, node, *given, **room))
+            waiting.append(self.start(run_node, node, *values, **room))
         while waiting:
             (ended,), waiting = self.ray.wait(waiting)
             code = int(self.ray.get(ended))
@@ -114,31 +114,31 @@ def free_address() -> tuple[str, int]:
     return address, free_port(address)
 
 
-def run_node(archive: str, *given: str) -> int:
+def run_node(archive: str, *values: str) -> int:
     """As a Ray task: run torchrun; returns its exit code, negative for a signal."""
     import ray
 
-    own = [str(os.getpid()), ray.util.get_node_ip_address()]
-    # What it writes is output of this task, which Ray brings to the driver.
+    place = [str(os.getpid()), ray.util.get_node_ip_address()]
+    # Ray forwards the output of this task to the driver.
     current = os.path.expandvars(f"{directory()}/{CURRENT}")
-    command = Program(current).command(archive, "ranks", *given, *own)
+    command = Program(current).command(archive, "ranks", *values, *place)
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, own_address: str) -> int:
+def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, address: str) -> int:
     die_with(int(parent))
     plan = archive.plan() or Plan()
     os.environ |= {PARENT: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
     # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
-    own = [*arguments(plan, node_rank, master, port), f"--local-addr={own_address}"]
+    torchrun_arguments = [*arguments(plan, node_rank, master, port), f"--local-addr={address}"]
     _python, *rank = Program.of_this_process().command(str(archive.path), "rank", attempt)
-    command = [sys.executable, "-m", TORCH, *own, *rank]
+    command = [sys.executable, "-m", TORCH, *torchrun_arguments, *rank]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 
-def threads(plan: Plan, given: str) -> dict[str, str]:
+def threads(plan: Plan, reserved: str) -> dict[str, str]:
     """The threads of each rank; Ray has given all that it reserves on a node to the task there."""
-    if plan.gpus_per_node and given == f"{int(plan.cpus_per_node)}":
+    if plan.gpus_per_node and reserved == f"{int(plan.cpus_per_node)}":
         return {"OMP_NUM_THREADS": f"{int(max(1, plan.cpus_per_node // plan.gpus_per_node))}"}
     return {}
 

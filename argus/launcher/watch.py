@@ -14,7 +14,7 @@ from typing import BinaryIO
 from ..archive import checkpoints, failures, job_warnings, metrics
 from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.failures import Failure, FailureKind
-from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
+from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, MetricsSummary, Settings
 from ..archive.plan import VAL_ONLY, Plan
 from ..archive.program import Runner
 from ..archive.status import Phase
@@ -29,12 +29,12 @@ from .log import LogFollower, LogScan, expected_steps
 #
 # It reads what was appended to log and metrics since the last look, and never raises: it must not end the watch.
 
-# What is read of the log and of the metrics at most with each look, and at the end.
+# The maximum size read of log and metrics at each look, and at the end.
 LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
 PIECE_BYTES = 1 << 20
 # How often new numbers in known warnings are written; new warnings are written at once.
 WRITE_SECONDS = 30.0
-# How often what was measured of nodes is judged.
+# The interval between checks of the nodes' measurements.
 JUDGE_SECONDS = 300.0
 # How long reading the rest may delay the end of a job.
 END_SECONDS = 5.0
@@ -49,16 +49,16 @@ class Health:
         self.settings = Settings.of(overrides)
         self.log = LogFollower(archive)
         self.scan = LogScan()
-        self.seen = Seen()
+        self.metrics = MetricsSummary()
         self.metrics_name = f"logs/{archive.metrics_file(attempt).name}"
         self.metrics_file: BinaryIO | None = None
         self.lock = threading.Lock()
-        # As they are stored, and those of earlier attempts that stay.
+        # The stored warnings, and those of earlier attempts that stay valid.
         self.warnings: tuple[JobWarning, ...] = ()
         self.earlier: tuple[JobWarning, ...] = ()
         self.written_at = 0.0
         self.finished = False
-        # What is wrong with the nodes of the job, and when that was judged.
+        # The warnings about the job's nodes, and the time of their last check.
         self.of_nodes: tuple[JobWarning, ...] = ()
         self.judged_at = 0.0
         # The step of the last checkpoint, and its size.
@@ -73,7 +73,7 @@ class Health:
     @property
     def phase(self) -> Phase | None:
         """What the trainer does before its first step; None if that is not known, or after it."""
-        return None if self.seen.steps else self.scan.phase
+        return None if self.metrics.steps else self.scan.phase
 
     def look(self, now: float) -> None:
         """Read what is new, and record new warnings."""
@@ -90,7 +90,7 @@ class Health:
         if phase == before:
             return
         self.timed = (phase, now)
-        # After a later attempt has begun, this one may still see the archive.
+        # A later attempt may have begun while this launcher still runs.
         if before and (status := self.archive.status_json()).get("attempt", 1) == self.attempt:
             phases = status.get("phases") or {}
             self.archive.write_json("status.json", status | {"phases": phases | {before: round(now - began, 1)}})
@@ -136,7 +136,7 @@ class Health:
                 done += len(line)
                 step = metrics.step_of(line)
                 if step:
-                    self.seen.add(step)
+                    self.metrics.add(step)
         return done
 
     def last_size(self, saved: Sequence[int]) -> int:
@@ -160,7 +160,7 @@ class Health:
     def warnings_of_nodes(self, now: float) -> tuple[JobWarning, ...]:
         if now >= self.judged_at + JUDGE_SECONDS:
             self.judged_at = now
-            # No number that a job has put there may hide its other warnings.
+            # Invalid numbers that a job has written must not hide its other warnings.
             with contextlib.suppress(Exception):
                 self.of_nodes = tuple(hardware.warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
         return self.of_nodes
@@ -170,28 +170,28 @@ class Health:
         with contextlib.suppress(UnreadableError):
             saved = self.archive.checkpoints()
         size, free = self.last_size(saved), self.free_bytes()
-        own = job_warnings.find(Evidence(self.settings, self.seen, self.scan.logged, saved, over, size, free))
-        own = (*own, *self.warnings_of_nodes(now))
-        kinds = {warning.kind for warning in own}
-        found = (*own, *(warning for warning in self.earlier if warning.kind not in kinds))
-        known = {warning.kind for warning in self.warnings}
-        is_new = known != {warning.kind for warning in found}
-        if found != self.warnings and (is_new or now - self.written_at >= WRITE_SECONDS):
+        current = job_warnings.find(Evidence(self.settings, self.metrics, self.scan.logged, saved, over, size, free))
+        current = (*current, *self.warnings_of_nodes(now))
+        kinds = {warning.kind for warning in current}
+        warnings = (*current, *(warning for warning in self.earlier if warning.kind not in kinds))
+        old_kinds = {warning.kind for warning in self.warnings}
+        is_new = old_kinds != {warning.kind for warning in warnings}
+        if warnings != self.warnings and (is_new or now - self.written_at >= WRITE_SECONDS):
             with contextlib.suppress(OSError):
                 # Only the launcher writes the status while its attempt runs.
                 if status := self.archive.status_json():
-                    self.archive.write_json("status.json", status | {"warnings": found[:MOST_WARNINGS]})
-                for warning in found:
-                    if warning.kind not in known:
+                    self.archive.write_json("status.json", status | {"warnings": warnings[:MOST_WARNINGS]})
+                for warning in warnings:
+                    if warning.kind not in old_kinds:
                         self.archive.event("WARNING", about=warning.kind, text=warning.text)
-                self.warnings, self.written_at = found, now
+                self.warnings, self.written_at = warnings, now
 
 
 # The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended.
 
 # How long collecting evidence may delay the end of a trainer.
 EVIDENCE_SECONDS = 150.0
-# For so long, a trainer whose inference engine has ended may fail by itself or go on.
+# The time in which a trainer whose inference engine has ended may fail by itself or go on.
 ENGINE_SECONDS = 30.0
 # The line in the log before the end of a trainer that the watch ends.
 ENDED_BY_WATCH = "The launcher ends the job:"
@@ -215,7 +215,7 @@ class Watch:
         self.last_metric = 0.0
         self.stalled = ""
         self.overdue = False
-        # An engine that ended, since when, and how large the metrics were; and those without which the trainer goes on.
+        # An ended engine with the time and the size of the metrics then, and ended engines that the trainer survived.
         self.engine: tuple[str, float, int] | None = None
         self.spared: set[str] = set()
 
@@ -241,7 +241,7 @@ class Watch:
         late = self.late(now)
         if not late:
             return self.check_engines(now) or self.check_for_stall(now, last_output)
-        # Once: a trainer that takes its time to end is checked again.
+        # Collected once: a trainer that ends slowly is checked again.
         if not self.overdue:
             self.overdue = True
             self.collect(Moment.DEADLINE)
@@ -290,7 +290,7 @@ class Watch:
         self.read_metrics(now)
         if self.size != size:
             return None
-        # Once: see above.
+        # Collected once, see above.
         self.spared.add(problem)
         reason = f"an inference engine ended, and the trainer waited {now - since:.0f} s for it: {problem}"
         return failures.failure(FailureKind.ENGINE_LOST, reason)

@@ -21,13 +21,13 @@ from ..io.reading import UnreadableError
 from ..ray.api import with_names
 from .room import Demand
 
-# How much of the log is read to find the reason of a failure.
+# The size of the log's end that is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
 # Begins the first line of each attempt but the first in the log.
 MARKER = "ARGUS_VERL_ATTEMPT="
 # verl's console logger (utils/logger/aggregate_logger.py). A step that trains never begins with its validation.
 STEP = re.compile(r"\bstep:(\d{1,15}) - (?!val)")
-# As what an attempt on a node that is removed may end.
+# The kinds of failure of an attempt whose node is removed.
 OF_A_REMOVED_NODE = (
     FailureKind.NODE_LOST,
     FailureKind.STOPPED,
@@ -49,11 +49,11 @@ def steps_done(archive: Archive, attempt: int) -> int:
     """How many steps an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
-            found = metrics.steps(file, metrics.FILE_BYTES)
+            steps = metrics.steps(file, metrics.FILE_BYTES)
             # A validation before the first step is a line of its own.
-            return len({step.step for step in found if {name[:3] for name in step.metrics} != {"val"}})
+            return len({step.step for step in steps if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
-        # Without the output of earlier attempts.
+        # The output of earlier attempts does not count.
         return len(set(STEP.findall(archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2])))
 
 
@@ -67,14 +67,14 @@ def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | Non
 
     verl's own resume_mode=auto takes the checkpoint that its tracker file names, even if it is damaged.
     """
-    own = list(plan.overrides)
+    planned = list(plan.overrides)
     if attempt == 1:
-        return own
+        return planned
     keys = ("trainer.resume_mode", "trainer.resume_from_path")
-    rest = [item for item in own if override_key(item) not in keys]
+    rest = [item for item in planned if override_key(item) not in keys]
     if checkpoint is None:
-        if plan.resumed_from or any(override_key(item) == keys[1] for item in own):
-            return own  # resumes where the first attempt did
+        if plan.resumed_from or any(override_key(item) == keys[1] for item in planned):
+            return planned  # resumes where the first attempt did
         resume = ["trainer.resume_mode=disable"]
     else:
         resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
@@ -82,9 +82,9 @@ def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | Non
 
 
 def planned_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
-    """The Hydra overrides of an attempt, as they were recorded before its submission."""
-    own = archive.read_mapping(f"config/attempt-{attempt}.json")
-    return list(own.get("overrides", plan.overrides))
+    """The Hydra overrides of an attempt, as recorded before its submission."""
+    record = archive.read_mapping(f"config/attempt-{attempt}.json")
+    return list(record.get("overrides", plan.overrides))
 
 
 def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
@@ -209,17 +209,18 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
 def explain_removal(archive: Archive, node: str) -> None:
     """Put into the reason of an attempt that its node was removed, which looks like any other loss from inside."""
     status = archive.read_status()
-    failure, said = status.failure, f"drain.yml removed node {node} with allow_disruption: "
+    failure, prefix = status.failure, f"drain.yml removed node {node} with allow_disruption: "
     if failure is None or failure.kind not in OF_A_REMOVED_NODE:
         return
-    if archive.stop_requested() or status.reason.startswith(said):
+    if archive.stop_requested() or status.reason.startswith(prefix):
         return
-    reason = said + status.reason
+    reason = prefix + status.reason
     changed = {
         "reason": reason,
         "failure": advised(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED)),
         "attempts": [
-            dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one for one in status.attempts
+            dataclasses.replace(attempt, reason=reason) if attempt.attempt == status.attempt else attempt
+            for attempt in status.attempts
         ],
     }
     archive.write_json("status.json", {**archive.status_json(), **changed})
@@ -255,7 +256,7 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
         attempt_submitted_at=now,
         resumed_from_step=resumed_from,
         phases={},
-        # It was the reason for waiting.
+        # The reason was that for waiting.
         reason="",
     )
 
@@ -278,7 +279,7 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
             metadata={"submission_id": archive.submission_id, "attempt": str(attempt), **Demand.of(plan).to_metadata()},
         )
     except Exception:
-        # Only the answer may have been lost.
+        # The submission may have succeeded, and only the answer was lost.
         with contextlib.suppress(Exception):
             if client.get_job_status(identifier) in ("PENDING", "RUNNING"):
                 return
@@ -294,7 +295,7 @@ def address(archive: Archive, server: str) -> str:
 
 
 def wait_for_servers(archive: Archive, plan: Plan) -> str:
-    """For which server a job waits whose address it gets, or ""."""
+    """The server that a job waits for because it needs its address, or ""."""
     silent = [server for server in plan.env_from.values() if not address(archive, server)]
     return f"for {silent[0]} to answer" if silent else ""
 
@@ -302,7 +303,7 @@ def wait_for_servers(archive: Archive, plan: Plan) -> str:
 def ended_server(archive: Archive, plan: Plan) -> str:
     """A server whose address a job gets, and that has ended, or ""."""
     servers = plan.env_from.values()
-    return next((each for each in servers if Archive(archive.path.with_name(each)).state() in ENDED), "")
+    return next((server for server in servers if Archive(archive.path.with_name(server)).state() in ENDED), "")
 
 
 def cancel_pending(submission_id: str) -> None:

@@ -24,7 +24,7 @@ from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
 from .room import Demand, Limit, Room, active, capacity_problem, exclusive_problem, reserve
 
-# In the registry. No id of a job begins with a dot.
+# The file in the registry. No job id begins with a dot.
 FILE = ".queue.json"
 FILE_BYTES = 16 * MIB
 # A job whose steward hangs, on a shared root for example, delays no other one.
@@ -37,7 +37,7 @@ class Waiting:
     """A job that waits. Times are in seconds since the epoch.
 
     since: when it began to wait. patience: for how many seconds others may pass it; None: always.
-    waits_for: what has to happen before, which is not about resources. limits: of the jobs with one of its tags.
+    waits_for: a condition other than resources. limits: of the jobs with one of its tags.
     """
 
     submission_id: str
@@ -103,7 +103,7 @@ def turn(
         if not capacity_problem(left, one.demand):
             left = reserve(left, [one.demand])
             first.append(one.submission_id)
-        # None is kept for a job that would not fit an empty cluster, as long as a node is missing.
+        # While a node is missing, nothing is reserved for a job that would not fit the empty cluster.
         elif one.patience and now - one.since > one.patience and not capacity_problem(whole, one.demand):
             return answer(f"room is kept for {one.submission_id}, which others have passed for long")
     problem = capacity_problem(left, job.demand)
@@ -141,7 +141,7 @@ class Queue:
             return [job for name, job in self.waiting.items() if self.seen[name] > oldest]
 
     def store(self) -> None:
-        # Who is not on the head has no registry.
+        # Only the head has a registry.
         if not self.directory.is_dir():
             return
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the cluster has room for a job now. What was just accepted counts as taken.
+"""Whether the cluster has room for a job now. Resources of jobs that were just accepted count as taken.
 
-A job takes its GPUs seconds to minutes after its submission. Until then Ray counts them as free, and a second job that
-is submitted would stand there without a word. So each submission tells Ray, in its metadata, what the job needs. Ray's
-list of jobs has it for the whole cluster, whichever shared root a job is on.
+A job takes its GPUs seconds to minutes after its submission. Until then Ray counts them as free, and a second job would
+hang without a message. So each submission stores the demand of the job in Ray's metadata, where Ray's list of jobs has
+it for the whole cluster, whichever shared root a job is on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 @dataclass(frozen=True)
 class Demand:
-    """What a job needs of the workers.
+    """The resources that a job needs of the workers.
 
     gpus, cpus: on each of `nnodes` workers. pools: beside these.
     driver_cpus, controller_cpus: on any worker, of the driver and of TransferQueue's controller.
@@ -110,7 +110,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Room:
-    """What Ray counted as free, and the jobs whose resources it certainly counted as taken, by Ray's submission ids."""
+    """The free resources as Ray counted them, and the jobs (by Ray's ids) whose resources it counted as taken."""
 
     workers: tuple[WorkerCapacity, ...] = ()
     placed: frozenset[str] = field(default_factory=frozenset)
@@ -128,25 +128,25 @@ class Room:
         return f"{problem}, once {', '.join(starting)} has what it needs" if problem else ""
 
     def starting(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, Demand]:
-        """What active jobs are about to take, by Ray's submission ids."""
+        """The resources that active jobs are about to take, by Ray's submission ids."""
         waiting = (job for job in active(jobs) if job["submission_id"] not in self.placed)
-        return {str(job["submission_id"]): own for job in waiting if (own := accepted(job))}
+        return {str(job["submission_id"]): demand for job in waiting if (demand := accepted(job))}
 
     def left(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
-        """What is free once the active jobs have taken what they need."""
+        """The free resources after the active jobs have taken theirs."""
         return reserve(self.workers, self.starting(jobs).values())
 
 
 def active(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The jobs that wait for their driver or run, in the order of their submission."""
-    found = [job for job in jobs if job.get("status") in ACTIVE and isinstance(job.get("submission_id"), str)]
-    return sorted(found, key=lambda job: (job.get("start_time") or 0, job["submission_id"]))
+    active_jobs = [job for job in jobs if job.get("status") in ACTIVE and isinstance(job.get("submission_id"), str)]
+    return sorted(active_jobs, key=lambda job: (job.get("start_time") or 0, job["submission_id"]))
 
 
 def exclusive_problem(demand: Demand, others: Iterable[Mapping[str, Any]]) -> str:
     for job in others:
-        found = Demand.from_job(job)
-        if demand.exclusive and found and found.exclusive == demand.exclusive:
+        other = Demand.from_job(job)
+        if demand.exclusive and other and other.exclusive == demand.exclusive:
             return (
                 f"job {job['submission_id']} is active, and TransferQueue's backend {demand.exclusive} serves one job "
                 "per cluster"
@@ -156,7 +156,7 @@ def exclusive_problem(demand: Demand, others: Iterable[Mapping[str, Any]]) -> st
 
 @dataclass(frozen=True)
 class Limit:
-    """What the jobs with a tag may hold at once; None: any amount."""
+    """The maximum that jobs with a tag may hold at once; None: any amount."""
 
     tag: str
     jobs: int | None = None
@@ -174,13 +174,13 @@ class Limit:
             return f"as many jobs with {self.tag} are active as job_limits allows ({self.jobs})"
         gpus = sum(other.all_gpus for other in holders)
         if self.gpus is not None and gpus + demand.all_gpus > self.gpus:
-            wanted = f"the job needs {demand.all_gpus:g} GPUs, and jobs with {self.tag} hold {gpus:g}"
-            return f"{wanted} of the {self.gpus:g} that job_limits allows"
+            text = f"the job needs {demand.all_gpus:g} GPUs, and jobs with {self.tag} hold {gpus:g}"
+            return f"{text} of the {self.gpus:g} that job_limits allows"
         return ""
 
 
 def accepted(job: Mapping[str, Any]) -> Demand | None:
-    """What an active job without its resources is about to take; None if that is unknown."""
+    """The resources that an active job is about to take; None if unknown."""
     demand = Demand.from_job(job)
     # The driver of a job that is running has its CPUs.
     return replace(demand, driver_cpus=0) if demand and not JobRecord.from_api(job).pending else demand
@@ -191,7 +191,7 @@ def placement_groups(head: RayHead) -> list[dict[str, Any]]:
 
 
 def look_at_placed(head: RayHead, now: float) -> frozenset[str]:
-    """The active jobs that have their resources. To be asked before what is free, so that this includes them."""
+    """The active jobs that have their resources. Ask this before the free resources, so that these include them."""
     jobs = [job for job in active(head.jobs()) if Demand.from_job(job)]
     return placed(jobs, placement_groups(head), now) if jobs else frozenset()
 
@@ -210,15 +210,15 @@ def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]
             job_id = str(group.get("creator_job_id"))
             gpus[job_id] = gpus.get(job_id, 0) + sum(bundle.get("GPU", 0) for bundle in bundles(group))
     waiting = {str(group.get("creator_job_id")) for group in groups if group.get("state") in UNPLACED}
-    found = set()
+    ids = set()
     for job in jobs:
         demand, job_id = Demand.from_job(job), str(job.get("job_id"))
         has_all = demand is not None and not demand.is_driver_alone and gpus.get(job_id, -1) >= demand.all_gpus
         is_old = now - (job.get("start_time") or now * 1000) / 1000 > UNPLACED_SECONDS and job_id not in waiting
         is_certain = is_old or (demand is not None and demand.is_driver_alone)
         if has_all or (is_certain and job["status"] == "RUNNING"):
-            found.add(str(job["submission_id"]))
-    return frozenset(found)
+            ids.add(str(job["submission_id"]))
+    return frozenset(ids)
 
 
 def bundles(group: Mapping[str, Any]) -> list[Mapping[str, float]]:
@@ -227,7 +227,7 @@ def bundles(group: Mapping[str, Any]) -> list[Mapping[str, float]]:
 
 
 def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) -> list[WorkerCapacity]:
-    """What is free once these jobs have taken what they need, one after the other.
+    """The free resources after these jobs have taken theirs, one after the other.
 
     Ray gives a job the workers that it fills best. A job that does not fit takes what there is: it came first.
     """
@@ -244,7 +244,7 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
 
 
 def without(workers: Sequence[WorkerCapacity], pool: Pool) -> list[WorkerCapacity]:
-    """What is free once a pool has what it needs."""
+    """The free resources after a pool has taken its own."""
     fitting = [worker for worker in workers if fits(worker, pool)]
     chosen = {worker.node_id for worker in sorted(fitting, key=by_free)[: pool.nnodes]}
     return [minus(worker, pool.gpus, pool.cpus) if worker.node_id in chosen else worker for worker in workers]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only one process of a head does at a time.
+"""Locks for work that only one process of a head does at a time.
 
-The submission of a job: between the last look at what is free and the submission, no other job comes first. And the
-work of the steward.
+This is the submission of a job, so that no other job takes the resources between the last check and the submission,
+and the work of the steward.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of a Ray head's HTTP API for nodes and jobs, with the standard library only, and who may receive the token.
+"""A client of a Ray head's HTTP API for nodes and jobs, with the standard library only, and the check of its address.
 
 Ray's SDK takes 0.7 s to import and needs Ray to be installed. Asking which nodes are alive, ten times a second while
 a cluster starts, has to work without both.
@@ -40,7 +40,7 @@ PORTS = {"http": 80, "https": 443}
 # The host of a head that is not a loopback: the address in the inventory, never that of a file which jobs can write.
 ALLOWED_HOST = "ARGUS_VERL_HEAD_HOST"
 TOKEN = re.compile(r"[\x21-\x7e]+")
-# What Ray calls a node: its id, or its address.
+# Ray names a node by its id or its address.
 NODE_ID = re.compile(r"\b(?:[0-9a-f]{56}|[0-9]{1,3}(?:\.[0-9]{1,3}){3})\b")
 
 
@@ -115,19 +115,19 @@ def job_client(address: str) -> Any:
     return JobSubmissionClient(address)
 
 
-def own_head(address: str, patience: float = PATIENCE_SECONDS) -> RayHead:
+def local_head(address: str, patience: float = PATIENCE_SECONDS) -> RayHead:
     """A head with the token of this node."""
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=patience)
 
 
 def limit_reached() -> str:
-    """What the kernel tells of this node, why a head on it may not answer, or ""."""
+    """A limit of this node that the kernel has enforced, so that its head may not answer, or ""."""
     times = refused_processes()
     return f"; this node reached its limit of processes {times} times" if times else ""
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Another address would receive the cluster's token."""
+    """Refuses redirects, because another address would receive the cluster's token."""
 
     def redirect_request(self, *_request: Any) -> None:
         return None
@@ -148,7 +148,7 @@ class RayHead:
         self.token_path = token_path
         self.timeout = timeout
         self.patience = patience
-        # The longest that this one waited for an answer of a second attempt, in seconds; 0 without one.
+        # The longest wait for the answer of a second attempt, in seconds; 0 without one.
         self.slow = 0.0
         self.allowed = tuple(filter(None, [os.environ.get(ALLOWED_HOST)]))
 
@@ -162,8 +162,8 @@ class RayHead:
         try:
             answer = self._get(path, self.patience)
         except HeadTimeoutError as error:
-            what = f"no answer within {self.patience:g} s, although it accepts connections"
-            raise HeadTimeoutError(f"{self.address}{path} {ANSWERS_SLOWLY}: {what}") from error
+            problem = f"no answer within {self.patience:g} s, although it accepts connections"
+            raise HeadTimeoutError(f"{self.address}{path} {ANSWERS_SLOWLY}: {problem}") from error
         self.slow = max(self.slow, time.monotonic() - began)
         return answer
 
@@ -206,7 +206,7 @@ class RayHead:
 
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes that the head knows, including dead ones; `draining` is in those that get no new work."""
-        # /nodes?view=summary lags this one by up to 2 s.
+        # This path is up to 2 s more recent than /nodes?view=summary.
         path = "/api/v0/nodes?detail=1&limit=10000"
         answer = self.get(path)
         try:
@@ -214,10 +214,10 @@ class RayHead:
         except (KeyError, TypeError) as error:
             message = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {message or answer}") from error
-        wanted = {"node_name": str, "state": str, "resources_total": dict}
+        schema = {"node_name": str, "state": str, "resources_total": dict}
         without_work = draining(registry_path())
-        found = _records(f"{self.address}{path}", nodes, wanted)
-        return [{**node, "draining": True} if node.get("node_id") in without_work else node for node in found]
+        records = _records(f"{self.address}{path}", nodes, schema)
+        return [{**node, "draining": True} if node.get("node_id") in without_work else node for node in records]
 
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         """The alive workers and their free resources, as counted at or after `since`; by default, now."""
@@ -254,7 +254,7 @@ class RayHead:
 
 
 def hint(status: int) -> str:
-    """What an HTTP status means, where people would not guess it."""
+    """The meaning of an HTTP status, where people would not guess it."""
     if status in (401, 403):
         return (
             " (the token does not match this cluster; after an interrupted rotation, run cluster_up.yml "
@@ -266,13 +266,13 @@ def hint(status: int) -> str:
     )
 
 
-def _records(url: str, answer: Any, wanted: Mapping[str, type]) -> list[dict[str, Any]]:
-    """The answer, if it is a list of records that have what is wanted."""
+def _records(url: str, answer: Any, schema: Mapping[str, type]) -> list[dict[str, Any]]:
+    """The records of an answer; raises RayApiError unless each has the fields of the schema."""
     records = answer if isinstance(answer, list) else [answer]
     for record in records:
-        if not isinstance(record, dict) or not all(isinstance(record.get(name), kind) for name, kind in wanted.items()):
+        if not isinstance(record, dict) or not all(isinstance(record.get(name), kind) for name, kind in schema.items()):
             shown = json.dumps(record)[:200]
-            raise RayApiError(f"{url} answered without {', '.join(wanted)}: {shown}")
+            raise RayApiError(f"{url} answered without {', '.join(schema)}: {shown}")
     return records
 
 
@@ -287,7 +287,7 @@ def names_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def with_names(text: str, nodes: Mapping[str, str]) -> str:
     """A message of Ray's with the names of nodes; `nodes` are the names by what Ray calls them, as of names_of."""
-    return NODE_ID.sub(lambda found: nodes.get(found[0], found[0]), text)
+    return NODE_ID.sub(lambda match: nodes.get(match[0], match[0]), text)
 
 
 @dataclass(frozen=True)
@@ -355,13 +355,13 @@ def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -
     Those without new work do not count. For a while Ray reports a node and its replacement as alive: the one that
     started last counts.
     """
-    found = {}
+    workers = {}
     for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0)):
         total = node["resources_total"]
         if node["state"] == ALIVE and total.get("worker_node") and not node.get("draining"):
             used = usage.get(node["node_id"], {})
             gpus, cpus = total.get("GPU", 0), total.get("CPU", 0)
-            found[node["node_name"]] = WorkerCapacity(
+            workers[node["node_name"]] = WorkerCapacity(
                 name=node["node_name"],
                 node_id=node["node_id"],
                 gpus=gpus,
@@ -369,4 +369,4 @@ def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -
                 free_gpus=gpus - used.get("GPU", [0])[0],
                 free_cpus=cpus - used.get("CPU", [0])[0],
             )
-    return list(found.values())
+    return list(workers.values())

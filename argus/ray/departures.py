@@ -17,7 +17,7 @@ from ..io.schema import MalformedError, parse
 
 # The nodes that were lost under several jobs lately, by name: the same machine comes back as another node of Ray.
 
-# Beside the registry's entries, none of which begins with a dot. An empty file for each job and node; no id has an @.
+# The prefix of an empty file for each job and node, beside the registry's entries. No entry begins with a dot.
 LOST_PREFIX = ".lost-"
 # A node counts as bad after so many jobs within so many seconds.
 BAD_JOBS, BAD_SECONDS = 2, 86400.0
@@ -61,14 +61,14 @@ def losses(directory: str | Path) -> Iterator[tuple[Path, str, str]]:
         yield path, node, job
 
 
-# The nodes that get no new work, by Ray's ids, as the head remembers them.
+# The drained nodes, by Ray's ids, as the head remembers them.
 #
 # Ray places nothing on such a node, and neither its state API nor its cluster status says so: its resources look
 # free. A node that is started again has another id, so an entry never outlives its meaning.
 #
-# An entry has the attempts that the node's removal ends: Ray tells their jobs only that the node is lost.
+# An entry has the attempts that the node's removal ends, because Ray only reports the node as lost.
 
-# Beside the registry's entries, none of which begins with a dot. A file for each node.
+# The prefix of a file for each node, beside the registry's entries. No entry begins with a dot.
 DRAINING_PREFIX = ".draining-"
 
 
@@ -109,7 +109,7 @@ def forget_all_draining_but(node_ids: frozenset[str], directory: str | Path) -> 
             (Path(directory) / f"{DRAINING_PREFIX}{node_id}").unlink()
 
 
-# When the machines of a cluster are taken away, as at the end of a Slurm allocation. Jobs have to end before.
+# The end of a cluster whose machines are taken away, as with a Slurm allocation. Jobs have to end before.
 
 # In the environment of every process of a node, in seconds since the epoch.
 STOP_AT = "ARGUS_VERL_STOP_AT"
@@ -129,10 +129,10 @@ def ending_environment(ends_at: float | None, minutes: float) -> dict[str, str]:
 def stop_at() -> float | None:
     """When jobs on this node are stopped; None if its machine stays."""
     try:
-        found = float(os.environ.get(STOP_AT, ""))
+        moment = float(os.environ.get(STOP_AT, ""))
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return moment if math.isfinite(moment) else None
 
 
 def moment_text(at: float) -> str:
@@ -157,8 +157,8 @@ PERIOD_SECONDS = 1
 TIMEOUT_SECONDS = 15
 CALLS = 5
 
-# After how long the head knows the end of a node whose processes were killed, on a busy machine. One whose machine or
-# network is gone takes CALLS * (PERIOD_SECONDS + TIMEOUT_SECONDS).
+# The time until the head notices a node whose processes were killed, on a busy machine. A lost machine or network takes
+# CALLS * (PERIOD_SECONDS + TIMEOUT_SECONDS).
 KILLED_SECONDS = 20.0
 
 

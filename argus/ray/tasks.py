@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions run on chosen nodes, in actors of Ray.
 
-A node imports the functions from its own file of the program, and nothing from an archive. It is of the version of the
-process that asks, or the newest on a node without that. For a task, Ray starts a second process on the node that
-nothing uses, half a second of a CPU; for an actor it does not.
+A node imports the functions from its own file of the program, and nothing from an archive. The file has the caller's
+version, or the newest on a node without that version. Actors are used because Ray starts a second, unused process for
+a task, which takes half a second of a CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from ..archive.program import Program
 
 CONNECT_SECONDS = 20
-# Ray's errors for an actor or a task on a node that is gone, which Ray did not know yet when it listed the node.
+# Ray's errors for an actor or a task on a node that Ray listed, but that is gone.
 GONE = ("ActorUnschedulableError", "TaskUnschedulableError")
 
 
@@ -54,8 +54,8 @@ class Connection:
     def __init__(self) -> None:
         self.problem = ""
         self.ray: Any = None
-        self.own_node = ""
-        # By node id: the actor that runs the next function there.
+        self.local_node = ""
+        # The actor that runs the next function, by node id.
         self.runners: dict[str, Any] = {}
         self.node_of: dict[Future[Any], str] = {}
         # ray.init waits minutes for a head that is gone.
@@ -75,7 +75,7 @@ class Connection:
         except Exception as error:
             self.problem = f"Ray cannot be reached: {error}"
         else:
-            self.own_node = ray.get_runtime_context().get_node_id()
+            self.local_node = ray.get_runtime_context().get_node_id()
             self.ray = ray
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ class Connection:
 
     def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Start a function on a node."""
-        if node_id == self.own_node:
+        if node_id == self.local_node:
             return in_thread(function, *arguments)
         if node_id not in self.runners:
             self.runners[node_id] = self._runner(node_id)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from ..archive import metrics
 from ..archive.archive import Archive
-from ..evidence.hardware import Measured, Usage
+from ..evidence.hardware import Measurement, Usage
 from ..io.reading import MIB, open_file
 from ..io.schema import LARGEST
 from ..jobs.progress import PARTS, TIMING
@@ -20,7 +20,7 @@ from ..jobs.progress import PARTS, TIMING
 # Curves with few points, however long the job was: they are reduced while they are read.
 
 MOST_POINTS = 2000
-# A curve grows by so many points before it is reduced again.
+# The number of points at which a curve is reduced again.
 SPARE = 6 * MOST_POINTS
 Points = tuple[list[int], list[float]]
 
@@ -57,9 +57,9 @@ class Curve:
             # Steps may be too large for exact divisions.
             ranges[min(int((step - steps[0]) / width), count - 1)].append(position)
         if self.is_mean:
-            means = [(steps[each[-1]], math.fsum(values[at] for at in each) / len(each)) for each in ranges if each]
+            means = [(steps[span[-1]], math.fsum(values[at] for at in span) / len(span)) for span in ranges if span]
             return [step for step, _mean in means], [mean for _step, mean in means]
-        kept = {0, len(steps) - 1}.union(*(extremes(each, values) for each in ranges if each))
+        kept = {0, len(steps) - 1}.union(*(extremes(span, values) for span in ranges if span))
         return [steps[at] for at in sorted(kept)], [values[at] for at in sorted(kept)]
 
 
@@ -71,7 +71,7 @@ def extremes(positions: Sequence[int], values: Sequence[float]) -> set[int]:
     return kept | set(sorted(gap)[:1])
 
 
-# What the nodes of a job used, as curves over the seconds since it was first measured.
+# The resource use of a job's nodes, as curves over the seconds since the first measurement.
 
 # A curve for each node; of more nodes, the mean, the least and the most of all.
 MOST_CURVES = 8
@@ -81,8 +81,8 @@ NodeCharts = dict[str, dict[str, Curve]]
 
 
 def of_gpus(values: Iterable[float | None], of: Callable[[list[float]], float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return of(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return of(numbers) if numbers else None
 
 
 def mean(values: list[float]) -> float:
@@ -93,7 +93,7 @@ def scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else value / unit
 
 
-# By title: the value of a node.
+# The value of a node, by chart title.
 CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
     "GPUs in use, %": lambda node: of_gpus((gpu.percent for gpu in node.gpus), mean),
     GPU_MEMORY: lambda node: scaled(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
@@ -109,43 +109,43 @@ CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
 }
 
 
-def node_charts(measured: Iterable[Measured]) -> NodeCharts:
+def node_charts(measured: Iterable[Measurement]) -> NodeCharts:
     """By title and node. Of a title for which nothing was measured, there is no chart."""
     charts: NodeCharts = {title: defaultdict(Curve) for title in CHARTS}
     begin: float | None = None
-    for each in measured:
-        begin = each.time if begin is None else begin
+    for sample in measured:
+        begin = sample.time if begin is None else begin
         for title, value_of in CHARTS.items():
-            values = {name: value for name, node in each.nodes.items() if (value := value_of(node)) is not None}
+            values = {name: value for name, node in sample.nodes.items() if (value := value_of(node)) is not None}
             if len(values) > MOST_CURVES:
                 numbers = list(values.values())
                 values = {"nodes/mean": mean(numbers), "nodes/min": min(numbers), "nodes/max": max(numbers)}
             for name, value in values.items():
-                charts[title][name].add(int(each.time - begin), value)
+                charts[title][name].add(int(sample.time - begin), value)
     return {title: dict(curves) for title, curves in charts.items() if curves}
 
 
 # The curves of a job, from its metrics files, and the charts in which a page shows them.
 
-# What is read of all metrics files of a job at most; of larger ones, pieces of this size from beginning to end.
+# The maximum size read of all metrics files of a job; larger files are sampled in pieces of this size.
 READ_BYTES, PIECE_BYTES, MOST_FILES = 768 * MIB, 4 * MIB, 100
 # verl has about 100; those of a validation depend on its data. The metrics of charts are read in any case.
 MOST_METRICS, NAME_LENGTH = 300, 200
 STEP = f"{TIMING}step"
-# The last one is what verl does not measure of a step.
+# "other" is the part of a step that verl does not measure.
 STEP_PARTS = (*(part for part in PARTS if part != "step"), "other")
 SPREAD = ("mean", "min", "max")
 Charts = dict[str, tuple[str, ...]]
 # By verl's names, trainer/ppo/metric_utils.py and trainer/sft_trainer.py. Jobs are compared by the first of each chart.
 LEARNING: Charts = {
-    "Reward": tuple(f"critic/rewards/{each}" for each in SPREAD),
+    "Reward": tuple(f"critic/rewards/{statistic}" for statistic in SPREAD),
     "Loss": ("train/loss", "val/loss"),
     "Loss of the actor": ("actor/loss", "actor/pg_loss"),
     "Loss of the critic": ("critic/vf_loss",),
     "KL divergence": ("actor/kl_loss", "actor/reward_kl_penalty", "actor/ppo_kl", "rollout_corr/kl"),
     "Entropy": ("actor/entropy", "actor/entropy_loss"),
-    "Length of responses": tuple(f"response_length/{each}" for each in SPREAD),
-    "Length of prompts": tuple(f"prompt_length/{each}" for each in SPREAD),
+    "Length of responses": tuple(f"response_length/{statistic}" for statistic in SPREAD),
+    "Length of prompts": tuple(f"prompt_length/{statistic}" for statistic in SPREAD),
     "Share of cut texts": ("response_length/clip_ratio", "prompt_length/clip_ratio"),
     "Learning rate": ("actor/lr", "train/lr", "critic/lr"),
     "Norm of the gradient": ("actor/grad_norm", "train/grad_norm", "critic/grad_norm"),
@@ -201,18 +201,18 @@ class Curves:
 
 def read_curves(archive: Archive, starts: Mapping[int, float]) -> Curves:
     """All curves of a job. starts: when attempts began. Raises UnreadableError, FileNotFoundError and OSError."""
-    found = Curves()
+    curves = Curves()
     files = metrics.files(archive.path)[-MOST_FILES:]
     for number, path in enumerate(files, start=1):
         # Between two attempts, no step is done.
-        found.seconds = max(found.seconds, starts.get(number, 0.0) - starts.get(1, math.inf))
+        curves.seconds = max(curves.seconds, starts.get(number, 0.0) - starts.get(1, math.inf))
         with open_file(path) as file:
-            for step in steps_of(file, READ_BYTES // len(files), found.problems):
-                found.add(step)
+            for step in steps_of(file, READ_BYTES // len(files), curves.problems):
+                curves.add(step)
     # A page may have 20 jobs.
-    for curve in (*found.curves.values(), *found.parts.values(), found.clock):
+    for curve in (*curves.curves.values(), *curves.parts.values(), curves.clock):
         curve.steps, curve.values = curve.points(MOST_POINTS)
-    return found
+    return curves
 
 
 def steps_of(file: BinaryIO, limit: int, problems: set[str]) -> Iterator[metrics.Step]:
@@ -230,15 +230,15 @@ def charts_of(jobs: Sequence[Curves]) -> dict[str, Charts]:
     names = sorted({name for job in jobs for name in job.curves})
 
     def present(charts: Charts) -> Charts:
-        found = {title: tuple(each for each in of if each in names) for title, of in charts.items()}
-        return {title: of[:1] if len(jobs) > 1 else of for title, of in found.items() if of}
+        present_metrics = {title: tuple(name for name in of if name in names) for title, of in charts.items()}
+        return {title: of[:1] if len(jobs) > 1 else of for title, of in present_metrics.items() if of}
 
-    known = present(LEARNING), present(THROUGHPUT)
-    others = [name for name in names if not any(name in of for charts in known for of in charts.values())]
+    main_charts = present(LEARNING), present(THROUGHPUT)
+    others = [name for name in names if not any(name in of for charts in main_charts for of in charts.values())]
     validations = [name for name in others if name.startswith(VALIDATION)][:MOST_VALIDATIONS]
     return {
-        "Learning": known[0],
+        "Learning": main_charts[0],
         "Validation": {name: (name,) for name in validations},
-        "Throughput": known[1],
+        "Throughput": main_charts[1],
         "More metrics": {name: (name,) for name in others if name not in validations},
     }

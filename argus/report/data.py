@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page shows of a job, read from its archive. Jobs can write to archives: all reads are bounded."""
+"""Reads the data of a job's page from its archive. Jobs can write to archives, so all reads are bounded."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SAMPLED_STEPS, SAMPLED_ROWS = 5, 8
 EVIDENCE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
 # The texts of a sample, and how long one may be that a job has put there itself.
 TEXTS, TEXT_LENGTH = {"Prompt": "input", "Answer": "output", "Expected": "gts"}, 5000
-# What other parts of the page tell, and what is only of use to programs.
+# Fields of events that other parts of the page show, or that are only for programs.
 LEFT_OUT = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
-# What the clocks of two machines may differ.
+# The maximum difference of two machines' clocks.
 CLOCKS_SECONDS = 60
 
 
@@ -52,13 +52,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Job:
-    """overrides: values by key. own: the keys of those that the JobSpec has. samples: by kind, in order."""
+    """overrides: values by key. jobspec_keys: of the overrides in the JobSpec. samples: by kind, in order."""
 
     info: JobInfo
     jobspec: Mapping[str, Any]
     plan: Plan
     overrides: Mapping[str, str]
-    own: frozenset[str]
+    jobspec_keys: frozenset[str]
     versions: Mapping[str, Any]
     files: Mapping[str, Any]
     events: tuple[Event, ...]
@@ -74,7 +74,7 @@ class Job:
 
 
 def read_job(archive: Archive) -> Job:
-    """All that a page shows of a job. What cannot be read is among its problems."""
+    """Reads the data of a job's page; unreadable parts are listed as problems."""
     problems: list[str] = []
     info = with_checkpoints(archive, describe(archive, None, tail=LOG_LINES))
     jobspec = archive.read_jobspec()
@@ -83,15 +83,15 @@ def read_job(archive: Archive) -> Job:
     curves = readable(lambda: read_curves(archive, starts), Curves(), problems)
     events = [*written(archive, problems), *collected(archive, problems), *saved(archive, info)]
     copied = archive.read_mapping("config/files.json").get("files")
-    own: list[str] = []
+    jobspec_overrides: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
-        own = override_list(jobspec.get("trainer_overrides") or [])
+        jobspec_overrides = override_list(jobspec.get("trainer_overrides") or [])
     return Job(
         info=info,
         jobspec=jobspec,
         plan=plan,
-        overrides={override_key(each): override_text(each) for each in plan.overrides},
-        own=frozenset(map(override_key, own)),
+        overrides={override_key(override): override_text(override) for override in plan.overrides},
+        jobspec_keys=frozenset(map(override_key, jobspec_overrides)),
         versions=archive.read_mapping("config/versions.json"),
         files=copied if isinstance(copied, Mapping) else {},
         events=tuple(sorted(events, key=lambda event: event.at)),
@@ -104,20 +104,20 @@ def read_job(archive: Archive) -> Job:
 
 def read_samples(archive: Archive) -> dict[str, list[Sample]]:
     """Samples of some steps, by kind. Raises UnreadableError."""
-    found: dict[str, list[Sample]] = {}
+    by_kind: dict[str, list[Sample]] = {}
     for kind, steps in samples.kept_steps(archive).items():
         for step in sorted(samples.spread(set(steps), SAMPLED_STEPS)):
             rows = list(samples.read(archive, kind, step))
             edge = SAMPLED_ROWS // 4
             middle = rows[edge : len(rows) - edge]
             chosen = [*rows[:edge], *middle[:: max(1, len(middle) // (2 * edge))][: 2 * edge], *rows[edge:][-edge:]]
-            found.setdefault(kind, []).extend(Sample(step, samples.score_of(row), texts_of(row)) for row in chosen)
-    return found
+            by_kind.setdefault(kind, []).extend(Sample(step, samples.score_of(row), texts_of(row)) for row in chosen)
+    return by_kind
 
 
 def texts_of(row: Mapping[str, Any]) -> dict[str, str]:
-    given = {title: row.get(name) for title, name in TEXTS.items()}
-    return {title: text[:TEXT_LENGTH] for title, text in given.items() if isinstance(text, str) and text}
+    texts = {title: row.get(name) for title, name in TEXTS.items()}
+    return {title: text[:TEXT_LENGTH] for title, text in texts.items() if isinstance(text, str) and text}
 
 
 def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
@@ -135,7 +135,7 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
 
 
 def written(archive: Archive, problems: list[str]) -> list[Event]:
-    """What is in events.jsonl."""
+    """The events in events.jsonl."""
     events: list[Event] = []
     for entry in json_lines(archive, "events.jsonl", problems):
         with contextlib.suppress(ValueError, OverflowError):
@@ -150,24 +150,24 @@ def written(archive: Archive, problems: list[str]) -> list[Event]:
 
 def details(entry: Mapping[str, Any]) -> str:
     """The short values of an event in one line."""
-    own = {name: value for name, value in entry.items() if name not in LEFT_OUT and not name.endswith("_at")}
-    driver = own.get("driver")
-    own["driver"] = driver.get("host") if isinstance(driver, dict) else None
-    texts = [str(own.pop(name, None) or "")[:EVENT_LENGTH] for name in ("reason", "text")]
-    texts += [f"{name.replace('_', ' ')} {str(value)[:EVENT_LENGTH]}" for name, value in own.items() if value]
+    values = {name: value for name, value in entry.items() if name not in LEFT_OUT and not name.endswith("_at")}
+    driver = values.get("driver")
+    values["driver"] = driver.get("host") if isinstance(driver, dict) else None
+    texts = [str(values.pop(name, None) or "")[:EVENT_LENGTH] for name in ("reason", "text")]
+    texts += [f"{name.replace('_', ' ')} {str(value)[:EVENT_LENGTH]}" for name, value in values.items() if value]
     return one_line(", ".join(filter(None, texts)), EVENT_LENGTH)
 
 
 def collected(archive: Archive, problems: list[str]) -> list[Event]:
     """One event for each moment at which evidence was collected."""
-    found: dict[str, Event] = {}
+    events: dict[str, Event] = {}
     for entry in json_lines(archive, "debug/index.jsonl", problems):
         match = EVIDENCE.match(str(entry.get("file")))
-        if match and len(found) < MOST_EVENTS:
+        if match and len(events) < MOST_EVENTS:
             with contextlib.suppress(ValueError):
                 at = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp()
-                found[match[0]] = Event(at, "EVIDENCE", match[2])
-    return list(found.values())
+                events[match[0]] = Event(at, "EVIDENCE", match[2])
+    return list(events.values())
 
 
 def saved(archive: Archive, info: JobInfo) -> Iterator[Event]:

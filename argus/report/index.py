@@ -26,7 +26,7 @@ from ..ray.api import ALIVE
 from .page import Table, cell, render, source
 
 MOST_JOBS = 300
-# Of the days before now, the GPU-hours.
+# The number of days whose GPU-hours are shown.
 DAYS = 7
 
 
@@ -54,7 +54,7 @@ def read_rows(jobs: Path) -> list[Row]:
 
 def read_row(info: JobInfo, archive: Archive) -> Row:
     row = Row(info, Plan(), has_page=(archive.path / PAGE).is_file())
-    # What a job has put into its archive leaves a cell empty.
+    # Malformed content of an archive leaves a cell empty.
     with contextlib.suppress(UnreadableError, OSError):
         row = replace(row, plan=archive.plan() or Plan(), model=str(archive.read_jobspec().get("model") or ""))
     with contextlib.suppress(UnreadableError, OSError):

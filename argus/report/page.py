@@ -29,20 +29,18 @@ from ..queue import attempts
 from .curves import GPU_MEMORY, MEMORY, MOST_POINTS, STEP_PARTS, Charts, Curve, charts_of
 from .data import Event, Job, Sample, read_job
 
-# The page as HTML: one file that loads nothing. Whatever a job has written is text in it, never markup or code.
-
-# Of all curves of a page together, about 2.2 MB; those of one at least; those of the parts of a step, and of its clock.
+# The maximum points of all curves of a page (about 2.2 MB), the minimum of one, and those of step parts and clocks.
 TOTAL_POINTS, LEAST_POINTS, FEW_POINTS = 200_000, 30, 400
 # Observable's categorical colours, which are told apart on white and on black.
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
-# The difference of two values still is a number.
+# The difference of two such values is still finite.
 LARGEST_DRAWN = 1e300
-# What a table or a chart shows.
+# Fields that a table or a chart shows already.
 ELSEWHERE = ("Seconds", "Start", "Trend")
 CELL_LENGTH, LINE_LENGTH, FOLDED_ROWS = 500, 2000, 20
 # How many steps the mean at the end of a job has.
 LAST = 10
-# What people ask for first of hundreds of packages, and the events that the line of time shows.
+# The packages that people ask for first, and the events that the timeline shows.
 PACKAGES = ("python", "verl", "torch", "ray", "vllm", "sglang", "transformers", "flash-attn", "megatron-core")
 MARKED = ("CHECKPOINT", "EVIDENCE", "STALLED", "ENGINE_LOST", "HEAD_RETURNED", "WARNING")
 
@@ -115,7 +113,7 @@ def digest(code: str) -> str:
 
 
 def shown(value: Any) -> Any:
-    """What the template writes, before it escapes it: control characters as text. Only this file makes Markup."""
+    """A value for the template, which escapes it: control characters as text. Only this file makes Markup."""
     if isinstance(value, (Markup, jinja2.Undefined)):
         return value
     return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else printable(value)
@@ -128,14 +126,14 @@ def cell(value: Any) -> str:
 
 def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
     yield from (line for line in situation(job.info) if line[0] not in ELSEWHERE)
-    given = (
+    fields = (
         ("Module", "module"),
         ("Command", "command"),
         ("Model", "model"),
         ("Dataset", "dataset"),
         ("Reward", "reward_fn_path"),
     )
-    yield from ((name, cell(job.jobspec[key])) for name, key in given if job.jobspec.get(key))
+    yield from ((name, cell(job.jobspec[key])) for name, key in fields if job.jobspec.get(key))
     if job.plan.nnodes or job.plan.command:
         yield "Size", size(job)
     yield from summary(job).items()
@@ -144,25 +142,25 @@ def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
 
 def summary(job: Job) -> dict[str, str]:
     """What a job reached and needed, as far as it is known."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     curve = job.curves.curves.get(job.info.progress.metric, Curve())
-    if known := [
+    if points := [
         (value, step) for step, value in zip(curve.steps, curve.values, strict=True) if abs(value) < LARGEST_DRAWN
     ]:
         # A loss is better the lower it is, and a reward the higher.
-        value, step = (min if job.info.workload == "sft" else max)(known, key=lambda one: one[0])
-        found["Best"] = f"{value:.5g} at step {step}"
-        last = [value for value, _step in known[-LAST:]]
-        found["Last steps"] = f"{math.fsum(last) / len(last):.5g} on average"
+        value, step = (min if job.info.workload == "sft" else max)(points, key=lambda point: point[0])
+        results["Best"] = f"{value:.5g} at step {step}"
+        last = [value for value, _step in points[-LAST:]]
+        results["Last steps"] = f"{math.fsum(last) / len(last):.5g} on average"
     means = {part: mean(curve) or 0.0 for part, curve in job.curves.parts.items()}
     if any(means.values()):
         slowest = max(means, key=means.__getitem__)
-        found["Slowest part"] = f"{slowest}, {means[slowest]:.3g} s of a step"
+        results["Slowest part"] = f"{slowest}, {means[slowest]:.3g} s of a step"
     for title in (MEMORY, GPU_MEMORY):
         if curves := job.nodes.get(title):
             name = max(curves, key=lambda name: max(curves[name].values))
-            found[f"Peak: {title.partition(',')[0].lower()}"] = f"{max(curves[name].values):.3g} GB, {name}"
-    return found
+            results[f"Peak: {title.partition(',')[0].lower()}"] = f"{max(curves[name].values):.3g} GB, {name}"
+    return results
 
 
 def size(job: Job) -> str:
@@ -183,20 +181,20 @@ def attempts_table(job: Job) -> Table:
 
 def starts(job: Job) -> Table:
     """How long each phase took before the first step, of each attempt."""
-    own = [] if job.info.attempt == len(job.info.attempts) else [(job.info.attempt, job.info.phases)]
-    every = [*((one.attempt, one.phases) for one in job.info.attempts), *own]
+    current = [] if job.info.attempt == len(job.info.attempts) else [(job.info.attempt, job.info.phases)]
+    every = [*((attempt.attempt, attempt.phases) for attempt in job.info.attempts), *current]
     names = list(dict.fromkeys(name for _attempt, phases in every for name in phases))
     rows = [(attempt, *map(phases.get, names)) for attempt, phases in every if phases]
     return Table("Seconds before the first step", ("Attempt", *names), rows)
 
 
 def events(job: Job) -> Table:
-    rows = [(clock(each.at), since(each, job), each.name, each.text) for each in job.events]
+    rows = [(clock(event.at), since(event, job), event.name, event.text) for event in job.events]
     return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > FOLDED_ROWS)
 
 
 def of_last_step(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sample]]:
-    return {kind: [each for each in some if each.step == some[-1].step] for kind, some in samples.items() if some}
+    return {kind: [sample for sample in some if sample.step == some[-1].step] for kind, some in samples.items() if some}
 
 
 def since(event: Event, job: Job) -> str:
@@ -207,7 +205,7 @@ def configuration(job: Job) -> Iterator[Table]:
     overrides = [(key, cell(value)) for key, value in job.overrides.items()]
     versions = [(name, cell(version)) for name, version in job.versions.items()]
     for title, header, rows, first, others in (
-        ("Overrides of the JobSpec", ("Key", "Value"), overrides, job.own, "Other overrides"),
+        ("Overrides of the JobSpec", ("Key", "Value"), overrides, job.jobspec_keys, "Other overrides"),
         ("Versions", ("Package", "Version"), versions, PACKAGES, "Other packages"),
     ):
         yield Table(title, header, [row for row in rows if row[0] in first])
@@ -215,7 +213,7 @@ def configuration(job: Job) -> Iterator[Table]:
 
 
 def line_of_time(job: Job) -> Iterator[tuple[str, float, float, str]]:
-    """Look, place, width and text of attempts, and of events, which have no width. Places are percents."""
+    """Style, position, width and text of attempts, and of events, which have no width. Positions are percents."""
     times = [event.at for event in job.events] or [0.0]
     begin, width = times[0], max(1.0, times[-1] - times[0])
 
@@ -255,13 +253,13 @@ def names(jobs: Sequence[Job]) -> list[str]:
 def compared(jobs: Sequence[Job]) -> list[Table]:
     """The results of jobs, and what differs between them."""
     results, values = [result(job) for job in jobs], [settings(job) for job in jobs]
-    keys = dict.fromkeys(key for each in values for key in each)
+    keys = dict.fromkeys(key for item in values for key in item)
     return [
-        Table("Results", ("", *names(jobs)), [(key, *(each[key] for each in results)) for key in results[0]]),
+        Table("Results", ("", *names(jobs)), [(key, *(item[key] for item in results)) for key in results[0]]),
         Table(
             "What differs",
             ("", *names(jobs)),
-            [row for key in keys if len(set((row := (key, *(each.get(key) for each in values)))[1:])) > 1],
+            [row for key in keys if len(set((row := (key, *(item.get(key) for item in values)))[1:])) > 1],
         ),
     ]
 
@@ -319,11 +317,11 @@ def drawn(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
     if len(jobs) == 1:
         # Against the time since they were first measured.
         curves = [of.items() for of in jobs[0].nodes.values()]
-        series += [[line(name, 0, curve, FEW_POINTS) | {"timed": True} for name, curve in each] for each in curves]
+        series += [[line(name, 0, curve, FEW_POINTS) | {"timed": True} for name, curve in items] for items in curves]
     clocks = [line("", 0, job.curves.times(job.seconds), FEW_POINTS) for job in jobs]
     value = {"colours": COLOURS, "charts": series, "stack": stack, "clocks": clocks, "axes": list(axes)}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.translate({ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
+    return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def rounded(value: float) -> float | None:
@@ -339,7 +337,7 @@ SOURCES = ("status.json", "events.jsonl", "logs/driver.log")
 
 
 def changed_at(archive: Archive) -> int:
-    """When what a page shows was last written, in nanoseconds. Raises UnreadableError."""
+    """The time in nanoseconds when the sources of a page were last written. Raises UnreadableError."""
     metrics = archive.metrics_file(attempts.current(archive))
     return max(modified(path) for path in (*(archive.path / name for name in SOURCES), metrics))
 
@@ -355,7 +353,7 @@ def write_page(archive: Archive) -> bool:
 
     Raises OSError, and UnreadableError.
     """
-    # Before it is read: what is written meanwhile is in the next page. No clock is compared with that of a server.
+    # The time is taken before reading, so that later changes are in the next page. Clocks of servers are not compared.
     newest = changed_at(archive)
     target = archive.path / PAGE
     if modified(target) == newest:

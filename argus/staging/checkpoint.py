@@ -29,7 +29,7 @@ from .store import Built
 
 WORKER = "worker_node"
 CPUS = 2
-# verl's merger has all shards in memory, and then the merged weights; both in bfloat16 and at first as they were saved.
+# verl's merger holds all shards and then the merged weights in memory, in bfloat16 and at first as saved.
 MEMORY_FACTOR, MEMORY_MORE = 2, 2 << 30
 # How long to wait until jobs release CPUs and memory, and how long a merge may take.
 ROOM_SECONDS, MERGE_SECONDS = 60.0, 6 * 3600.0
@@ -39,7 +39,7 @@ ROOM_SECONDS, MERGE_SECONDS = 60.0, 6 * 3600.0
 class MergeRequest:
     """A complete checkpoint, and where it is merged.
 
-    size: of the shards with the weights, in bytes. adapter: that of LoRA with which the training began, if any.
+    size: of the shards with the weights, in bytes. adapter: the LoRA adapter with which the training began, if any.
     """
 
     label: str
@@ -61,16 +61,16 @@ class MergeRequest:
 def no_room(needs: Mapping[str, float], nodes: Iterable[Mapping[str, Any]]) -> str:
     """Why no worker can ever have these resources; empty if one can."""
     workers = {node["NodeName"]: node["Resources"] for node in nodes if node["Resources"].get(WORKER)}
-    if any(all(has.get(name, 0) >= wanted for name, wanted in needs.items()) for has in workers.values()):
+    if any(all(has.get(name, 0) >= amount for name, amount in needs.items()) for has in workers.values()):
         return ""
     have = ", ".join(
         f"{name}: {has.get('CPU', 0):g} CPUs, {size_text(has.get('memory', 0))}"
         for name, has in sorted(workers.items())
     )
-    return f"needs {wanted_text(needs)} on one worker, and none has that ({have or 'no worker is alive'})."
+    return f"needs {needs_text(needs)} on one worker, and none has that ({have or 'no worker is alive'})."
 
 
-def wanted_text(needs: Mapping[str, float]) -> str:
+def needs_text(needs: Mapping[str, float]) -> str:
     return f"{needs['CPU']:g} CPUs and {size_text(needs['memory'])} of memory"
 
 
@@ -98,12 +98,12 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(merging)
-    # Reserved, and not only asked for: so it is known when it begins.
+    # The placement group reserves the room, so that the start of the merge is known.
     room = placement_group([request.needs])
     try:
         if not room.wait(ROOM_SECONDS):
-            what = f"found no worker with {wanted_text(request.needs)} free within {ROOM_SECONDS:.0f} s: jobs use them."
-            raise StagingError(request.label, what, "Run it again when a job has ended; status.yml lists them.")
+            text = f"found no worker with {needs_text(request.needs)} free within {ROOM_SECONDS:.0f} s: jobs use them."
+            raise StagingError(request.label, text, "Run it again when a job has ended; status.yml lists them.")
         progress.begin(f"merging {request.label}", counter=lambda: checkpoints.size(request.target))
         needs = dict(request.needs)
         task = ray.remote(merging.merge).options(
@@ -119,9 +119,9 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
     except StagingError:
         raise
     except Exception as error:
-        # Ray has many: the worker was killed, or its memory ran out.
-        what = f"was not merged: {last_line(error)}."
-        raise StagingError(request.label, what, "Run it again; cluster_status.yml shows the workers.") from error
+        # Ray raises many types, such as for a killed worker or a lack of memory.
+        text = f"was not merged: {last_line(error)}."
+        raise StagingError(request.label, text, "Run it again; cluster_status.yml shows the workers.") from error
     finally:
         remove_placement_group(room)
 
@@ -133,7 +133,7 @@ SOURCE = re.compile(rf"job:(?P<job>{NAME.pattern})(?:@(?P<step>0|[1-9][0-9]{{0,1
 PREFIX = "job:"
 STATUS = "status.yml shows the checkpoints of a job"
 SHOWN_LINES = 12
-# What the job began with: verl saves the rank and alpha of an adapter, and nothing else of its configuration.
+# The setting of the initial adapter: verl saves only the rank and alpha of an adapter's configuration.
 ADAPTER_PATH = "model.lora_adapter_path"
 Merge = Callable[[MergeRequest, Progress], tuple[int, str]]
 
@@ -152,7 +152,7 @@ class CheckpointSource:
         return f"{self.job}-step-{self.step}"
 
     def pinned(self) -> CheckpointSource:
-        """The same with its step: a running job saves further ones."""
+        """The source with a fixed step, because a running job saves further checkpoints."""
         return self if self.step is not None else replace(self, step=self.find().step)
 
     def size(self) -> int:
@@ -171,15 +171,15 @@ class CheckpointSource:
         return f"contains {manifest.source}, not {PREFIX}{self.job}{'' if step is None else f'@{step}'}."
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
-        found = self.find()
-        progress.begin(f"waiting for a worker to merge {found.label}")
-        code, output = self.merge(replace(found, target=directory), progress)
+        merge = self.find()
+        progress.begin(f"waiting for a worker to merge {merge.label}")
+        code, output = self.merge(replace(merge, target=directory), progress)
         if code:
             lines = [printable(line, lines=False) for line in output.strip().splitlines()[-SHOWN_LINES:]]
-            what = "\n".join([f"could not be merged by verl's model_merger (exit code {code}):", *lines, ""])
-            raise StagingError(found.label, what, "The last line tells why. Nothing was staged.")
+            problem = "\n".join([f"could not be merged by verl's model_merger (exit code {code}):", *lines, ""])
+            raise StagingError(merge.label, problem, "The last line tells why. Nothing was staged.")
         settle(directory)
-        return Built({"source": found.label, "job": self.job, "step": found.step, "code_id": found.code_id})
+        return Built({"source": merge.label, "job": self.job, "step": merge.step, "code_id": merge.code_id})
 
     def find(self) -> MergeRequest:
         """The checkpoint, without a target; an error if there is none that can be merged."""
@@ -191,7 +191,7 @@ class CheckpointSource:
                 raise StagingError(where, f"there is no job {self.job}.", "status.yml lists the latest jobs.")
             good = self._complete(archive.path / "checkpoints", plan.workload)
             directory = good.path / checkpoints.PARTS[plan.workload][0]
-            paths = [override_text(each) for each in plan.overrides if override_key(each).endswith(ADAPTER_PATH)]
+            paths = [override_text(item) for item in plan.overrides if override_key(item).endswith(ADAPTER_PATH)]
             adapter = paths[-1] if paths and paths[-1] != "null" else ""
             return MergeRequest(
                 label=f"{where}@{good.step}",
@@ -208,11 +208,11 @@ class CheckpointSource:
 
     def _complete(self, directory: Path, workload: str) -> checkpoints.Checkpoint:
         where, problems = f"{PREFIX}{self.job}", []
-        for each in checkpoints.finished(directory, workload):
-            if self.step in (None, each.step):
-                if not each.problem or each.is_model:
-                    return each
-                problems.append(each.problem)
+        for checkpoint in checkpoints.finished(directory, workload):
+            if self.step in (None, checkpoint.step):
+                if not checkpoint.problem or checkpoint.is_model:
+                    return checkpoint
+                problems.append(checkpoint.problem)
         if self.step is not None and not problems:
             raise StagingError(where, f"has no checkpoint of step {self.step}.", f"{STATUS}.")
         why = "; ".join(problems) or "it saved none"
@@ -224,31 +224,31 @@ def merger_of(code_path: str, shared_root: Path) -> str:
     if not under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
     if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():
-        what = "has no verl/model_merger/."
-        raise StagingError(code_path, what, "Stage the snapshot of the job again; another release is not used instead.")
+        text = "has no verl/model_merger/."
+        raise StagingError(code_path, text, "Stage the snapshot of the job again; another release is not used instead.")
     return code_path
 
 
 def shard_bytes(directory: Path) -> int:
     """The size of the weights; an error if another backend than FSDP has written them, or a part is missing."""
-    there = set(list_directory(directory))
-    if "fsdp_config.json" not in there or "huggingface" not in there:
-        missing = " and ".join(sorted({"fsdp_config.json", "huggingface"} - there))
-        what = f"has no {missing}: it was not saved by verl's FSDP, and only that can be merged."
-        raise StagingError(directory, what, "Convert it with the tools of its backend, and stage the directory.")
-    size = sum((directory / file).lstat().st_size for file in there if file.startswith("model_world_size_"))
+    names = set(list_directory(directory))
+    if "fsdp_config.json" not in names or "huggingface" not in names:
+        missing = " and ".join(sorted({"fsdp_config.json", "huggingface"} - names))
+        text = f"has no {missing}: it was not saved by verl's FSDP, and only that can be merged."
+        raise StagingError(directory, text, "Convert it with the tools of its backend, and stage the directory.")
+    size = sum((directory / file).lstat().st_size for file in names if file.startswith("model_world_size_"))
     if not size:
-        what = "has no shards of the model, as save_contents without model saves it."
-        raise StagingError(directory, what, f"With hf_model, {directory}/huggingface is a model: stage that directory.")
+        text = "has no shards of the model, as save_contents without model saves it."
+        raise StagingError(directory, text, f"With hf_model, {directory}/huggingface is a model: stage that directory.")
     return size
 
 
 def settle(directory: Path) -> None:
-    """What the code of a job has written must be plain files, which everybody who reads models can read."""
+    """Ensure that the output of a job's code is plain files, readable by all users of models."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for name in files_below(directory):
         if not stat.S_ISREG((directory / name).lstat().st_mode):
-            what = f"{name} is a link or a special file, which a model has not."
-            raise StagingError(directory, what, "Nothing was staged. Look at the code of the job's snapshot.")
+            problem = f"{name} is a link or a special file, which a model has not."
+            raise StagingError(directory, problem, "Nothing was staged. Look at the code of the job's snapshot.")
         # safetensors writes mode 0600.
         (directory / name).chmod(0o644)

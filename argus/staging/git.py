@@ -23,7 +23,7 @@ SUBMODULE_MODE = "160000"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-# What is checked out: the commit, what differs from it as a patch, and the names of files that it does not know.
+# The state of a checkout: the commit, changes to it as a patch, and the names of untracked files.
 CheckoutState = tuple[str, bytes, list[str]]
 
 
@@ -52,7 +52,7 @@ class Git:
         # Neither an address nor a redirect can choose a transport that runs a command (ext::).
         environment = {**self.environment, "GIT_ALLOW_PROTOCOL": protocols}
         if directory:
-            # A directory inside of a checkout is none itself.
+            # A directory inside a checkout must not count as one.
             environment["GIT_CEILING_DIRECTORIES"] = str(directory.parent)
         try:
             done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
@@ -60,7 +60,7 @@ class Git:
             raise StagingError("git", "is not installed on this machine.", "Install it.") from None
         if done.returncode:
             raise StagingError(
-                f"git {next(each for each in arguments if each in COMMANDS)}",
+                f"git {next(argument for argument in arguments if argument in COMMANDS)}",
                 f"failed: {one_line(done.stderr.decode(errors='replace'))}.",
                 "Correct the URL and the ref; a private repository needs a credential helper of git, or an ssh key.",
             )
@@ -95,18 +95,18 @@ class Git:
 
     def commit_of(self, url: str, ref: str) -> str:
         """The commit that a branch or a tag points at."""
-        found = {}
+        commits = {}
         for line in self.run("ls-remote", "--", url, ref, f"{ref}^{{}}").decode(errors="replace").splitlines():
             commit, _dummy, name = line.partition("\t")
-            found[name] = commit
+            commits[name] = commit
         # An annotated tag is an object of its own; the commit that it points at has ^{} after its name.
         for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", f"{ref}^{{}}", ref):
-            if name in found:
-                return found[name]
+            if name in commits:
+                return commits[name]
         raise StagingError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
 
     def state_of(self, directory: Path, paths: Sequence[str]) -> CheckoutState | None:
-        """What differs from the commit of a checkout in these paths.
+        """The changes of a checkout since its commit, in these paths.
 
         None for another directory, and for a checkout of another user, whose configuration names programs that git
         runs. Of the own user's, they are the same as with any `git diff`.

@@ -34,7 +34,7 @@ ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 SHA256_DIGITS = 64
 # The timeout for an answer: a mistake in the address shall be reported soon.
 ANSWER_SECONDS = 30.0
-# So many characters of a message are shown.
+# The number of characters of a message that are shown.
 SHOWN_CHARACTERS = 300
 
 
@@ -111,9 +111,9 @@ class Repository:
         path = PurePosixPath(sibling.rfilename)
         # Name and hash become part of paths.
         if size is None or not ETAG.fullmatch(etag) or path.is_absolute() or ".." in path.parts:
-            what = f"does not report size and hash of {sibling.rfilename}, so its content cannot be verified."
-            todo = "Set another endpoint, or download it elsewhere and give the directory as source."
-            raise StagingError(self.where, what, todo)
+            problem = f"does not report size and hash of {sibling.rfilename}, so its content cannot be verified."
+            remedy = "Set another endpoint, or download it elsewhere and give the directory as source."
+            raise StagingError(self.where, problem, remedy)
         return RemoteFile(sibling.rfilename, size, etag)
 
     def blob(self, file: RemoteFile) -> Path:
@@ -125,15 +125,15 @@ def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
     address = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
     shown = without_password(address)
     if "@" in address:
-        todo = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
-        raise StagingError("endpoint", f'"{shown}" has a user or a password.', todo)
+        hint = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" has a user or a password.', hint)
     match = ADDRESS.fullmatch(address)
     if not match or not address.isprintable():
-        todo = f"Give one such as {ENDPOINT}, without a query or a fragment."
-        raise StagingError("endpoint", f'"{shown}" is not an address.', todo)
+        hint = f"Give one such as {ENDPOINT}, without a query or a fragment."
+        raise StagingError("endpoint", f'"{shown}" is not an address.', hint)
     if token and match["scheme"] == "http" and not is_loopback(match["host"].strip("[]")):
-        todo = "Use an address with https (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
-        raise StagingError("endpoint", f'"{shown}" would get the token unencrypted.', todo)
+        hint = "Use an address with https (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" would get the token unencrypted.', hint)
     return address
 
 
@@ -145,8 +145,8 @@ def load_library(cache: Path) -> Any:
         import huggingface_hub
         import huggingface_hub.errors
     except ImportError as error:
-        todo = "Run this inside a node, whose image has it."
-        raise StagingError("huggingface_hub", f"cannot be imported ({error}).", todo) from error
+        remedy = "Run this inside a node, whose image has it."
+        raise StagingError("huggingface_hub", f"cannot be imported ({error}).", remedy) from error
     huggingface_hub.logging.set_verbosity_error()
     if hasattr(huggingface_hub, "set_client_factory"):
         # Since 1.0. Its own client has no timeout for some requests, such as the one for Xet's token.
@@ -171,16 +171,16 @@ def fetch(repository: Repository, progress: Progress) -> dict[str, str]:
     way.
     """
     hashes: dict[str, str] = {}
-    wrong = repository.files
+    pending = repository.files
     for _try in range(2):
-        hashes |= download(repository, wrong, progress) if wrong else {}
-        wrong = [file for file in repository.files if file.name not in hashes]
-    if wrong:
-        what = f"sent content that does not match its size or hash: {listed(file.name for file in wrong)}."
-        todo = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
-        raise StagingError(repository.where, what, todo)
+        hashes |= download(repository, pending, progress) if pending else {}
+        pending = [file for file in repository.files if file.name not in hashes]
+    if pending:
+        problem = f"sent content that does not match its size or hash: {listed(file.name for file in pending)}."
+        remedy = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
+        raise StagingError(repository.where, problem, remedy)
     for file in repository.files:
-        # Downloads that were killed. The library completes none of another process.
+        # Remove killed downloads; the library does not resume those of another process.
         for unfinished in repository.blob(file).parent.glob(f"{file.etag}*.incomplete"):
             unfinished.unlink(missing_ok=True)
     # The library looks a name up here when it is offline; verl asks for a reward model by its name.
@@ -198,7 +198,7 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
     refuses the snapshot offline if a file was excluded.
     """
 
-    def one(file: RemoteFile) -> None:
+    def download_file(file: RemoteFile) -> None:
         repository.library.hf_hub_download(
             repository.name,
             file.name,
@@ -214,19 +214,19 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
     before, total = cached_bytes(repository, files), sum(file.size for file in files)
     progress.begin(f"downloading {repository.name}", total - before, lambda: cached_bytes(repository, files) - before)
     with explained(repository):
-        parallel_map(one, files)
+        parallel_map(download_file, files)
     progress.begin(f"verifying {repository.name}", total)
     paths = [repository.snapshot / file.name for file in files]
-    found = parallel_map(lambda path: file_sha256(path, progress.add), paths)
+    digests = parallel_map(lambda path: file_sha256(path, progress.add), paths)
     hashes: dict[str, str] = {}
-    for file, path, sha256 in zip(files, paths, found, strict=True):
+    for file, path, sha256 in zip(files, paths, digests, strict=True):
         if file.etag == (sha256 if len(file.etag) == SHA256_DIGITS else git_sha1(path)):
             hashes[file.name] = sha256
         else:
             # The library trusts files that exist.
-            for each in (path.resolve(), path):
-                if each.parent.resolve().is_relative_to(repository.cache.resolve()):
-                    each.unlink(missing_ok=True)
+            for cached in (path.resolve(), path):
+                if cached.parent.resolve().is_relative_to(repository.cache.resolve()):
+                    cached.unlink(missing_ok=True)
     return hashes
 
 
@@ -307,7 +307,7 @@ def without_token(text: str, token: str | None) -> str:
 
 
 def explain(error: BaseException, repository: Repository) -> StagingError:
-    """What went wrong, in the words of the library, and what to do about it; never with the token in it."""
+    """The library's error with a remedy, and without the token."""
     chain, kinds = list(causes(error)), repository.library.errors
     account = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
     page = f"{repository.endpoint}/{'' if repository.kind == 'model' else f'{repository.kind}s/'}{repository.name}"
@@ -321,9 +321,9 @@ def explain(error: BaseException, repository: Repository) -> StagingError:
         "Check that this node can reach it, perhaps through a proxy, and the token; set a mirror (staging_hf_endpoint, "
         "or HF_ENDPOINT on the node), or give a directory as source. What was downloaded is kept: run it again."
     )
-    raised = next((cause for cause in chain for known in hints if isinstance(cause, known)), None)
-    todo = next((hints[known] for known in hints if isinstance(raised, known)), otherwise)
-    # Without a hint, the innermost error: the library's own then only tell that something failed.
+    raised = next((cause for cause in chain for kind in hints if isinstance(cause, kind)), None)
+    remedy = next((hints[kind] for kind in hints if isinstance(raised, kind)), otherwise)
+    # Without a hint, the innermost error is shown, because the library's own errors say only that something failed.
     cause = raised or chain[-1]
     text = without_token(f"{type(cause).__name__}: {one_line(cause, SHOWN_CHARACTERS)}", repository.token)
-    return StagingError(repository.where, f"cannot be downloaded: {text}.", todo)
+    return StagingError(repository.where, f"cannot be downloaded: {text}.", remedy)

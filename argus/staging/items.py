@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of all that can be staged. Documentation and tables are generated from them (`make generate`)."""
+"""The options of everything that can be staged. `make generate` writes documentation and tables from them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Options(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_none(cls, given: Any) -> Any:
-        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
+    def _without_none(cls, items: Any) -> Any:
+        return {name: value for name, value in items.items() if value is not None} if isinstance(items, dict) else items
 
 
 class Item(Options):
@@ -101,7 +101,7 @@ class Columns(Options):
     )
 
     @property
-    def given(self) -> dict[str, str | list[str]]:
+    def roles(self) -> dict[str, str | list[str]]:
         """The roles that have a column, as JSON."""
         return {name: value for name, value in self if value}
 

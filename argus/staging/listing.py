@@ -40,9 +40,9 @@ class Entry:
     details: Facts = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        own = asdict(self)
-        details = own.pop("details")
-        return {**own, **details}
+        values = asdict(self)
+        details = values.pop("details")
+        return {**values, **details}
 
 
 def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
@@ -59,20 +59,20 @@ def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
             yield Entry(UNKNOWN, directory.name, str(directory), problems=[str(error)])
             continue
         for path in paths:
-            own = PurePosixPath(parent, path.name)
-            jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}
+            staged_path = PurePosixPath(parent, path.name)
+            jobs = {job for place, jobs in used.items() if place.is_relative_to(staged_path) for job in jobs}
             yield describe(path, verify, sorted(jobs))
         yield from unfinished(directory)
 
 
 def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
-    found: list[str] = []
+    file_problems: list[str] = []
     try:
         manifest = read_manifest(path)
         if manifest is None:
             raise StagingError(path, "was removed meanwhile.", "Nothing needs to be done.")
         if verify != Verify.NO:
-            found = notes(problems(path, manifest, full=verify == Verify.FULL))
+            file_problems = notes(problems(path, manifest, full=verify == Verify.FULL))
     except (StagingError, OSError) as error:
         return Entry(UNKNOWN, path.name, str(path), used_by=jobs, problems=[str(error)])
     return Entry(
@@ -83,7 +83,7 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
         files=len(manifest.files),
         staged_at=manifest.staged_at,
         used_by=jobs,
-        problems=found,
+        problems=file_problems,
         details=manifest.select(DETAILS),
     )
 
@@ -124,10 +124,10 @@ def row(entry: Entry) -> list[str | None]:
 
 def row_findings(entry: Entry) -> list[Finding]:
     """The problems of an entry. A directory without a manifest is a warning: a user may have put it there."""
-    where, todo, severity = entry.path, "stage.yml -e staging_repair=true restores it; move added files away", ERROR
+    where, remedy, severity = entry.path, "stage.yml -e staging_repair=true restores it; move added files away", ERROR
     if entry.kind == UNKNOWN:
         where, severity = entry.name, WARNING
-        todo = "nothing, if you have put it there; without a manifest it cannot be verified"
+        remedy = "nothing, if you have put it there; without a manifest it cannot be verified"
     elif entry.kind == UNFINISHED:
-        severity, todo = WARNING, "stage it again, which continues it or removes the leftovers; or remove it"
-    return [Finding(where, problem, todo, severity) for problem in entry.problems]
+        severity, remedy = WARNING, "stage it again, which continues it or removes the leftovers; or remove it"
+    return [Finding(where, problem, remedy, severity) for problem in entry.problems]

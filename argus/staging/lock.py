@@ -28,7 +28,7 @@ LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 SILENT_SECONDS = 600.0
 # A report is far smaller; its numbers are bytes, or seconds since the epoch.
 REPORT_BYTES, LONGEST_TEXT, LARGEST_NUMBER = 64 << 10, 4096, 1 << 63
-# NFS says at any use of a file that another machine has removed it.
+# NFS may report at any use of a file that another machine has removed it.
 GONE = (errno.ENOENT, errno.ESTALE)
 
 
@@ -82,15 +82,15 @@ class Progress:
     def __init__(self, lock: int | None = None) -> None:
         self.lock = lock
         self.started_at = time.time()
-        self.what = ""
+        self.step = ""
         self.total = 0
         self.done = 0
         self.counter: Callable[[], int] | None = None
         self.counting = threading.Lock()
 
-    def begin(self, what: str, total: int = 0, counter: Callable[[], int] | None = None) -> None:
+    def begin(self, step: str, total: int = 0, counter: Callable[[], int] | None = None) -> None:
         """Starts a step; `total` in bytes, 0 if it is not known. counter: returns what another library has done."""
-        self.what, self.total, self.done, self.started_at, self.counter = what, total, 0, time.time(), counter
+        self.step, self.total, self.done, self.started_at, self.counter = step, total, 0, time.time(), counter
         self.write()
 
     def add(self, size: int) -> None:
@@ -122,7 +122,7 @@ class Progress:
         if self.counter:
             self.done = max(0, self.counter())
         where, when = (socket.gethostname(), os.getpid()), (self.started_at, time.time())
-        report = ProgressReport(*where, self.what, self.done, self.total, *when)
+        report = ProgressReport(*where, self.step, self.done, self.total, *when)
         line = (json.dumps(asdict(report)) + "\n").encode()
         # In place, because the file is the lock. A reader that sees half of it reads again.
         with contextlib.suppress(OSError):
@@ -183,8 +183,8 @@ def wait_for_lock(target: Path, file: Path) -> int:
             silent_since, last = time.monotonic(), report
         if time.monotonic() - silent_since > SILENT_SECONDS:
             holder = f"{last.host}, process {last.pid}" if last else "another process"
-            what = f"is being staged by {holder}, which has sent no heartbeat for {SILENT_SECONDS:.0f} s."
-            raise StagingError(target, what, "Find out what that process waits for, or end it.")
+            problem = f"is being staged by {holder}, which has sent no heartbeat for {SILENT_SECONDS:.0f} s."
+            raise StagingError(target, problem, "Find out what that process waits for, or end it.")
         time.sleep(LOCK_SECONDS)
     return lock
 

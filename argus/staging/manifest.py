@@ -20,8 +20,6 @@ from .files import file_sha256, files_below, parallel_map
 from .options import StagingError, first
 from .source_tree import is_ignored, is_plain_path
 
-# The manifest of a staged directory: where it comes from, and size, modification time and SHA-256 of every file.
-
 MANIFEST = "manifest.json"
 # A manifest of 300,000 files has this size.
 LARGEST_MANIFEST = 64 * MIB
@@ -32,7 +30,7 @@ KIND = re.compile(r"[a-z][a-z_]{0,31}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 # Facts that are shown, or become part of paths and of comparisons.
 TEXTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
-# So many files that are not in a manifest are looked for.
+# The maximum number of files outside the manifest that are collected.
 MOST_ADDED = 10_000
 # The values of a manifest besides its files, as JSON: which keys there are depends on the kind.
 Facts = Mapping[str, object]
@@ -89,10 +87,10 @@ class Manifest:
     def text(self) -> str:
         """JSON that is easy to read, with one line for each file."""
         # The files come last, so that their empty value can be cut off.
-        own = json.dumps({**self.facts, "files": {}}, indent=1, ensure_ascii=False)
+        head = json.dumps({**self.facts, "files": {}}, indent=1, ensure_ascii=False)
         files = [f"  {json.dumps(name)}: {json.dumps(entry.to_json())}" for name, entry in self.files.items()]
         lines = "{\n" + ",\n".join(files) + "\n }" if files else "{}"
-        return own.removesuffix("{}\n}") + lines + "\n}\n"
+        return head.removesuffix("{}\n}") + lines + "\n}\n"
 
     def select(self, names: Iterable[str]) -> Facts:
         """Those of the facts that the manifest has."""
@@ -127,7 +125,7 @@ class Manifest:
     def texts(self, name: str) -> list[str]:
         """A fact that is a list of texts; empty if it is missing."""
         value = self.facts.get(name)
-        return [str(each) for each in value] if isinstance(value, list) else []
+        return [str(item) for item in value] if isinstance(value, list) else []
 
     def mapping(self, name: str) -> Facts:
         """A fact that is a mapping; empty if it is missing."""
@@ -178,8 +176,8 @@ def read_manifest(target: Path) -> Manifest | None:
         return None
     file = manifest_file(target)
     again = f"Remove {target} and stage it again."
-    what = f"exists, but was not staged: it has no {file.name}."
-    unstaged = StagingError(target, what, "Choose another name, or move it away.")
+    problem = f"exists, but was not staged: it has no {file.name}."
+    unstaged = StagingError(target, problem, "Choose another name, or move it away.")
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
@@ -187,8 +185,8 @@ def read_manifest(target: Path) -> Manifest | None:
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:
-        todo = f"Give user id {os.geteuid()} permission to read it."
-        raise StagingError(target, f"cannot be read ({error}).", todo) from error
+        remedy = f"Give user id {os.geteuid()} permission to read it."
+        raise StagingError(target, f"cannot be read ({error}).", remedy) from error
     except UnreadableError as error:
         raise StagingError(file, f"{error.why}.", again) from error
     except ValueError as error:
@@ -204,8 +202,8 @@ def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict
 
     def entry(name: str) -> FileEntry:
         if not is_plain_path(name):
-            what = f"the name {name!r} has characters that cannot be shown, or more than {LARGEST_TEXT} of them."
-            raise StagingError(directory, what, "Rename the file in its source.")
+            problem = f"the name {name!r} has characters that cannot be shown, or more than {LARGEST_TEXT} of them."
+            raise StagingError(directory, problem, "Rename the file in its source.")
         status = os.stat(f"{directory}/{name}")
         sha256 = file_sha256(f"{directory}/{name}") if hashes is None else hashes[name]
         return FileEntry(status.st_size, sha256, status.st_mtime_ns)
@@ -226,30 +224,30 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
     def problem(name: str) -> str | None:
         path, entry = f"{target}/{name}", expected[name]
         try:
-            found = os.stat(path, follow_symlinks=is_link)
+            status = os.stat(path, follow_symlinks=is_link)
         except (FileNotFoundError, NotADirectoryError):
             return "is missing"
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return "is not a regular file"
-        if found.st_size != entry.size:
-            return f"has {found.st_size} bytes, not {entry.size}"
-        if (full or found.st_mtime_ns != entry.mtime_ns) and file_sha256(path) != entry.sha256:
+        if status.st_size != entry.size:
+            return f"has {status.st_size} bytes, not {entry.size}"
+        if (full or status.st_mtime_ns != entry.mtime_ns) and file_sha256(path) != entry.sha256:
             return "has other content"
         return None
 
     names = sorted(expected)
     # The destination of a link may contain other files, and files that imports create change nothing.
-    names_there = () if is_link else files_below(target, is_ignored)
-    # As many of them as a job likes: one is as good as all.
-    extra = sorted(islice((name for name in names_there if name not in expected and name != MANIFEST), MOST_ADDED))
-    found = dict(zip(names, parallel_map(problem, names), strict=True))
-    found |= dict.fromkeys(extra, ADDED)
-    return {name: wrong for name, wrong in found.items() if wrong is not None}
+    names_on_disk = () if is_link else files_below(target, is_ignored)
+    # A job may add any number of files; one is enough for a finding.
+    extra = sorted(islice((name for name in names_on_disk if name not in expected and name != MANIFEST), MOST_ADDED))
+    results = dict(zip(names, parallel_map(problem, names), strict=True))
+    results |= dict.fromkeys(extra, ADDED)
+    return {name: difference for name, difference in results.items() if difference is not None}
 
 
-def notes(wrong: Mapping[str, str]) -> list[str]:
+def notes(differences: Mapping[str, str]) -> list[str]:
     """A line for each file, its name and its problem; only the first ones if there are many."""
-    return first(f"{name} {what}" for name, what in wrong.items())
+    return first(f"{name} {problem}" for name, problem in differences.items())
 
 
 def protect(directory: Path) -> None:
@@ -262,12 +260,12 @@ def protect(directory: Path) -> None:
 
 # The result of staging or removing something, and what is returned of it.
 
-# What is returned of a manifest that has it.
+# Facts of a manifest that are returned if it has them.
 FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
 
 
 class Status(StrEnum):
-    """What staging or removing has done, or would do in check mode."""
+    """The result of staging or removing, or of its check mode."""
 
     STAGED = "staged"
     EXISTS = "exists"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What merges a checkpoint on a worker. It arrives there by value, so it imports nothing but the standard library."""
+"""Merges a checkpoint on a worker. The code is sent by value, so it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def merge_adapter(model: str, began_with: str) -> None:
     """Add an adapter to the weights of its base model, as peft does. Raises ValueError if that is not exact.
 
     model: the directory that verl's merger has written.
-    began_with: what configures the adapter instead of the rank and alpha that verl saves.
+    began_with: the initial adapter, whose configuration replaces the rank and alpha that verl saves.
     """
     import peft
     import transformers

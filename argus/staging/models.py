@@ -26,7 +26,7 @@ from .lock import Progress
 from .manifest import MANIFEST, Manifest, Staged, notes, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, StagingError, check_name, check_shared_root
 from .source_tree import tree_files
-from .store import Built, Request, remove_downloaded
+from .store import BuildRequest, Built, remove_downloaded
 
 KIND = "model"
 TINY = "tiny"
@@ -113,11 +113,11 @@ class DirectorySource:
             if manifest.source == str(self.path):
                 return ""
             return f"contains {manifest.source}, not {self.path}, which does not exist."
-        here, there = self._files(), {name: entry.size for name, entry in manifest.files.items()}
+        sizes, staged = self._files(), {name: entry.size for name, entry in manifest.files.items()}
         differences = {
-            name: "is new" if name not in there else "is missing" if name not in here else "has another size"
-            for name in sorted({*here, *there})
-            if here.get(name) != there.get(name)
+            name: "is new" if name not in staged else "is missing" if name not in sizes else "has another size"
+            for name in sorted({*sizes, *staged})
+            if sizes.get(name) != staged.get(name)
         }
         if not differences:
             return ""
@@ -134,8 +134,8 @@ class DirectorySource:
     def _files(self) -> dict[str, int]:
         """The sizes of the files to copy, by their relative paths."""
         if not self.path.is_dir():
-            todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
-            raise StagingError(self.path, "is not a directory here.", todo)
+            remedy = "Give a directory that this node sees, or a repository of the hub (org/name)."
+            raise StagingError(self.path, "is not a directory here.", remedy)
         # What the hub's library keeps about its downloads is not of the model.
         names = sorted(tree_files(self.path, without=".cache"))
         # Our own manifest has this name in a copy.
@@ -161,10 +161,10 @@ class TinySource:
 
 # Where a model comes from. `size` and `differs` are those of a request; `fill` puts the model into an empty directory,
 # with the manifest of the model that is being repaired.
-Source = HubSource | DirectorySource | TinySource | CheckpointSource
+ModelSource = HubSource | DirectorySource | TinySource | CheckpointSource
 
 
-def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
+def source_of(options: Model, shared_root: Path, how: StageOptions) -> ModelSource:
     """The source for its option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
     text = options.source
     if text is None:
@@ -174,28 +174,28 @@ def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
     if text.startswith(PREFIX):
         match = CHECKPOINT.fullmatch(text)
         if not match:
-            todo = "Give job:<submission_id>, or job:<submission_id>@<step>; status.yml lists the latest jobs."
-            raise StagingError("source", f'"{text}" names no job.', todo)
+            remedy = "Give job:<submission_id>, or job:<submission_id>@<step>; status.yml lists the latest jobs."
+            raise StagingError("source", f'"{text}" names no job.', remedy)
         return CheckpointSource(shared_root, match["job"], int(match["step"] or 0) or None)
     if text.startswith("/"):
         path = Path(os.path.normpath(text))
         commits = model_checks.hub_snapshots(path)
         if len(commits) > 1:
-            todo = f"Give one of them: {', '.join(map(str, commits))}"
-            raise StagingError(path, f"is a cache of the hub with {len(commits)} commits.", todo)
+            remedy = f"Give one of them: {', '.join(map(str, commits))}"
+            raise StagingError(path, f"is a cache of the hub with {len(commits)} commits.", remedy)
         return DirectorySource(commits[0] if commits else path, options.exclude)
     if not NAME.fullmatch(text):
-        todo = (
+        remedy = (
             "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
         )
-        raise StagingError("source", f'"{text}" is not a source of models.', todo)
+        raise StagingError("source", f'"{text}" is not a source of models.', remedy)
     address = resolve_endpoint(how.endpoint, how.token)
     cache, select = shared_root / HUB_CACHE, without(options.exclude)
     repository = Repository(text, options.revision, cache, address, how.token or None, select=select)
     return HubSource(repository, options.exclude)
 
 
-def request(shared_root: Path, name: str | None, source: Source) -> Request:
+def request(shared_root: Path, name: str | None, source: ModelSource) -> BuildRequest:
     """A model under the shared root; only that of a job needs no name."""
     if name is None:
         if not isinstance(source, CheckpointSource):
@@ -210,22 +210,22 @@ def request(shared_root: Path, name: str | None, source: Source) -> Request:
         check_complete(target, directory)
         return content
 
-    return Request(KIND, name, target, build, source.differs, size=source.size)
+    return BuildRequest(KIND, name, target, build, source.differs, size=source.size)
 
 
 def check_complete(target: Path, directory: Path) -> None:
     """Raises an error if a directory lacks something that a job reads from a model; by the checks of the gate."""
-    source = model_checks.Source(directory, KIND, KIND)
-    found = [
+    source = model_checks.ModelRef(directory, KIND, KIND)
+    findings = [
         *model_checks.read_config(source)[1],
         *model_checks.tokenizer_findings(source, directory, "", has_template=False),
         *model_checks.weights_of(source).findings,
     ]
-    wrong = [finding.what for finding in errors(found)]
-    if wrong:
-        what = "; ".join(wrong).replace(f"{directory}/", "").replace(str(directory), "it")
-        todo = "Nothing was staged. Use another source or revision, or exclude fewer files."
-        raise StagingError(target, f"would not be a complete model: {what}.", todo)
+    faults = [finding.what for finding in errors(findings)]
+    if faults:
+        problem = "; ".join(faults).replace(f"{directory}/", "").replace(str(directory), "it")
+        remedy = "Nothing was staged. Use another source or revision, or exclude fewer files."
+        raise StagingError(target, f"would not be a complete model: {problem}.", remedy)
 
 
 def remove_model(shared_root: Path, name: str, *, check: bool = False) -> Staged:

@@ -22,19 +22,19 @@ LISTED_NAMES = 20
 class StagingError(Exception):
     """A problem, its place, and what to do about it."""
 
-    def __init__(self, where: object, what: str, todo: str) -> None:
-        super().__init__(f"{where}: {what} {todo}")
-        self.finding = Finding(str(where), what, todo)
+    def __init__(self, where: object, problem: str, remedy: str) -> None:
+        super().__init__(f"{where}: {problem} {remedy}")
+        self.finding = Finding(str(where), problem, remedy)
 
 
 @contextlib.contextmanager
-def reported(target: Path, what: str) -> Iterator[None]:
-    """Turns errors of the file system into a StagingError for the target; `what` is a participle, such as "staged"."""
+def reported(target: Path, action: str) -> Iterator[None]:
+    """Turns errors of the file system into a StagingError for the target. action: a participle, such as "staged"."""
     try:
         yield
     except OSError as error:
-        todo = f"Check that user id {os.geteuid()} may write there, and that the file system has space and locks."
-        raise StagingError(target, f"cannot be {what}: {error}.", todo) from error
+        remedy = f"Check that user id {os.geteuid()} may write there, and that the file system has space and locks."
+        raise StagingError(target, f"cannot be {action}: {error}.", remedy) from error
 
 
 def first(items: Iterable[str]) -> list[str]:
@@ -96,6 +96,6 @@ def check_shared_root(shared_root: Path) -> Path:
     It is never created: where it is missing it is not mounted, and a local disk would fill up.
     """
     if not shared_root.is_dir():
-        todo = "Mount or create it first, or correct its path."
-        raise StagingError(f'shared_root "{shared_root}"', "is not a directory here.", todo)
+        remedy = "Mount or create it first, or correct its path."
+        raise StagingError(f'shared_root "{shared_root}"', "is not a directory here.", remedy)
     return shared_root

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code under the shared root: immutable snapshots of verl, which of them nothing needs, and the users' own files."""
+"""Code under the shared root: immutable snapshots of verl, their garbage collection, and the users' own files."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from .options import (
 from .source_tree import (
     CONTENT,
     PATCH,
+    CodeSource,
     Content,
     Opener,
-    Source,
     content_identity,
     is_plain_path,
     openers,
@@ -46,7 +46,7 @@ from .source_tree import (
     tree_files,
     unknown_source,
 )
-from .store import Built, Request, remove, stage
+from .store import BuildRequest, Built, remove, stage
 from .upload import FilesNeededError, UploadFile
 
 # Snapshots: immutable copies of a verl source tree under the shared root, optionally with overlays of a user.
@@ -54,39 +54,41 @@ from .upload import FilesNeededError, UploadFile
 KIND = "snapshot"
 MARKER = "mvp_marker.py"
 # Our own files in a snapshot, beside its packages.
-OWN_FILES = (MARKER, MANIFEST, PATCH)
+RESERVED_FILES = (MARKER, MANIFEST, PATCH)
 # A directory that is put over a snapshot, and its relative path there.
-Overlay = tuple[Source, str]
+Overlay = tuple[CodeSource, str]
 # The facts of a source, which also hold for a snapshot that adds overlays to it.
 SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
 
 
-def snapshot_source(directory: Path, name: str) -> Source:
+def snapshot_source(directory: Path, name: str) -> CodeSource:
     """Another snapshot, to which overlays are added."""
     path = directory / name
     # A snapshot cannot have a name that is not allowed.
     manifest = read_manifest(path) if NAME_WITH_CAPITALS.fullmatch(name) else None
     if manifest is None:
-        what = f"is neither a release, a repository, a directory nor a snapshot in {directory}."
-        raise unknown_source(name, what)
-    # What makes it the same source as another one: a job can have removed it.
+        problem = f"is neither a release, a repository, a directory nor a snapshot in {directory}."
+        raise unknown_source(name, problem)
+    # The identity of the source, which a job may have removed.
     content = manifest.facts.get("content_sha256")
     if manifest.kind != KIND or not isinstance(content, str):
         raise StagingError(path, "has no manifest of a snapshot.", "Give the code_id of a snapshot.")
-    return Source(name, f"{CONTENT}{content}", partial(read_snapshot, path.resolve(), manifest), name, manifest.bytes)
+    return CodeSource(
+        name, f"{CONTENT}{content}", partial(read_snapshot, path.resolve(), manifest), name, manifest.bytes
+    )
 
 
 def read_snapshot(path: Path, manifest: Manifest) -> Content:
     # By their content: a job may have changed files, and the manifest.
-    wrong = problems(path, manifest, full=True)
-    if wrong:
-        todo = "Restore it as it was staged first."
-        raise StagingError(path, f"no longer fits its manifest: {listed(wrong)}.", todo)
+    differences = problems(path, manifest, full=True)
+    if differences:
+        remedy = "Restore it as it was staged first."
+        raise StagingError(path, f"no longer fits its manifest: {listed(differences)}.", remedy)
     names = [name for name in manifest.files if name not in (MARKER, MANIFEST)]
     return Content(openers(path, names), manifest.select(SOURCE_FACTS))
 
 
-class Part(BaseModel):
+class SourceSpec(BaseModel):
     """The source or an overlay, as the controller describes it. path: relative to the shared root."""
 
     place: Literal["controller", "shared_root", "snapshot"]
@@ -105,27 +107,27 @@ class Part(BaseModel):
         return Content(openers(path, tree_files(path)), self.facts)
 
 
-def destination(overlay: Source, to: str) -> str:
+def destination(overlay: CodeSource, to: str) -> str:
     """The relative path in a snapshot at which a directory is put over it."""
     path = "/".join(PurePosixPath(to).parts)
-    if not is_plain_path(path) or path.partition("/")[0] in OWN_FILES:
-        todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
-        raise StagingError(f'overlay "{overlay.label}"', f'cannot be put at "{printable(to)}".', todo)
+    if not is_plain_path(path) or path.partition("/")[0] in RESERVED_FILES:
+        remedy = "Give a relative path below the snapshot, such as recipe/mine or my_package."
+        raise StagingError(f'overlay "{overlay.label}"', f'cannot be put at "{printable(to)}".', remedy)
     return path
 
 
 @dataclass(frozen=True)
-class Tree:
+class SnapshotTree:
     """A directory that is being filled, with the hashes of its files."""
 
     directory: Path
     hashes: dict[str, str] = field(default_factory=dict)
 
-    def add(self, source: Source, to: str = "") -> Mapping[str, object]:
+    def add(self, source: CodeSource, to: str = "") -> Mapping[str, object]:
         """Writes the files of a source, and returns its facts."""
         content = source.content()
         hashes = {name: self.write(f"{to}/{name}" if to else name, opener) for name, opener in content.files.items()}
-        # A release and a repository are described by their names.
+        # The name of a release or a repository identifies it.
         described = {name: sha256 for name, sha256 in hashes.items() if to or name != PATCH}
         if source.identity.startswith(CONTENT) and content_identity(described) != source.identity:
             raise changed_meanwhile(source.label)
@@ -140,11 +142,11 @@ class Tree:
 
     def content_sha256(self) -> str:
         return content_identity(
-            {name: sha256 for name, sha256 in self.hashes.items() if name not in OWN_FILES}
+            {name: sha256 for name, sha256 in self.hashes.items() if name not in RESERVED_FILES}
         ).removeprefix(CONTENT)
 
 
-def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequence[Overlay] = ()) -> Request:
+def request(shared_root: Path, source: CodeSource, code_id: str = "", overlays: Sequence[Overlay] = ()) -> BuildRequest:
     """The request to stage a snapshot."""
     contents = (f"{to}: {overlay.identity.removeprefix(CONTENT)}" for overlay, to in overlays)
     identity = " + ".join((source.identity, *contents))
@@ -155,7 +157,7 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
     target = snapshots(shared_root) / code_id
 
     def build(directory: Path, _progress: Progress) -> Built:
-        tree = Tree(directory)
+        tree = SnapshotTree(directory)
         facts = tree.add(source)
         for overlay, to in overlays:
             tree.add(overlay, to)
@@ -182,19 +184,19 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
         return f"contains {manifest.source} (verl {version}), which differs from the present content of {source.label}."
 
     size = sum(part.size for part in (source, *(overlay for overlay, _to in overlays)))
-    return Request(KIND, code_id, target, build, differs, read_only=True, size=lambda: size)
+    return BuildRequest(KIND, code_id, target, build, differs, read_only=True, size=lambda: size)
 
 
 def snapshots(shared_root: Path) -> Path:
     return check_shared_root(shared_root) / SNAPSHOTS
 
 
-def source_of(shared_root: Path, parts: Sequence[Part], number: int, received: Path | None) -> Source:
+def source_of(shared_root: Path, parts: Sequence[SourceSpec], number: int, received: Path | None) -> CodeSource:
     """The source, or an overlay."""
     part = parts[number]
     if part.place == "controller":
         content = partial(part.content, received and received / str(number))
-        return Source(part.label, part.identity, content, part.code_id, part.size)
+        return CodeSource(part.label, part.identity, content, part.code_id, part.size)
     if part.place == "shared_root":
         # A link that leads elsewhere gains a job nothing: this process has no more rights.
         path = (shared_root / part.path).resolve()
@@ -205,14 +207,14 @@ def source_of(shared_root: Path, parts: Sequence[Part], number: int, received: P
 
 
 def stage_snapshot(
-    shared_root: Path, options: Snapshot, parts: Sequence[Part], received: Path | None, how: StageOptions
+    shared_root: Path, options: Snapshot, parts: Sequence[SourceSpec], received: Path | None, how: StageOptions
 ) -> Staged:
     """Stages a snapshot. Raises FilesNeededError if it needs files of the controller that have not arrived."""
     if not parts:
-        what = "is not set."
-        raise StagingError("source", what, "Set it to a release, a repository, a directory or a snapshot.")
+        problem = "is not set."
+        raise StagingError("source", problem, "Set it to a release, a repository, a directory or a snapshot.")
     source, *others = (source_of(shared_root, parts, number, received) for number in range(len(parts)))
-    overlays = [(each, destination(each, wanted.to)) for each, wanted in zip(others, options.overlays, strict=True)]
+    overlays = [(tree, destination(tree, option.to)) for tree, option in zip(others, options.overlays, strict=True)]
     return stage(request(shared_root, source, options.code_id, overlays), how)
 
 
@@ -222,7 +224,7 @@ def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> 
     return remove(shared_root, KIND, code_id, target, check=check)
 
 
-# Which snapshots of verl are not needed any more.
+# Finds snapshots of verl that are not needed any more.
 
 DAY_SECONDS = 86_400
 SUPERFLUOUS = "to be removed"
@@ -252,7 +254,7 @@ def changed_at(directory: Path) -> int:
 
 
 def verdict(entry: Entry, index: int, keep: int, days: float, declared: set[str]) -> str:
-    """What happens to the snapshot at this place among the newest."""
+    """The decision about the snapshot at this place among the newest."""
     if entry.used_by:
         return f"used by {', '.join(entry.used_by)}"
     if entry.name in declared:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories with the source of verl, or with what is put over it: on the controller, and on the shared root.
+"""Directories with the source of verl, or with overlays for it, on the controller and on the shared root.
 
 A directory may belong to a user who is not trusted with what this process can read: no link leads out of it.
 """
@@ -36,9 +36,9 @@ CONTENT = "content "
 # Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 LONGEST_PATH = 4096
-# What differs from the commit of a checkout.
+# The file with the changes of a checkout since its commit.
 PATCH = "uncommitted.patch"
-# Of setup.py, pyproject.toml and the file with the version.
+# The maximum size of setup.py, pyproject.toml and the file with the version.
 SMALL_BYTES = 4 << 20
 
 
@@ -62,7 +62,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Source:
+class CodeSource:
     """The source of a snapshot, or an overlay.
 
     label: the source in the manifest. identity: a text that is equal for sources with the same files. code_id: the
@@ -92,8 +92,8 @@ class Tree:
             with open_within(f"{path}/{name}", path) as file:
                 size += os.fstat(file.fileno()).st_size
                 if size > MOST_BYTES:
-                    what = f"has files of more than {MOST_BYTES >> 30} GiB, which is the limit of a snapshot."
-                    raise StagingError(path, what, "Move data and models out of it.")
+                    problem = f"has files of more than {MOST_BYTES >> 30} GiB, which is the limit of a snapshot."
+                    raise StagingError(path, problem, "Move data and models out of it.")
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(path, hashes, size)
 
@@ -139,8 +139,8 @@ def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[
                 raise special_file(path)
             relative = path.relative_to(directory).as_posix()
             if not is_plain_path(relative):
-                what = f"the name {relative!r} has characters that cannot be shown."
-                raise StagingError(directory, what, "Rename the file, or remove it.")
+                problem = f"the name {relative!r} has characters that cannot be shown."
+                raise StagingError(directory, problem, "Rename the file, or remove it.")
             yield relative
 
 
@@ -157,11 +157,11 @@ def open_within(path: str, root: Path) -> BufferedReader:
     """
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        found, real = os.fstat(place), os.readlink(f"/proc/self/fd/{place}")
+        status, real = os.fstat(place), os.readlink(f"/proc/self/fd/{place}")
         if not real.startswith(f"{root}/"):
-            what = f"leads out of {root}, to {real}."
-            raise StagingError(path, what, "Replace it by a copy of its destination, or remove it.")
-        if not stat.S_ISREG(found.st_mode):
+            problem = f"leads out of {root}, to {real}."
+            raise StagingError(path, problem, "Replace it by a copy of its destination, or remove it.")
+        if not stat.S_ISREG(status.st_mode):
             raise special_file(path)
         return open(f"/proc/self/fd/{place}", "rb")
     finally:
@@ -173,11 +173,11 @@ def openers(root: Path, names: Iterable[str]) -> dict[str, Opener]:
 
 
 def special_file(path: object) -> StagingError:
-    what = "is a link to a directory, a broken link or a special file, and would be missing."
-    return StagingError(path, what, "Replace it by a copy of its destination, or remove it.")
+    problem = "is a link to a directory, a broken link or a special file, and would be missing."
+    return StagingError(path, problem, "Replace it by a copy of its destination, or remove it.")
 
 
-def directory(path: Path, label: str) -> Source:
+def directory(path: Path, label: str) -> CodeSource:
     """A source tree: a checkout, perhaps with uncommitted changes. path: the real one."""
     if not (path / "verl" / "__init__.py").is_file():
         raise unknown_source(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
@@ -185,7 +185,7 @@ def directory(path: Path, label: str) -> Source:
     # A local version (0.10.0+mine) has characters that are not allowed in a code id.
     version = re.sub(r"[^A-Za-z0-9._-]", "-", read_verl_version(path))
     code_id = f"verl-{version}-{tree.identity.removeprefix(CONTENT)[:8]}"
-    return Source(label, tree.identity, partial(checkout, tree), code_id, tree.size)
+    return CodeSource(label, tree.identity, partial(checkout, tree), code_id, tree.size)
 
 
 def checkout(tree: Tree) -> Content:
@@ -198,18 +198,18 @@ def checkout(tree: Tree) -> Content:
     return Content({**content.files, **files}, {**content.facts, **facts})
 
 
-def overlay(path: Path, label: str) -> Source:
+def overlay(path: Path, label: str) -> CodeSource:
     """path: the real one."""
     if not path.is_dir():
         raise StagingError(f'overlay "{label}"', "is not a directory.", "Correct its path.")
     tree = Tree.read(path, tree_files(path))
-    return Source(label, tree.identity, tree.content, size=tree.size)
+    return CodeSource(label, tree.identity, tree.content, size=tree.size)
 
 
-def unknown_source(text: str, what: str) -> StagingError:
+def unknown_source(text: str, problem: str) -> StagingError:
     return StagingError(
         f'source "{without_password(text)}"',
-        what,
+        problem,
         "Give verl==<version>, git+https://<host>/<path>@<ref>, a directory of the controller or of the shared root "
         "that contains verl/, or the code_id of a snapshot.",
     )
@@ -242,9 +242,9 @@ def directory_requirements(directory: Path) -> list[str]:
     """The requirements of a source tree, as far as they can be read without running its code."""
     try:
         project = tomllib.loads(_read_text(directory / "pyproject.toml", directory) or "").get("project", {})
-        dependencies = [str(each) for each in project.get("dependencies", [])]
+        dependencies = [str(requirement) for requirement in project.get("dependencies", [])]
         extras = project.get("optional-dependencies", {}).items()
-        optional = [_of_extra(str(each), extra) for extra, several in extras for each in several]
+        optional = [_of_extra(str(requirement), extra) for extra, several in extras for requirement in several]
     except (ValueError, AttributeError, TypeError, RecursionError):
         dependencies, optional = [], []
     return [*(dependencies or _setup_requirements(_read_text(directory / "setup.py", directory) or "")), *optional]
@@ -259,7 +259,7 @@ def _of_extra(requirement: str, extra: str) -> str:
 
 def _setup_requirements(text: str) -> list[str]:
     """``install_requires`` of a setup.py, as a variable (as in verl's) or as an argument."""
-    # Also of a text that was made to exhaust the parser, and not of what the code computes.
+    # The text may be made to exhaust the parser; computed requirements are skipped.
     errors = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
     with contextlib.suppress(*errors):
         for node in ast.walk(ast.parse(text)):
@@ -268,5 +268,5 @@ def _setup_requirements(text: str) -> list[str]:
             names = [node.arg] if isinstance(node, ast.keyword) else [getattr(to, "id", "") for to in node.targets]
             if "install_requires" in names:
                 with contextlib.suppress(*errors):
-                    return [str(each) for each in ast.literal_eval(node.value)]
+                    return [str(requirement) for requirement in ast.literal_eval(node.value)]
     return []

@@ -41,7 +41,7 @@ from .manifest import (
 )
 from .options import StageOptions, StagingError, listed, reported
 
-# Which jobs use what is staged, according to their archives.
+# The jobs that use staged items, according to their archives.
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
 USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}
@@ -49,7 +49,7 @@ USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}
 
 def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
     """The submission ids of jobs that have not ended, by the paths that they use relative to the shared root."""
-    found: dict[PurePosixPath, list[str]] = {}
+    jobs_by_path: dict[PurePosixPath, list[str]] = {}
     for archive in open_archives(shared_root):
         try:
             paths = sorted(set(uses(archive.read_jobspec())))
@@ -57,8 +57,8 @@ def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
             # Nested too deeply, or not a path.
             continue
         for path in paths:
-            found.setdefault(path, []).append(archive.submission_id)
-    return found
+            jobs_by_path.setdefault(path, []).append(archive.submission_id)
+    return jobs_by_path
 
 
 def programs(shared_root: Path) -> list[str]:
@@ -82,8 +82,8 @@ def uses(spec: Mapping[str, object]) -> Iterator[PurePosixPath]:
 
 def users(shared_root: Path, target: Path) -> list[str]:
     """The submission ids of jobs that have not ended and use a target, or something in it."""
-    own = PurePosixPath(target.relative_to(shared_root))
-    return sorted({job for path, jobs in used_by(shared_root).items() if path.is_relative_to(own) for job in jobs})
+    relative = PurePosixPath(target.relative_to(shared_root))
+    return sorted({job for path, jobs in used_by(shared_root).items() if path.is_relative_to(relative) for job in jobs})
 
 
 def open_archives(shared_root: Path) -> list[Archive]:
@@ -92,13 +92,13 @@ def open_archives(shared_root: Path) -> list[Archive]:
     A job can write anything into its archive, and must not make staging fail. What is lost is only the protection of
     what this job itself uses.
     """
-    found: list[Archive] = []
+    unfinished: list[Archive] = []
     with contextlib.suppress(UnreadableError):
         for archive in archives(shared_root / JOBS):
             state = archive.state()
             if not (state and state.ended):
-                found.append(archive)
-    return found
+                unfinished.append(archive)
+    return unfinished
 
 
 # Staging: a directory or link under the shared root is created once, completely or not at all, with its manifest.
@@ -109,7 +109,7 @@ LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 
 @dataclass(frozen=True)
 class Built:
-    """What a build has put into its directory.
+    """The result of a build in its directory.
 
     facts: what the manifest has besides the files. hashes: the SHA-256 of every file that belongs to it, by relative
     path; None if the build has not computed them.
@@ -124,7 +124,7 @@ Build = Callable[[Path, Progress], Built]
 
 
 @dataclass(frozen=True)
-class Request:
+class BuildRequest:
     """Something that shall exist under the shared root, and how to build it.
 
     differs: why a manifest is not of what is requested; empty if it is. read_only: remove write permissions, so that
@@ -143,28 +143,28 @@ class Request:
         return Staged(self.kind, self.name, str(self.target), status, tuple(notes))
 
 
-def stage(request: Request, options: StageOptions | None = None) -> Staged:
+def stage(request: BuildRequest, options: StageOptions | None = None) -> Staged:
     """Creates the target once; if it exists, it is verified."""
     options = options or StageOptions()
     with reported(request.target, "staged"):
-        wrong = examine(request, options)
-        if wrong is None:
+        differences = examine(request, options)
+        if differences is None:
             check_space(request.target, request.size())
-        elif not wrong:
+        elif not differences:
             if not options.check:
                 tidy(request.target)
             return request.result(Status.EXISTS)
         if options.check:
-            return request.result(Status.STAGED if wrong is None else Status.REPAIRED, notes(wrong or {}))
+            return request.result(Status.STAGED if differences is None else Status.REPAIRED, notes(differences or {}))
         with locked(request.target) as progress:
             # The previous holder of the lock may have done it.
-            wrong = examine(request, options)
-            if wrong is None:
+            differences = examine(request, options)
+            if differences is None:
                 return create(request, progress)
-            return repair(request, progress, wrong) if wrong else request.result(Status.EXISTS)
+            return repair(request, progress, differences) if differences else request.result(Status.EXISTS)
 
 
-def examine(request: Request, options: StageOptions) -> dict[str, str] | None:
+def examine(request: BuildRequest, options: StageOptions) -> dict[str, str] | None:
     """The files that are not as they were staged, and may be repaired; None if there is no target.
 
     Raises StagingError if it is something else, or if they may not be repaired.
@@ -177,18 +177,18 @@ def examine(request: Request, options: StageOptions) -> dict[str, str] | None:
         raise StagingError(target, f"is of kind {manifest.kind}, not {request.kind}.", "Choose another name.")
     differs = request.differs(manifest)
     if differs:
-        todo = "Staged content never changes: choose another name, or remove it first (state: absent)."
-        raise StagingError(target, differs, todo)
-    wrong = problems(target, manifest, full=options.full)
-    todo = "Restore it as it was staged with -e staging_repair=true."
-    if added := ADDED in wrong.values():
-        todo = "Move the added files away; -e staging_repair=true restores the others as they were staged."
-    if wrong and (added or not options.repair):
-        raise StagingError(target, f"no longer fits its manifest: {', '.join(notes(wrong))}.", todo)
-    return wrong
+        remedy = "Staged content never changes: choose another name, or remove it first (state: absent)."
+        raise StagingError(target, differs, remedy)
+    differences = problems(target, manifest, full=options.full)
+    remedy = "Restore it as it was staged with -e staging_repair=true."
+    if added := ADDED in differences.values():
+        remedy = "Move the added files away; -e staging_repair=true restores the others as they were staged."
+    if differences and (added or not options.repair):
+        raise StagingError(target, f"no longer fits its manifest: {', '.join(notes(differences))}.", remedy)
+    return differences
 
 
-def create(request: Request, progress: Progress) -> Staged:
+def create(request: BuildRequest, progress: Progress) -> Staged:
     """Builds beside the target, and renames."""
     with built(request, progress) as building:
         if building.is_symlink():
@@ -201,26 +201,26 @@ def create(request: Request, progress: Progress) -> Staged:
     return request.result(Status.STAGED)
 
 
-def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Staged:
+def repair(request: BuildRequest, progress: Progress, differences: Mapping[str, str]) -> Staged:
     """Builds it again, and replaces the files that were changed or lost."""
     target = request.target
     files = (read_manifest(target) or Manifest()).files
     with built(request, progress) as building:
-        now = (read_manifest(building) or Manifest()).files
-        other = [name for name, entry in files.items() if name not in now or now[name].sha256 != entry.sha256]
-        if other:
-            what = f"cannot be repaired: its source has other content now ({listed(other)})."
-            raise StagingError(target, what, "Remove it (state: absent) and stage it again, or choose another name.")
+        rebuilt = (read_manifest(building) or Manifest()).files
+        changed = [name for name, entry in files.items() if name not in rebuilt or rebuilt[name].sha256 != entry.sha256]
+        if changed:
+            problem = f"cannot be repaired: its source has other content now ({listed(changed)})."
+            raise StagingError(target, problem, "Remove it (state: absent) and stage it again, or choose another name.")
         if target.is_symlink():
             # The build has repaired the link's destination; the link may have pointed elsewhere.
-            for name in wrong:
+            for name in differences:
                 set_mtime(building / name, files[name])
             building.replace(target)
         else:
             try:
                 for directory in (building, target):
                     make_writable(directory)
-                for name in wrong:
+                for name in differences:
                     set_mtime(building / name, files[name])
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     (building / name).replace(target / name)
@@ -228,7 +228,7 @@ def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> St
                 if request.read_only:
                     protect(target)
             sync_all(target)
-    return request.result(Status.REPAIRED, notes(wrong))
+    return request.result(Status.REPAIRED, notes(differences))
 
 
 def set_mtime(path: Path, entry: FileEntry) -> None:
@@ -237,7 +237,7 @@ def set_mtime(path: Path, entry: FileEntry) -> None:
 
 
 @contextlib.contextmanager
-def built(request: Request, progress: Progress) -> Iterator[Path]:
+def built(request: BuildRequest, progress: Progress) -> Iterator[Path]:
     """The finished directory with its manifest, on disk, beside the target; it is removed if it is still there at the
     end."""
     target = request.target
@@ -261,8 +261,8 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
         try:
             check_facts(facts)
         except ValueError as error:
-            todo = "Use a source whose name and path are short and have printable characters only."
-            raise StagingError(target, f"cannot be described in a manifest: {error}.", todo) from error
+            remedy = "Use a source whose name and path are short and have printable characters only."
+            raise StagingError(target, f"cannot be described in a manifest: {error}.", remedy) from error
         manifest_file(building).write_text(Manifest(facts, files).text(), encoding="utf-8")
         if request.read_only:
             protect(building)
@@ -320,8 +320,8 @@ def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool
                 return result(Status.ABSENT)
             using = users(shared_root, target)
             if using:
-                todo = "Wait until these jobs have ended, or stop them (stop.yml)."
-                raise StagingError(target, f"is used by {', '.join(using)}.", todo)
+                remedy = "Wait until these jobs have ended, or stop them (stop.yml)."
+                raise StagingError(target, f"is used by {', '.join(using)}.", remedy)
             if not check:
                 # The rename removes it at once, even if deleting its files fails.
                 target.rename(beside(target))

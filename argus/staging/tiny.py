@@ -27,7 +27,7 @@ CHAT_TEMPLATE = (
 
 
 @dataclass(frozen=True)
-class Problem:
+class WordProblem:
     """A word problem as GSM8K writes it: the last line of the answer is ``#### <number>``."""
 
     question: str
@@ -35,16 +35,16 @@ class Problem:
     result: str
 
 
-def problems(count: int) -> list[Problem]:
+def problems(count: int) -> list[WordProblem]:
     """The first problems of an endless list that is the same at every call."""
     chance = random.Random(0)  # noqa: S311 - it must be repeatable
     generated = []
     for _dummy in range(count):
         has, gets = chance.randint(1, 20), chance.randint(1, 20)
-        who, what = chance.choice(("Ann", "Bob", "Carl", "Dina")), chance.choice(("apples", "coins", "books"))
+        who, item = chance.choice(("Ann", "Bob", "Carl", "Dina")), chance.choice(("apples", "coins", "books"))
         generated.append(
-            Problem(
-                f"{who} has {has} {what} and gets {gets} more. How many {what} does {who} have now?",
+            WordProblem(
+                f"{who} has {has} {item} and gets {gets} more. How many {item} does {who} have now?",
                 f"{has} + {gets} = {has + gets}. The answer is\n#### {has + gets}",
                 str(has + gets),
             )
@@ -90,7 +90,7 @@ def sft_rows() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _split(rows: Mapping[str, int]) -> dict[str, list[Problem]]:
+def _split(rows: Mapping[str, int]) -> dict[str, list[WordProblem]]:
     """Different problems for each split."""
     rest = iter(problems(sum(rows.values())))
     return {split: list(itertools.islice(rest, count)) for split, count in rows.items()}

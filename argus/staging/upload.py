@@ -16,7 +16,7 @@ from .files import check_space, remove_tree, write_file
 from .options import StagingError, reported
 from .source_tree import content_identity, is_plain_path
 
-# The directory of what has arrived for an item, beside the item: the node itself may not have the space.
+# The directory of files that arrived for an item. It is beside the item, because the node may lack the space.
 INBOX = re.compile(r"\.(?P<name>.+)\.upload")
 
 
@@ -73,8 +73,8 @@ def receive(stream: BinaryIO, attachment: Attachment, target: Path) -> Path:
     """Unpack a tar in a new directory, for an item. Raises StagingError for other files than were announced."""
     parent, left = inbox(target), attachment.size
     hashes: dict[str, str] = {}
-    todo = "Stage it again when nothing writes to them."
-    problem = StagingError(target, "did not get its files as they were announced.", todo)
+    remedy = "Stage it again when nothing writes to them."
+    problem = StagingError(target, "did not get its files as they were announced.", remedy)
     with reported(parent, "uploaded"), contextlib.ExitStack() as undo:
         check_space(parent, left)
         parent.mkdir(parents=True, exist_ok=True)

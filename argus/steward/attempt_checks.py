@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the steward asks of Ray about an attempt that runs: its TransferQueue, its inference servers, and whether its
-actors and placement groups have their resources.
+"""The steward's checks of a running attempt in Ray: its TransferQueue, its inference servers, and the resources of its
+actors and placement groups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GONE_SECONDS = 60.0
 WAITING_SECONDS = 20.0
 # An actor whose process starts imports verl first.
 PENDING_SECONDS = 60.0
-# How long no node could hold what an attempt waits for, before it is ended: nodes join, and Ray notices late.
+# The time before an attempt that no node could hold is ended, because nodes may still join, and Ray notices late.
 UNPLACEABLE_SECONDS = 180.0
 PENDING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
 # The names that verl's releases give to the actors of inference servers, such as vllm_server_0_0.
@@ -54,7 +54,7 @@ class AttemptChecks:
     next_at: float = 0.0
     gone_since: float | None = None
     gone_at_step: int = 0
-    # For what it waits, and since when.
+    # The resources that the attempt waits for, and since when.
     waiting: tuple[str, float] = ("", 0.0)
 
     def look(self, job_id: str, progress: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
@@ -62,7 +62,7 @@ class AttemptChecks:
         if not job_id or now < self.next_at:
             return
         self.next_at = now + ASK_SECONDS
-        # What Ray does not answer is asked again.
+        # Failed requests to Ray are repeated.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
             actors = evidence.actors(self.head, evidence.of_job(job_id), detail=True)
             if self.demand.controller_cpus:
@@ -91,8 +91,8 @@ class AttemptChecks:
 
 def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
     """How many controllers of TransferQueue a job has. Ray also lists dead ones."""
-    own = (actor for actor in actors if actor.get("job_id") == job_id and actor.get("class_name") == CONTROLLER)
-    return sum(actor.get("state") == ALIVE for actor in own)
+    actors = (actor for actor in actors if actor.get("job_id") == job_id and actor.get("class_name") == CONTROLLER)
+    return sum(actor.get("state") == ALIVE for actor in actors)
 
 
 def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
@@ -140,13 +140,13 @@ def counted(parts: Iterable[str]) -> str:
 
 def resources(amounts: Mapping[str, float]) -> str:
     """Resources as text; in a placement group, each one also has the names of group and bundle."""
-    found = {name.partition("_group_")[0]: f"{amount:g}" for name, amount in amounts.items()}
-    return " and ".join(f"{found[name]} {name}" for name in sorted({*found} - {"bundle"})) or "no resources"
+    texts = {name.partition("_group_")[0]: f"{amount:g}" for name, amount in amounts.items()}
+    return " and ".join(f"{texts[name]} {name}" for name in sorted({*texts} - {"bundle"})) or "no resources"
 
 
 def unplaced(groups: Iterable[Mapping[str, Any]], job_id: str) -> list[Mapping[str, Any]]:
-    own = (group for group in groups if group.get("creator_job_id") == job_id)
-    return [group for group in own if group.get("state") in room.UNPLACED]
+    job_groups = (group for group in groups if group.get("creator_job_id") == job_id)
+    return [group for group in job_groups if group.get("state") in room.UNPLACED]
 
 
 def lasting(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
@@ -194,7 +194,7 @@ def nearest(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, float]) -> s
 
 
 def share(node: Mapping[str, Any], needs: Mapping[str, float]) -> float:
-    """How much a node has in total of what it has least of; from 1 on, it could hold it all."""
+    """The share of the scarcest resource that a node has in total; from 1 on, it could hold everything."""
     # What a placement group holds is on no node's list; node:10.0.0.7 is of a node whose address may change.
-    amounts = {name: amount for name, amount in needs.items() if "_group_" not in name and name[:5] != "node:"}
-    return min((node["resources_total"].get(name, 0) / each for name, each in amounts.items() if each > 0), default=1.0)
+    amounts = {name: need for name, need in needs.items() if "_group_" not in name and name[:5] != "node:"}
+    return min((node["resources_total"].get(name, 0) / need for name, need in amounts.items() if need > 0), default=1.0)

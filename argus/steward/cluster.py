@@ -31,16 +31,16 @@ from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
 from ..ray.admission import one_at_a_time, steward_lock
-from ..ray.api import RayApiError, RayHead, own_head
+from ..ray.api import RayApiError, RayHead, local_head
 from .job import STEP_SECONDS, Steward, nodes_summary
 
 # The steward has the pages of jobs written by a process of its own, which needs more time and memory than it.
 
-# How often the pages of all jobs are written, and for which part of the time at most: those of long jobs take longer.
+# The interval between writing the pages of all jobs, and the maximum share of time for it.
 PAGES_SECONDS, SHARE = 60.0, 0.1
-# How soon a job that has ended has its last page.
+# The time until a job that has ended has its last page.
 LOOK_SECONDS = 2.0
-# After that time, a shared root hangs.
+# The time after which a shared root counts as hanging.
 MOST_SECONDS = 1800.0
 
 
@@ -50,10 +50,10 @@ def keep_pages(jobs: Callable[[], Iterable[str]], leaving: threading.Event) -> N
     due = time.monotonic() + PAGES_SECONDS
     while not leaving.wait(LOOK_SECONDS):
         current, begin = set(jobs()), time.monotonic()
-        wanted = current | earlier if begin >= due else earlier - current
+        job_ids = current | earlier if begin >= due else earlier - current
         earlier = current
-        if wanted:
-            write_pages(sorted(wanted))
+        if job_ids:
+            write_pages(sorted(job_ids))
         if begin >= due:
             due = begin + max(PAGES_SECONDS, (time.monotonic() - begin) / SHARE)
 
@@ -66,17 +66,15 @@ def write_pages(jobs: Sequence[str]) -> None:
         print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
 
 
-# argus steward: the process that the head's start command runs beside Ray, and starts again when it ends.
-#
-# Each job has a thread: a shared root or a call of Ray that hangs delays that job only. All that the steward knows is
-# in the registry, in archives, and in Ray, so it can be killed at any moment. When another version of the program
+# Each job has a thread, so that a hanging shared root or call of Ray delays that job only. All state is in the
+# registry, in archives and in Ray, so the steward can be killed at any moment. When another version of the program
 # becomes current, this one ends between two steps, and the next one goes on.
 
 # How often the registry is read: a job that is submitted has a steward this soon.
 POLL_SECONDS = 0.5
 # How long a job is left alone whose archive cannot be read.
 AGAIN_SECONDS = 10.0
-# How long steps that have begun may take before a new version goes on without their end.
+# The time that running steps get before a new version takes over.
 LEAVE_SECONDS = 30.0
 
 # How often Ray's manager of jobs is called until it answers.
@@ -87,8 +85,8 @@ LookAfter = Callable[[Registry, str, threading.Event], None]
 Value = TypeVar("Value")
 
 
-class Shared(Generic[Value]):
-    """What a call of Ray returns or raises, for all jobs for a while: dozens that each ask keep Ray from its work."""
+class CachedCall(Generic[Value]):
+    """Caches the result or error of a call of Ray for all jobs, because dozens of callers would overload Ray."""
 
     def __init__(self, call: Callable[[RayHead, float], Value], seconds: float) -> None:
         self.call, self.seconds = call, seconds
@@ -159,7 +157,7 @@ def recover_jobs(leaving: threading.Event) -> None:
     address = os.environ.get(AGENT_API, "")
     while address and not leaving.is_set():
         try:
-            own_head(address).get("/api/job_agent/jobs/none/logs")
+            local_head(address).get("/api/job_agent/jobs/none/logs")
         except RayApiError as error:
             # It knows no such job.
             if error.status == http.HTTPStatus.NOT_FOUND:
@@ -173,10 +171,10 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        look, summary = Shared(room.look, STEP_SECONDS), Shared(nodes_summary, SECONDS / 2)
+        look, summary = CachedCall(room.look, STEP_SECONDS), CachedCall(nodes_summary, SECONDS / 2)
         self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=look, summary=summary)
         self.leaving = threading.Event()
-        # Of all jobs that this process has seen; a job that has ended needs no other one.
+        # The threads of all jobs that this process has seen; a job that has ended needs no new one.
         self.threads: dict[str, threading.Thread] = {}
         # Their archives: the registry is asked once for each.
         self.paths: dict[str, str] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the steward of a job does next: a pure function of what it observes."""
+"""Decides the next action of a job's steward, as a pure function of its observations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEAD_LOST_SECONDS = 40.0
 LOST_NODE_SECONDS = 5.0
 # A trainer that fails of a node that ended, rather than of one out of reach, fails at once.
 NOTICE_SECONDS = departures.KILLED_SECONDS
-# Ray's message of a job whose supervisor, an actor that runs the launcher, was killed with it.
+# Ray's message for a job whose supervisor, the actor that runs the launcher, was killed.
 SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")
 
 
@@ -60,7 +60,7 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True)
 class HeadAnswer:
-    """What the head reports of a job.
+    """The report of the head about a job.
 
     job: Ray's record of the current attempt, or None if it has none.
     lost_node: the name of a node that died with processes of the attempt, or ""; lost_cause: what is known of its end.
@@ -85,7 +85,7 @@ class HeadAnswer:
 
 @dataclass(frozen=True)
 class View:
-    """What the steward observes of a job. Times are in seconds since the epoch.
+    """The steward's observations of a job. Times are in seconds since the epoch.
 
     head: None if the head did not answer.
     unknown_since: since when Ray no longer knows the attempt that it knew before.
@@ -95,7 +95,7 @@ class View:
     lost_since: when the attempt did its last step, or when its node was lost if that was later.
     verdict: why the attempt is being stopped from outside.
     dependency: the state of the job that has to succeed before.
-    waits_for: what has to happen before, which is not about resources, or "".
+    waits_for: a condition for the start other than resources, or "".
     ended_server: a server that the job needs, and that has ended, or "".
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
     """
@@ -173,13 +173,13 @@ def decide_waiting(view: View) -> Action:
 
 def decide_ending(view: View) -> Action:
     """For an attempt that has failed, perhaps because of a lost node that Ray has not noticed yet."""
-    known = view.status.failure
+    failure = view.status.failure
     if view.head and view.head.lost_node:
         lost = failures.failure(FailureKind.NODE_LOST, view.head.loss)
-        return Action(ActionKind.FAIL, replace(lost, lines=known.lines if known else ()))
+        return Action(ActionKind.FAIL, replace(lost, lines=failure.lines if failure else ()))
     # A stop was requested after the failure: there is no other attempt, so the cause is not waited for.
     over = view.stop_requested or view.elapsed(view.status.ended_at) >= NOTICE_SECONDS
-    return Action(ActionKind.FAIL, known) if over else WAIT
+    return Action(ActionKind.FAIL, failure) if over else WAIT
 
 
 def decide_unknown(view: View) -> Action:
@@ -195,7 +195,7 @@ def decide_unknown(view: View) -> Action:
 
 def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
-    # On a node that is gone, none can write its end any more.
+    # On a lost node, no launcher can record its end any more.
     if head.driver_alive and view.elapsed(view.ended_since) < GRACE_SECONDS:
         return WAIT
     # After its own restart, a head may give up an attempt that trains on.
@@ -209,32 +209,32 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
-    told = log.end_from(job.message)
-    if told:
-        return Action(ActionKind.FAIL, told)
+    recorded = log.end_from(job.message)
+    if recorded:
+        return Action(ActionKind.FAIL, recorded)
     if not head.driver_alive:
         if view.stop_requested:
             return fail(FailureKind.STOPPED, message)
         named = f"{head.loss}, and the driver with it"
         lost = named if head.lost_node else "the driver's node was lost"
         return Action(ActionKind.FAIL, quoting(FailureKind.NODE_LOST, lost, message))
-    found = cause_of_loss(message, job.driver_exit_code)
-    # A trainer that ended with an error before the request has failed; what was only ended was stopped.
-    was_ended = not 0 < (job.driver_exit_code or 0) <= 128 and found.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
-    return fail(FailureKind.STOPPED, message) if view.stop_requested and was_ended else Action(ActionKind.FAIL, found)
+    failure = cause_of_loss(message, job.driver_exit_code)
+    # A trainer that failed before the stop request has failed; one that was only killed was stopped.
+    was_ended = not 0 < (job.driver_exit_code or 0) <= 128 and failure.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
+    return fail(FailureKind.STOPPED, message) if view.stop_requested and was_ended else Action(ActionKind.FAIL, failure)
 
 
 def cause_of_loss(message: str, exit_code: int | None) -> Failure:
     """Why a launcher ended on a node that is alive. Ray's message has the end of the log."""
-    found = diagnosis.classify(message, exit_code or 1)
-    if found.kind is FailureKind.UNKNOWN and SUPERVISOR_DIED.match(message):
+    failure = diagnosis.classify(message, exit_code or 1)
+    if failure.kind is FailureKind.UNKNOWN and SUPERVISOR_DIED.match(message):
         return quoting(FailureKind.KILLED, "the launcher was killed", message)
-    if found.kind is FailureKind.UNKNOWN and exit_code is None:
-        return replace(found, reason=f"the launcher recorded no end: {message}")
-    if found.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:
+    if failure.kind is FailureKind.UNKNOWN and exit_code is None:
+        return replace(failure, reason=f"the launcher recorded no end: {message}")
+    if failure.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:
         # Ray has the exit code of the launcher.
-        return replace(found, reason=found.reason.replace("the trainer", "the launcher", 1))
-    return found
+        return replace(failure, reason=failure.reason.replace("the trainer", "the launcher", 1))
+    return failure
 
 
 def quoting(kind: FailureKind, reason: str, message: str) -> Failure:
@@ -278,8 +278,8 @@ def fail(kind: FailureKind, reason: str) -> Action:
 
 def stopped(view: View, reason: str) -> Action:
     """For a job that is stopped while no launcher runs; a verdict may say why."""
-    own = view.verdict if view.verdict and view.verdict.kind is FailureKind.STOPPED else None
-    return Action(ActionKind.FAIL, own or failures.failure(FailureKind.STOPPED, reason))
+    verdict = view.verdict if view.verdict and view.verdict.kind is FailureKind.STOPPED else None
+    return Action(ActionKind.FAIL, verdict or failures.failure(FailureKind.STOPPED, reason))
 
 
 def over_deadline(view: View, grace: float) -> bool:

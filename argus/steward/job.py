@@ -34,7 +34,7 @@ from ..queue.queue import Queue, Turn, Waiting, turn
 from ..queue.room import Demand, Room
 from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
-from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
+from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
 from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 from .notify import Notifier, events
@@ -50,26 +50,26 @@ CLOCK_SECONDS = 30.0
 PERIODIC_SECONDS = 300.0
 # Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
 CLEAN_UP_SECONDS = 300.0
-# For so long after its start, a head is asked for actors that it may have forgotten.
+# The time after a head's start in which it is checked for actors that it has forgotten.
 AFTER_START_SECONDS = 600.0
-# To find out whether a machine answers whose node has ended.
+# The unused port and the timeout for checking whether the machine of an ended node answers.
 UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
 # The same for a job that could not be checked, because the head did not answer.
 ADMIT_AGAIN_SECONDS = 60.0
 
-# What is free, and Ray's records of jobs, newer than it; of a head, at a moment.
-Seen = tuple[Room, Sequence[Mapping[str, Any]]]
-Look = Callable[[RayHead, float], Seen]
+# The free resources and Ray's newer records of jobs, of a head at a moment.
+RoomSnapshot = tuple[Room, Sequence[Mapping[str, Any]]]
+Look = Callable[[RayHead, float], RoomSnapshot]
 
 
 @dataclass
-class Observed:
-    """What the steward remembers of the current attempt between its steps."""
+class Observations:
+    """The steward's memory of the current attempt between its steps."""
 
     # Whether Ray has ever listed the attempt.
-    known: bool = False
+    is_listed: bool = False
     unknown_since: float | None = None
     ended_since: float | None = None
     lost_since: float | None = None
@@ -88,7 +88,7 @@ def nodes_summary(head: RayHead, _now: float) -> Any:
 
 
 def cause_of_end(address: str) -> str:
-    """What can be told of a node that has just ended: a machine refuses a port that nothing uses, and answers so."""
+    """Whether the machine of an ended node still answers, as text: a live machine refuses an unused port."""
     if not address:
         return ""
     try:
@@ -119,7 +119,7 @@ class Steward:
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
-        self.head = head or own_head(evidence.address_of(archive), patience=0)
+        self.head = head or local_head(evidence.address_of(archive), patience=0)
         self.runner = runner or Runner(archive)
         self.clock = clock
         self.admission = admission
@@ -127,7 +127,7 @@ class Steward:
         self.registry = registry_path()
         self.queue = queue or Queue(self.registry)
         self.turn = Turn(None, "")
-        # Of the node of the driver.
+        # The address of the driver's node.
         self.address = ""
         self.limits = limits
         self.look_at_room, self.summary = look, summary
@@ -135,12 +135,12 @@ class Steward:
         self.away_for: float | None = None
         self.demand, self.room = Demand.of(self.plan), Room()
         self.checks = AttemptChecks(self.head, self.demand)
-        # An attempt that is running was known to an earlier steward, before the head was restarted.
+        # A running attempt was listed by Ray before the head was restarted.
         status = archive.read_status()
         running = status.state is JobState.RUNNING
-        self.observed = Observed(known=running)
+        self.observed = Observations(is_listed=running)
         self.next_stop = self.next_admission = self.next_measured = 0.0
-        # When the steward before this one last ran, until it is known whether the head ended with it.
+        # The last heartbeat of the previous steward, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
         self.kept_until = earlier.time if earlier else 0.0
         # Each collection is a process on the head: after a restart, not of all jobs at once.
@@ -200,8 +200,8 @@ class Steward:
 
     def step(self) -> bool:
         """Observe the job once and do what is to be done; True at its end."""
-        own = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
-        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **own, **self.waiting())
+        heartbeat = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
+        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **heartbeat, **self.waiting())
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
@@ -227,9 +227,9 @@ class Steward:
         observed = self.observed
         if answer:
             job = answer.job
-            observed.unknown_since = (observed.unknown_since or moment) if job is None and observed.known else None
+            observed.unknown_since = (observed.unknown_since or moment) if job is None and observed.is_listed else None
             observed.ended_since = (observed.ended_since or moment) if job and job.ended else None
-            observed.known = observed.known or job is not None
+            observed.is_listed = observed.is_listed or job is not None
         beat = self.archive.heartbeat().time
         if beat != observed.beat:
             observed.beat, observed.silent_since = beat, moment
@@ -284,7 +284,7 @@ class Steward:
             lost_node=self.lost_node(job, nodes, status, moment),
             lost_cause=self.observed.lost_cause,
             queue_problem=self.checks.queue_problem,
-            # A command may do without what it asks Ray for.
+            # A command may work without the resources that it asks Ray for.
             placement_problem="" if self.plan.command else self.checks.placement_problem,
         )
 
@@ -293,7 +293,7 @@ class Steward:
         node_id = job.driver_node_id if job and self.plan.command else ""
         if job and (job.job_id or node_id) and not job.ended and moment >= self.next_measured:
             self.next_measured = moment + hardware.SECONDS
-            # It is for people: neither Ray's answer nor the archive may keep the steward from its work.
+            # Measurements are for people; errors of Ray or the archive must not stop the steward.
             with contextlib.suppress(Exception):
                 measured = hardware.of_job(self.summary(self.head, moment), job.job_id, moment, node_id)
                 if measured.nodes:
@@ -315,8 +315,8 @@ class Steward:
         if not dead or not job or not job.job_id:
             return ""
         actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
-        own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
-        gone = [node for node_id, node in dead.items() if node_id in own | {job.driver_node_id}]
+        dead_nodes = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
+        gone = [node for node_id, node in dead.items() if node_id in dead_nodes | {job.driver_node_id}]
         self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
         lost = ", ".join(self.observed.lost_nodes)
         if gone and self.observed.lost_since is None:
@@ -328,8 +328,8 @@ class Steward:
 
     def look_for_forgotten(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
         """Note since when the attempt waits for a process that the head forgot when it was started again."""
-        was_there = (status.attempt_submitted_at or moment) < head_started > moment - AFTER_START_SECONDS
-        waits = was_there and job is not None and not job.ended and (job.pending or self.has_forgotten(job.job_id))
+        was_sent = (status.attempt_submitted_at or moment) < head_started > moment - AFTER_START_SECONDS
+        waits = was_sent and job is not None and not job.ended and (job.pending or self.has_forgotten(job.job_id))
         self.observed.forgotten_since = (self.observed.forgotten_since or moment) if waits else None
 
     def has_forgotten(self, job_id: str) -> bool:
@@ -342,8 +342,8 @@ class Steward:
         if job and not job.ended:
             heartbeat = self.archive.heartbeat()
             # An older one is of an earlier attempt.
-            is_own = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
-            self.checks.look(job.job_id, heartbeat if is_own else Heartbeat(), nodes, moment)
+            is_current = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
+            self.checks.look(job.job_id, heartbeat if is_current else Heartbeat(), nodes, moment)
 
     def capacity_problem(self, status: Status, moment: float) -> str:
         self.room, jobs = self.look_at_room(self.head, moment)
@@ -365,12 +365,12 @@ class Steward:
 
     def problem_now(self, status: Status, moment: float, jobs: Sequence[Mapping[str, Any]]) -> str:
         """Why the next attempt cannot start. jobs: Ray's list since its resources were counted."""
-        own = self.in_queue(status, moment)
-        self.turn = turn(self.queue.jobs(), own, self.room, jobs, moment)
+        waiting = self.in_queue(status, moment)
+        self.turn = turn(self.queue.jobs(), waiting, self.room, jobs, moment)
         return self.turn.problem
 
     def waits_for(self, status: Status) -> str:
-        """What has to happen before the next attempt, beside that it gets its resources, or ""."""
+        """The condition for the next attempt other than resources, or ""."""
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
         return attempts.wait_for_servers(self.archive, self.plan)
@@ -396,7 +396,7 @@ class Steward:
     def start_evidence(self, moment: Moment) -> None:
         """Collect it in the background: what hangs must not keep the steward from its job."""
         process = self.runner.start("evidence", moment)
-        # Polling reaps those that have ended.
+        # Polling reaps ended children.
         self.children = [child for child in [*self.children, process] if child.poll() is None]
 
     def submit(self, view: View, _failure: Failure | None) -> None:
@@ -406,7 +406,7 @@ class Steward:
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():
             if not self.problem_now(view.status, view.now, self.head.jobs()):
-                self.observed, self.checks = Observed(), AttemptChecks(self.head, self.demand)
+                self.observed, self.checks = Observations(), AttemptChecks(self.head, self.demand)
                 self.runner.run_ray_client("submit", attempt)
 
     def admit(self, view: View, _failure: Failure | None) -> None:

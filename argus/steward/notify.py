@@ -34,7 +34,7 @@ TEXT_LENGTH = 500
 
 @dataclass(frozen=True)
 class Event:
-    """What a person is told. key: that of this event among all of the job. kind: the cause of a failure."""
+    """A notification. key: unique among the events of the job. kind: the cause of a failure."""
 
     key: str
     event: str
@@ -47,7 +47,7 @@ class Event:
 
 
 def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float | None) -> Iterator[Event]:
-    """What is to be told now, also if it was told before. away_for: of a head that has just returned, in seconds."""
+    """The present events, including those already sent. away_for: seconds that a head was away, if just returned."""
     status, cluster = view.status, cluster_name()
     kind = status.failure.kind if status.failure else ""
     why = f" ({kind})" if kind else ""
@@ -80,20 +80,20 @@ class Notifier:
         self.target = target
         self.archive = archive
         self.file = directory / f"{TOLD}{archive.submission_id}"
-        self.told: set[str] = set()
+        self.sent: set[str] = set()
         with contextlib.suppress(OSError):
-            self.told = set(self.file.read_text(encoding="utf-8").split())
+            self.sent = set(self.file.read_text(encoding="utf-8").split())
         self.threads: list[threading.Thread] = []
 
     def tell(self, event: Event) -> None:
-        if not self.target or event.key in self.told:
+        if not self.target or event.key in self.sent:
             return
-        self.told.add(event.key)
-        # Rather never than twice.
+        self.sent.add(event.key)
+        # Recorded before sending: an event is better lost than sent twice.
         with contextlib.suppress(OSError):
-            self.file.write_text("\n".join(sorted(self.told)), encoding="utf-8")
+            self.file.write_text("\n".join(sorted(self.sent)), encoding="utf-8")
         thread = threading.Thread(target=self.send, args=(event,), daemon=True)
-        self.threads = [one for one in self.threads if one.is_alive()] + [thread]
+        self.threads = [running for running in self.threads if running.is_alive()] + [thread]
         thread.start()
 
     def send(self, event: Event) -> None:
@@ -103,7 +103,7 @@ class Notifier:
                 post(self.target, values)
             else:
                 run(self.target, values)
-        # Not with their own text, which may have the command or the address.
+        # Messages of these errors may contain the command or the address.
         except subprocess.TimeoutExpired:
             self.record(event, f"it did not end within {LIMIT_SECONDS:g} s")
         except subprocess.CalledProcessError as error:
@@ -118,7 +118,7 @@ class Notifier:
             self.archive.event("NOT_TOLD", what=event.event, reason=reason)
 
     def finish(self) -> None:
-        """Wait for what is being told, and forget the job, which has ended."""
+        """Wait for running notifications, and forget the job, which has ended."""
         for thread in self.threads:
             thread.join(LIMIT_SECONDS)
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the steward answers on a port of the head: metrics of jobs and addresses of their engines for Prometheus, and
-the pages of jobs.
+"""The steward's HTTP server on the head: metrics of jobs and addresses of their engines for Prometheus, and the pages
+of jobs.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..archive.status import ENDED, JobState
 from ..io.reading import UnreadableError, read_bytes
 from ..jobs.bundle import INDEX, PAGE
 
-# What Prometheus reads about jobs.
+# The metrics of jobs for Prometheus.
 
-# For so long after its end, a job is there for alerts.
+# The time that an ended job stays in the metrics, for alerts.
 ENDED_SECONDS = 3600.0
-# Of a value that a job can write.
+# The maximum length of a label that a job can write.
 LABEL_CHARACTERS = 64
 VALUES = {
     "step": "the last step that was done",
@@ -41,8 +41,8 @@ VALUES = {
 }
 
 
-class Jobs:
-    """What Prometheus's library asks. archives: of the jobs that this steward has looked after."""
+class JobCollector:
+    """A collector for Prometheus's library. archives: of the jobs that this steward has looked after."""
 
     def __init__(self, archives: Callable[[], Iterable[Archive]]) -> None:
         self.archives = archives
@@ -72,7 +72,7 @@ class Jobs:
     def add(self, archive: Archive, state: GaugeMetricFamily, families: dict[str, GaugeMetricFamily]) -> None:
         """Add a job. Raises UnreadableError and OSError."""
         status, beat, now = archive.read_status(), archive.heartbeat(), time.time()
-        # One that is tried again has ended before.
+        # A retried job has ended before.
         if status.state is None or (status.state in ENDED and now - (status.ended_at or 0) > ENDED_SECONDS):
             self.over |= {archive.submission_id} if status.state else set()
             return
@@ -98,21 +98,21 @@ def targets(archives: Iterable[Archive]) -> Iterator[dict[str, object]]:
         with contextlib.suppress(UnreadableError, OSError):
             if archive.read_status().state == JobState.RUNNING:
                 lines = read_bytes(archive.path / ENGINES, TARGETS_BYTES)
-                servers = [each.decode() for each in TARGET.findall(lines)]
+                servers = [server.decode() for server in TARGET.findall(lines)]
                 yield {"targets": servers, "labels": {"submission_id": archive.submission_id}}
 
 
-# What the steward answers on a port of the head, beside those of Ray's metrics: Prometheus, and the pages of jobs.
+# The HTTP server on a port of the head, beside those of Ray's metrics.
 
 # In the environment of a head, a port of its plan; that of the steward is so many further.
 PORT_OF_DASHBOARD, FURTHER = "DASHBOARD_METRIC_PORT", 3
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
-# How many requests are answered at once, and how many pages of these: a client may be as slow as it likes.
+# The maximum number of concurrent requests, and of pages among them, because clients may be slow.
 THREADS, PAGES = 8, 4
 # How long the next part of a request may take, a whole one with its answer, and one for a page.
 PART_SECONDS, REQUEST_SECONDS, PAGE_SECONDS = 2.0, 5.0, 300.0
 PAGE_BYTES, PIECE_BYTES = 32 << 20, 1 << 16
-# Jobs can write to archives: a page of theirs runs as one of no site, and reaches nothing.
+# Jobs can write to archives, so their pages run sandboxed without an origin and without network access.
 POLICY = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
@@ -191,7 +191,7 @@ class Handler(MetricsHandler):
 
 
 def key_of(token: str) -> str:
-    """What the address of a page begins with: pages.yml has it from the token of the cluster, too."""
+    """The first part of a page's path, which pages.yml also derives from the cluster's token."""
     return hashlib.sha256(f"{token.strip()} pages".encode()).hexdigest()
 
 
@@ -201,12 +201,12 @@ def serve(archives: Callable[[], Iterable[Archive]]) -> None:
     archives: of the jobs that this steward has looked after.
     """
     registry = CollectorRegistry()
-    registry.register(Jobs(archives))
+    registry.register(JobCollector(archives))
     token = ""
     with contextlib.suppress(OSError, ValueError):
         token = Path(os.environ.get(TOKEN_PATH, "")).read_text("utf-8")
-    own = {"registry": registry, "archives": staticmethod(archives), "key": key_of(token) if token else ""}
-    handler = type("OwnHandler", (Handler,), own)
+    attributes = {"registry": registry, "archives": staticmethod(archives), "key": key_of(token) if token else ""}
+    handler = type("OwnHandler", (Handler,), attributes)
     try:
         server = HTTPServer(("", int(os.environ[PORT_OF_DASHBOARD]) + FURTHER), handler)
     except (KeyError, ValueError, OverflowError, OSError) as error:

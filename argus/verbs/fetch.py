@@ -17,14 +17,14 @@ from ..jobs.nodes import collect, collected
 from ..jobs.registry import Registry
 from ..jobs.services import OperationError, on_machines
 from ..ray.api import allow_host
-from .request import Request, common, request_from, require_node, write_answer
+from .request import VerbRequest, common, request_from, require_node, write_answer
 
 # argus fetch: the archive of a job as a compressed tar.
 
 STDOUT = 1
 
 
-class FetchRequest(Request):
+class FetchRequest(VerbRequest):
     """The options of `fetch`."""
 
     submission_id: str = ""
@@ -73,7 +73,7 @@ def fetch_command(as_json: bool, **options: Any) -> None:
 # argus evidence: what Ray and the nodes of a job report now, written into its archive.
 
 
-class EvidenceRequest(Request):
+class EvidenceRequest(VerbRequest):
     submission_id: str
     check: bool = False
 

@@ -30,15 +30,15 @@ from ..cluster.supervisor import LAST, end_all, supervise
 from ..common.node_process import LOG, MARK, ORDER, RUNNING, STATE, look, neighbours, processes, supervisor
 from ..io import writing
 from ..jobs.services import OperationError
-from .request import Request, common, request_from, write_answer
+from .request import VerbRequest, common, request_from, write_answer
 
 ENVIRONMENT = "environment.sh"
-# Of a request, what a supervisor is started with.
+# The fields of a request that go to the supervisor.
 OF_SUPERVISOR = {"command", "working_directory", "specification", "settings", "derived"}
 START_SECONDS, STOP_SECONDS = 15.0, 30.0
 LAST_WORDS = 1000
-# A node has from a step of Slurm its GPUs of the host, and what lines of shell before the step have set. It has not
-# Slurm's own variables, which change what libraries do, and not those of shells, of `module` and of the user.
+# A node inherits from a Slurm step its GPUs and the variables set before the step. It does not inherit Slurm's own
+# variables, which change libraries, nor those of shells, of `module` and of the user.
 STEP = "SLURM_JOB_ID"
 NOT_OF_NODES = re.compile(
     r"""(SLURM|SRUN|SBATCH|PMI|BASH|LMOD|_*MODULE|ANSIBLE|ARGUS)\w*(%%|\(\))?|_LM\w*|LOADEDMODULES|_|SHELL|SHLVL|(OLD)?PWD
@@ -47,7 +47,7 @@ NOT_OF_NODES = re.compile(
 )
 
 
-class NodeRequest(Request):
+class NodeRequest(VerbRequest):
     """The options of `node`.
 
     directory: of the node. working_directory: of Ray's sessions, removed with the last node of the cluster on the host;
@@ -69,7 +69,7 @@ class NodeRequest(Request):
 
 
 def change(request: NodeRequest) -> tuple[dict[str, Any], bool]:
-    """The node as it is then, and whether that is a change. Raises OperationError."""
+    """Start or remove the node; returns its state, and whether it changed. Raises OperationError."""
     directory = Path(request.directory).expanduser()
     sessions = Path(request.working_directory) if request.working_directory else None
     try:
@@ -88,13 +88,13 @@ def start(directory: Path, request: NodeRequest) -> None:
     """Start a node; what runs of it, or was left of it, is ended first. Raises OperationError and OSError."""
     stop(directory)
     sessions = Path(request.working_directory)
-    own_directory(directory)
-    own_directory(sessions)
+    create_private_directory(directory)
+    create_private_directory(sessions)
     if not neighbours(directory):
         # The sessions of a Ray that has ended: nothing else ever removes them.
         shutil.rmtree(sessions / "ray", ignore_errors=True)
     for entry in os.scandir(directory):
-        # A FIFO or a link of a job would be opened for writing.
+        # A FIFO or a link that a job has put there would be opened for writing.
         if entry.name in (STATE, LAST) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
             os.unlink(entry.path)
     environment = with_step(request.environment, os.environ)
@@ -150,7 +150,7 @@ def remove(directory: Path, sessions: Path | None) -> bool:
         shutil.rmtree(directory)
     with contextlib.suppress(OSError):
         directory.parent.rmdir()
-    if sessions and not neighbours(directory) and is_own(sessions):
+    if sessions and not neighbours(directory) and belongs_to_user(sessions):
         changed = True
         # The last two nodes of a host may be removed at once.
         with contextlib.suppress(FileNotFoundError):
@@ -158,18 +158,18 @@ def remove(directory: Path, sessions: Path | None) -> bool:
     return changed
 
 
-def with_step(own: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def with_step(node_environment: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a node; in a step of Slurm with what the step has."""
     if STEP not in environ:
-        return dict(own)
+        return dict(node_environment)
     # The directory of Ray's own Python stays the first.
-    first, *rest = own.get("PATH", "").split(os.pathsep)
+    first, *rest = node_environment.get("PATH", "").split(os.pathsep)
     path = os.pathsep.join(dict.fromkeys([first, *environ.get("PATH", "").split(os.pathsep), *rest]))
     step = {name: text for name, text in environ.items() if not NOT_OF_NODES.fullmatch(name)}
     if not Path(step.get("TMPDIR", "/")).is_dir():
         # It may be one of the host from which the job of Slurm was submitted.
         del step["TMPDIR"]
-    return {**step, **own, "PATH": path}
+    return {**step, **node_environment, "PATH": path}
 
 
 def exports(environment: Mapping[str, str]) -> str:
@@ -178,7 +178,7 @@ def exports(environment: Mapping[str, str]) -> str:
     return "# The environment of this node: `. environment.sh`, and then `ray status`.\n" + "".join(lines)
 
 
-def is_own(directory: Path) -> bool:
+def belongs_to_user(directory: Path) -> bool:
     """Whether it is a directory of this user, and no link."""
     try:
         status = directory.lstat()
@@ -187,12 +187,12 @@ def is_own(directory: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-def own_directory(directory: Path) -> None:
+def create_private_directory(directory: Path) -> None:
     """Create a directory that only this user can enter."""
     directory.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
-    if not is_own(directory):
+    if not belongs_to_user(directory):
         raise OperationError(
             f"{directory} belongs to another user of this host, or is a link; remove it, or set another cluster_name"
         )

@@ -20,14 +20,14 @@ from ..jobs.nodes import attempts_by_node, is_alive, remember_end, stop_new_work
 from ..jobs.services import OperationError
 from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
-from ..ray.api import RayApiError, RayHead, own_head, slowness
+from ..ray.api import RayApiError, RayHead, local_head, slowness
 from ..ray.departures import loss_sentences
-from .request import Request, common, request_from, terminal_width, write_answer
+from .request import VerbRequest, common, request_from, terminal_width, write_answer
 
 # argus nodes: the nodes of the cluster, what is free on them, and their jobs; with --json also what is missing.
 
 
-class NodesRequest(Request):
+class NodesRequest(VerbRequest):
     """The options of `nodes`.
 
     expected: the nodes of the ready cluster. wait_timeout: how many seconds to wait for them.
@@ -45,7 +45,7 @@ def nodes(request: NodesRequest) -> ClusterState:
     if request.expected and not state.problem and not steward_runs(registry_path()):
         return replace(state, problem=NO_STEWARD)
     if not request.wait_timeout and not state.problem:
-        # Without it, the nodes are there all the same.
+        # Without the use, the nodes are still shown.
         with contextlib.suppress(RayApiError, KeyError, TypeError):
             state = replace(state, nodes=with_use(head, state.nodes))
     return state
@@ -102,7 +102,7 @@ def nodes_command(as_json: bool, **options: Any) -> None:
 # Only for drain.yml, which keeps the worker's machine from starting it again: it would be a new one, which gets work.
 
 
-class DrainRequest(Request):
+class DrainRequest(VerbRequest):
     """The options of `drain`.
 
     worker, node_id: its name, and Ray's id of it. wait_timeout: how many seconds to wait for its jobs.
@@ -120,7 +120,7 @@ class DrainRequest(Request):
 
 def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
     """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
-    head, registry, node_id = own_head(request.address), registry_path(), request.node_id
+    head, registry, node_id = local_head(request.address), registry_path(), request.node_id
     try:
         changed = node_id not in departures.draining(registry) and is_alive(head, node_id)
         if changed and not request.check:
@@ -145,7 +145,7 @@ def drain_command(as_json: bool, **options: Any) -> None:
 # argus all_reduce: for preflight, an all-reduce over the workers of the running cluster.
 
 
-class AllReduceRequest(Request):
+class AllReduceRequest(VerbRequest):
     """The options of `all_reduce`, which changes nothing.
 
     workers: the names of all of them.

@@ -23,18 +23,18 @@ from ..jobs.listing import UnknownJobError, find_job, has_tags
 from ..jobs.registry import Registry
 from ..jobs.services import OperationError, jobs_api
 from ..ray.admission import registry_path
-from ..ray.api import RayApiError, own_head
+from ..ray.api import RayApiError, local_head
 from ..ray.departures import bad_nodes
 from ..report.data import read_job
 from ..report.index import index, read_rows
 from ..report.page import page, write_page
 from .fetch import STDOUT
-from .request import Request, common, of_tag, request_from, write_answer
+from .request import VerbRequest, common, of_tag, request_from, write_answer
 
 MOST_JOBS = 20
 
 
-class ReportRequest(Request):
+class ReportRequest(VerbRequest):
     """tags: further jobs, those with all of these tags."""
 
     submission_ids: tuple[str, ...] = ()
@@ -51,8 +51,8 @@ def report(request: ReportRequest) -> str:
     """The page of jobs, from their archives alone. Raises UnknownJobError."""
     names = request.names()
     if not 0 < len(names) <= MOST_JOBS:
-        found = f", but {len(names)} have these tags" if request.tags else ""
-        raise click.UsageError(f"name 1 to {MOST_JOBS} jobs{found}: argus report ID -o report.html")
+        counted = f", but {len(names)} have these tags" if request.tags else ""
+        raise click.UsageError(f"name 1 to {MOST_JOBS} jobs{counted}: argus report ID -o report.html")
     return page([read_job(archive_of(request.root, name)) for name in names], time.time())
 
 
@@ -106,13 +106,13 @@ def pages_command(submission_ids: tuple[str, ...]) -> None:
     registry, roots = Registry(), set()
     for submission_id in submission_ids:
         # A job can put anything into its archive, which must not keep the others from their pages.
-        with told(f"{submission_id}: its page"):
+        with errors_to_stderr(f"{submission_id}: its page"):
             job = registry.read(submission_id)
             if job:
                 roots.add(job.shared_root)
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
     for root in map(Path, sorted(roots)):
-        with told(f"the list of jobs in {root}"):
+        with errors_to_stderr(f"the list of jobs in {root}"):
             text = index(read_rows(root / JOBS), *nodes(), root, time.time())
             write_text(root / JOBS / INDEX, text, durable=False)
 
@@ -120,12 +120,12 @@ def pages_command(submission_ids: tuple[str, ...]) -> None:
 def nodes() -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:
     """The nodes of the cluster, and those that jobs have lost."""
     with contextlib.suppress(RayApiError):
-        return own_head(jobs_api(), patience=0).nodes(), bad_nodes(registry_path(), time.time())
+        return local_head(jobs_api(), patience=0).nodes(), bad_nodes(registry_path(), time.time())
     return [], {}
 
 
 @contextlib.contextmanager
-def told(name: str) -> Iterator[None]:
+def errors_to_stderr(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:

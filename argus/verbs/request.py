@@ -18,18 +18,18 @@ from ..common.findings import Finding, errors, findings_table
 from ..common.identity import NODE, mismatch, node_name
 from ..common.text import table
 from ..jobs.services import OperationError, Services, jobs_api, shared_root
-from ..ray.api import RayHead, allow_host, job_client, own_head
+from ..ray.api import RayHead, allow_host, job_client, local_head
 
 MAX_REQUEST_BYTES = 8 << 20
 
 
-class Request(BaseModel):
+class VerbRequest(BaseModel):
     """The options of all verbs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     shared_root: str = Field(default_factory=shared_root)
-    # Of the head's Jobs API; empty: only archives are read.
+    # The address of the head's Jobs API; if empty, only archives are read.
     address: str = Field(default_factory=jobs_api)
     # The shared root of the inventory on the machines; empty for that of this node.
     shared_root_source: str = ""
@@ -39,33 +39,33 @@ class Request(BaseModel):
         return Path(self.shared_root)
 
     def head(self) -> RayHead | None:
-        return own_head(self.address) if self.address else None
+        return local_head(self.address) if self.address else None
 
 
-def require_node(request: Request) -> None:
+def require_node(request: VerbRequest) -> None:
     if NODE not in os.environ:
         raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
-    if wrong := mismatch(request.shared_root_source):
-        raise OperationError(wrong)
+    if problem := mismatch(request.shared_root_source):
+        raise OperationError(problem)
 
 
-def services(request: Request) -> Services:
-    """What operations on jobs work with. Raises OperationError for a head of another cluster."""
-    require_own_cluster(request)
+def services(request: VerbRequest) -> Services:
+    """The services for operations on jobs. Raises OperationError for a head of another cluster."""
+    require_same_cluster(request)
     if not request.address:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone submits and stops jobs.")
     # The address of a JobSpec or an archive gets the token only if it is this one, or on the head itself.
     allow_host(request.address)
-    return Services(head=own_head, client=job_client, address=request.address)
+    return Services(head=local_head, client=job_client, address=request.address)
 
 
-def require_own_cluster(request: Request) -> None:
+def require_same_cluster(request: VerbRequest) -> None:
     """Raises OperationError if the caller means another shared root than this node has."""
-    if wrong := mismatch(request.shared_root_source):
-        raise OperationError(wrong)
+    if problem := mismatch(request.shared_root_source):
+        raise OperationError(problem)
 
 
-AnyRequest = TypeVar("AnyRequest", bound=Request)
+AnyRequest = TypeVar("AnyRequest", bound=VerbRequest)
 
 
 def common(command: Callable[..., None]) -> Callable[..., None]:
@@ -80,8 +80,8 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_mapping(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    if wrong := [value for value in values if "=" not in value]:
-        raise click.BadParameter(f"{', '.join(wrong)}: write NAME=VALUE")
+    if malformed := [value for value in values if "=" not in value]:
+        raise click.BadParameter(f"{', '.join(malformed)}: write NAME=VALUE")
     return dict(value.split("=", 1) for value in values)
 
 
@@ -95,15 +95,15 @@ def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False,
 
     one_line: the request is its first line, and a file follows.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    set_options = {name: value for name, value in options.items() if value is not None}
     read = sys.stdin.buffer.readline if one_line else sys.stdin.buffer.read
     try:
         text = read(MAX_REQUEST_BYTES + 1) if as_json and not sys.stdin.isatty() else b"{}"
         if len(text) > MAX_REQUEST_BYTES:
             raise click.UsageError(f"standard input has more than {MAX_REQUEST_BYTES >> 20} MiB")
-        return model(**{**given, **json.loads(text or b"{}")})
+        return model(**{**set_options, **json.loads(text or b"{}")})
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        problems = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
         raise click.UsageError("; ".join(problems)) from error
     except (ValueError, TypeError) as error:
         raise click.UsageError(f"standard input is not a JSON object: {error}") from error

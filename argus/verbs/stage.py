@@ -34,12 +34,12 @@ from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
 from ..staging.manifest import Staged, Status, as_json, item_name, read_manifest
 from ..staging.options import NAME_WITH_CAPITALS, StageOptions, StagingError, Verify, check_name, check_shared_root
-from ..staging.snapshots import Part, remove_snapshot, stage_snapshot, stage_user_code
+from ..staging.snapshots import SourceSpec, remove_snapshot, stage_snapshot, stage_user_code
 from ..staging.store import stage
 from ..staging.upload import Attachment, FilesNeededError, inbox, receive, remove_received
-from .request import Request, common, request_from, require_node, require_own_cluster, write_answer
+from .request import VerbRequest, common, request_from, require_node, require_same_cluster, write_answer
 
-# A verb that goes on after its caller has left: a child writes the answer to a file, which later calls read.
+# Background verbs: a child writes the answer to a file, which later calls read.
 
 # The directory of a child, and the file in it that is its standard output, and locked as long as it lives.
 ANSWER_PREFIX, ANSWER = "argus-verb-", "answer"
@@ -64,7 +64,7 @@ def begin_background() -> str:
     nothing = os.open(os.devnull, os.O_RDWR)
     for source, target in ((nothing, 0), (answer, 1), (nothing, 2)):
         os.dup2(source, target)
-    # Who waits for the end of an inherited pipe would wait for this child.
+    # A reader of an inherited pipe would wait for this child.
     os.closerange(3, MOST_DESCRIPTORS)
     return ""
 
@@ -103,12 +103,12 @@ def answer_has_ended(answer: int) -> bool:
 # With `detach`, a model or a dataset that takes longer than a moment is answered with a reference; another call with
 # it waits for a moment again, and tells the progress.
 
-# The path of an item, and what stages or removes it.
+# The path of an item, and the function that stages or removes it.
 Plan = tuple[Path, Callable[[], Staged]]
 FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
 
 
-class StageRequest(Request):
+class StageRequest(VerbRequest):
     """The options of `stage`; without a kind, options of items are checked.
 
     items: by their kinds, all that will be staged. item: what is staged, of this kind. upload, parts: what the
@@ -120,7 +120,7 @@ class StageRequest(Request):
     items: dict[str, list[Any]] = Field(default_factory=dict, repr=False)
     item: Any = Field(default=None, repr=False)
     upload: Upload | None = None
-    parts: list[Part] = Field(default_factory=list)
+    parts: list[SourceSpec] = Field(default_factory=list)
     endpoint: str | None = None
     token: str | None = Field(default=None, repr=False)
     repair: bool = False
@@ -137,13 +137,13 @@ class StageRequest(Request):
         return StageOptions(self.check, self.repair, self.verify is Verify.FULL, self.endpoint, self.token)
 
 
-def parsed(kind: str, given: object) -> Options:
+def parse_item(kind: str, values: object) -> Options:
     """Raises RefusedError with all options that are wrong."""
     model = ITEMS[kind]
     try:
-        return model.model_validate(given)
+        return model.model_validate(values)
     except ValidationError as error:
-        findings = [finding_of(model, each["loc"], each["type"], each["msg"]) for each in error.errors()]
+        findings = [finding_of(model, detail["loc"], detail["type"], detail["msg"]) for detail in error.errors()]
         raise RefusedError(findings) from error
 
 
@@ -153,12 +153,12 @@ def check_items(items: Mapping[str, Sequence[object]]) -> None:
     for kind, listed in items.items():
         for number, item in enumerate(listed, 1):
             try:
-                parsed(kind, item)
+                parse_item(kind, item)
             except RefusedError as error:
                 name = item_name(item) or f"number {number}"
                 findings += [
-                    Finding(f"{kind} {name}: {each.where}" if each.where else f"{kind} {name}", each.what, each.todo)
-                    for each in error.findings
+                    dataclasses.replace(finding, where=f"{kind} {name}: {finding.where}".removesuffix(": "))
+                    for finding in error.findings
                 ]
     if findings:
         raise RefusedError(findings)
@@ -174,9 +174,9 @@ def finding_of(model: type[BaseModel], place: Sequence[int | str], kind: str, pr
     for key in place[:-1]:
         if isinstance(key, str):
             annotation = model.model_fields[key].annotation
-            model = next(each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    return Finding(where, "is unknown.", nearest(str(place[-1]), known) or f"Known are: {', '.join(known)}")
+            model = next(candidate for candidate in (annotation, *get_args(annotation)) if isinstance(candidate, type))
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    return Finding(where, "is unknown.", nearest(str(place[-1]), names) or f"Known are: {', '.join(names)}")
 
 
 def place_of_upload(request: StageRequest, item: Options) -> Path:
@@ -223,22 +223,22 @@ def snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> St
 
 
 def answered(work: Callable[[], Staged], upload: Upload | None = None, check: bool = False) -> dict[str, Any]:
-    """What is returned of an item. Raises StagingError."""
+    """The result of staging or removing an item, as JSON. Raises StagingError."""
     try:
-        done = work()
+        staged = work()
         if not check:
-            # What a killed process has left as well.
-            remove_tree(inbox(Path(done.path)))
-        result = as_json(done, read_manifest(Path(done.path)))
+            # Also remove the leftovers of killed processes.
+            remove_tree(inbox(Path(staged.path)))
+        result = as_json(staged, read_manifest(Path(staged.path)))
     except FilesNeededError:
         return dict(FILES_NEEDED)
     except StagingError as error:
-        raise (upload.with_own_paths(error) if upload else error) from error
+        raise (upload.with_controller_paths(error) if upload else error) from error
     except ImportError as error:
         raise StagingError(error.name, "cannot be imported.", "Use an image that has it.") from error
     except OSError as error:
         raise StagingError("staging", f"{error}.", "See the message.") from error
-    if done.status is Status.STAGED:
+    if staged.status is Status.STAGED:
         # The warnings for the rows are shown once, when the dataset is new.
         result["notes"] += result.get("report", [])
     return result
@@ -249,9 +249,9 @@ def write_detached(reference: str, path: str) -> None:
     try:
         answer = background_answer(reference)
     except EndedError:
-        what = "its process ended without a result, as if it was killed."
-        todo = "Run it again: it continues with what was downloaded. The kernel's log shows whether memory ran out"
-        raise StagingError("", what, todo) from None
+        problem = "its process ended without a result, as if it was killed."
+        remedy = "Run it again: it continues with what was downloaded. The kernel's log shows whether memory ran out"
+        raise StagingError("", problem, remedy) from None
     if answer is None:
         progress = read_progress(Path(path))
         state = {"status": Status.DEFERRED.value, "path": path, "reference": reference}
@@ -273,7 +273,7 @@ def stage_command(as_json: bool, **options: Any) -> None:
     request = request_from(StageRequest, as_json, one_line=True, **options)
     if request.kind == "snapshot" or request.items:
         # A container of the image does it if the node does not run.
-        require_own_cluster(request)
+        require_same_cluster(request)
     else:
         require_node(request)
     if request.reference:
@@ -283,7 +283,7 @@ def stage_command(as_json: bool, **options: Any) -> None:
         check_items(request.items)
         write_answer({})
         return
-    item, upload = parsed(request.kind, request.item), request.upload
+    item, upload = parse_item(request.kind, request.item), request.upload
     received = None
     if request.attachment:
         received = receive(sys.stdin.buffer, request.attachment, place_of_upload(request, item))
@@ -293,7 +293,7 @@ def stage_command(as_json: bool, **options: Any) -> None:
                 upload = dataclasses.replace(upload, received=received)
             path, work = plan(request.root, item, request.how, upload)
             if request.detach and (reference := begin_background()):
-                # What has arrived is the child's now.
+                # The child now owns the received files.
                 received = None
                 write_detached(reference, str(path))
                 return
@@ -312,7 +312,7 @@ def stage_command(as_json: bool, **options: Any) -> None:
 # argus export: a checkpoint of a job as a model.
 
 
-class ExportRequest(Request):
+class ExportRequest(VerbRequest):
     submission_id: str
     step: int = 0
 

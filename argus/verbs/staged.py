@@ -14,16 +14,16 @@ from ..staging.listing import list_staged, row, row_findings
 from ..staging.options import StagingError, Verify, check_shared_root
 from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, verdicts
 from ..staging.store import programs
-from .request import Request, common, request_from, require_own_cluster, show, write_answer
+from .request import VerbRequest, common, request_from, require_same_cluster, show, write_answer
 
 HEADER = ("kind", "name", "size", "staged", "source", "used by")
 
 
-class StagedRequest(Request):
+class StagedRequest(VerbRequest):
     """The options of `staged`."""
 
     verify: Verify = Verify.QUICK
-    # As all actions ask; it never changes anything.
+    # All actions send it; this verb never changes anything.
     check: bool = False
 
 
@@ -38,7 +38,8 @@ def staged_command(as_json: bool, **options: Any) -> None:
     """List what is staged, and the jobs that use it."""
     request = request_from(StagedRequest, as_json, **options)
     entries = list(list_staged(check_shared_root(request.root), request.verify))
-    rows, findings = [row(entry) for entry in entries], [each for entry in entries for each in row_findings(entry)]
+    rows = [row(entry) for entry in entries]
+    findings = [finding for entry in entries for finding in row_findings(entry)]
     if as_json:
         staged = [entry.as_dict() for entry in entries]
         write_answer({"staged": staged, "rows": rows, "findings": [finding.as_dict() for finding in findings]})
@@ -57,7 +58,7 @@ NO_RULE = Finding(
 )
 
 
-class GcRequest(Request):
+class GcRequest(VerbRequest):
     """The options of `gc`. declared: the snapshots of the inventory. check: remove nothing."""
 
     keep: int = 0
@@ -77,11 +78,11 @@ def gc_command(as_json: bool, **options: Any) -> None:
     The inventory is unknown here: playbooks/stage_gc.yml also keeps the snapshots that it declares.
     """
     request = request_from(GcRequest, as_json, **options)
-    require_own_cluster(request)
+    require_same_cluster(request)
     staged = list_staged(check_shared_root(request.root))
-    found = verdicts(staged, request.keep, request.keep_days, request.declared)
+    snapshots = verdicts(staged, request.keep, request.keep_days, request.declared)
     removed, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
-    for entry, verdict in found:
+    for entry, verdict in snapshots:
         if verdict == SUPERFLUOUS:
             try:
                 remove_snapshot(request.root, entry.name, check=request.check)
@@ -89,7 +90,7 @@ def gc_command(as_json: bool, **options: Any) -> None:
             except StagingError as error:
                 # Such as a job that was submitted meanwhile.
                 findings.append(error.finding)
-    rows = [[entry.name, entry.staged_at, size_text(entry.bytes or 0), verdict] for entry, verdict in found]
+    rows = [[entry.name, entry.staged_at, size_text(entry.bytes or 0), verdict] for entry, verdict in snapshots]
     if as_json:
         result = {"rows": rows, "removed": removed, "programs": programs(request.root)}
         write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=bool(removed))

@@ -18,12 +18,12 @@ from ..jobs.listing import job_status, jobs_status
 from ..jobs.logs import BEGINNING, Selection
 from ..jobs.report import field, job_report, jobs_report
 from ..ray.api import slowness
-from .request import Request, common, of_tag, request_from, terminal_width, write_answer
+from .request import VerbRequest, common, of_tag, request_from, terminal_width, write_answer
 
 # argus status: one job, or the latest ones.
 
 
-class StatusRequest(Request):
+class StatusRequest(VerbRequest):
     submission_id: str = ""
     tags: dict[str, Any] = Field(default_factory=dict)
     limit: int = 20
@@ -89,8 +89,8 @@ def followed(request: StatusRequest) -> Iterator[str]:
     position = request.log_position
     request = request.model_copy(update={"first_errors": False})
     while True:
-        asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
-        job = status(asked)["job"]
+        next_request = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
+        job = status(next_request)["job"]
         yield from job["log"]
         if job["log_position"] == position and (job["state"] in ENDED or job["unattended"]):
             end = job["notice"] if job["unattended"] else job["reason"]

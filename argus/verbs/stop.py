@@ -9,14 +9,14 @@ import click
 
 from ..common.shared_root import JOBS
 from ..jobs.registry import Registry
-from ..jobs.services import Answer
+from ..jobs.services import Effect
 from ..jobs.stop import close_jobs, end_jobs, stop
-from .request import Request, common, request_from, services, write_answer
+from .request import VerbRequest, common, request_from, services, write_answer
 
 # argus stop: end a job.
 
 
-class StopRequest(Request):
+class StopRequest(VerbRequest):
     submission_id: str
     # USER@HOST, for the archive.
     requested_by: str = ""
@@ -41,7 +41,7 @@ def stop_command(as_json: bool, **options: Any) -> None:
 # argus removal: ends the jobs of a cluster before its nodes are removed, and closes their archives.
 
 
-class RemovalRequest(Request):
+class RemovalRequest(VerbRequest):
     """The options of `removal`.
 
     state: "ended": on the head, stewards end the jobs and close their archives. "closed": archives that are still open
@@ -53,7 +53,7 @@ class RemovalRequest(Request):
     check: bool = False
 
 
-def removal(request: RemovalRequest) -> Answer:
+def removal(request: RemovalRequest) -> Effect:
     jobs, registered = request.root / JOBS, Registry().ids()
     if request.state == "closed":
         return close_jobs(jobs, registered, request.check)

@@ -15,18 +15,17 @@ import yaml
 from ..common.findings import Finding, findings_table
 from ..common.shared_root import JOBS, with_source
 from ..jobs.listing import UnknownJobError, find_job
-from ..jobs.request import Request as JobRequest
-from ..jobs.request import resubmission
-from ..jobs.services import Answer, RefusedError, Services, on_machines
+from ..jobs.request import JobRequest, resubmission
+from ..jobs.services import Effect, RefusedError, Services, on_machines
 from ..jobs.submit import admit_dependent
 from ..jobs.submit import submit as submit_job
 from ..jobspec.parse import SET, with_defaults
-from .request import Request, common, request_from, services, terminal_width, write_answer
+from .request import VerbRequest, common, request_from, services, terminal_width, write_answer
 
 # argus submit: check a JobSpec, and create its job.
 
 
-class SubmitRequest(Request, JobRequest):
+class SubmitRequest(VerbRequest, JobRequest):
     """The options of `submit` and `resubmit`; see jobs/request.py."""
 
     def of_job(self) -> JobRequest:
@@ -43,14 +42,14 @@ class SubmitRequest(Request, JobRequest):
         ]
 
 
-def submit(request: SubmitRequest, job: JobRequest, outside: Services) -> Answer:
+def submit(request: SubmitRequest, job: JobRequest, outside: Services) -> Effect:
     try:
         return submit_job(job, outside)
     except RefusedError as refused:
         raise RefusedError(request.located(refused.findings)) from refused
 
 
-def write_submitted(request: SubmitRequest, answer: Answer, as_json: bool) -> None:
+def write_submitted(request: SubmitRequest, answer: Effect, as_json: bool) -> None:
     findings, job = request.located(answer.findings), answer.result
     if as_json:
         write_answer(job, findings, answer.changed)
@@ -74,8 +73,8 @@ def written_jobspec(file: Any) -> Any:
 
 
 def as_command_line(_context: click.Context, _argument: click.Parameter, values: Sequence[str]) -> list[dict[str, Any]]:
-    if wrong := [value for value in values if "=" not in value]:
-        raise click.BadParameter(f"{', '.join(wrong)}: write KEY=VALUE")
+    if malformed := [value for value in values if "=" not in value]:
+        raise click.BadParameter(f"{', '.join(malformed)}: write KEY=VALUE")
     return [{SET: list(values)}] if values else []
 
 
@@ -127,7 +126,7 @@ def resubmit_command(as_json: bool, **options: Any) -> None:
 # argus admit: check a job whose dependency has succeeded. The steward of the cluster calls it.
 
 
-class AdmitRequest(Request):
+class AdmitRequest(VerbRequest):
     submission_id: str
 
 

@@ -22,8 +22,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options i
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
     MOST_BYTES,
     PACKAGES,
+    CodeSource,
     Content,
-    Source,
     Tree,
     directory_requirements,
     is_ignored,
@@ -53,7 +53,7 @@ class Sources:
     scratch: Path
     git: Git
 
-    def part(self, text: str, is_overlay: bool) -> tuple[dict[str, Any], Source | None]:
+    def part(self, text: str, is_overlay: bool) -> tuple[dict[str, Any], CodeSource | None]:
         """The description of a source for the program, and the source if it is on the controller."""
         if text.startswith("git+file:"):
             self.check_repository(text)
@@ -65,7 +65,7 @@ class Sources:
         described = {name: getattr(source, name) for name in ("label", "identity", "code_id", "size")}
         return {"place": "controller", **described}, source
 
-    def source_of(self, text: str, is_overlay: bool) -> Source | None:
+    def source_of(self, text: str, is_overlay: bool) -> CodeSource | None:
         """A source on the controller; None for a name, which can be that of a snapshot."""
         if is_overlay:
             path = self.directory(text)
@@ -73,7 +73,7 @@ class Sources:
         if match := RELEASE.fullmatch(re.sub(r"\s", "", text)):
             # A release never changes: its name is enough, so nothing is fetched for a comparison.
             label = f"verl=={match[1]}"
-            return Source(label, label, partial(fetch_release, label, self.scratch), f"verl-{match[1]}")
+            return CodeSource(label, label, partial(fetch_release, label, self.scratch), f"verl-{match[1]}")
         if text.startswith("git+"):
             return repository(text, self.git, self.scratch)
         if not is_path(text):
@@ -151,7 +151,7 @@ def fetch_wheel(label: str, scratch: Path) -> Path:
     return wheels[0]
 
 
-def repository(text: str, git: Git, scratch: Path) -> Source:
+def repository(text: str, git: Git, scratch: Path) -> CodeSource:
     """One commit of a repository."""
     match = REPOSITORY.fullmatch(text)
     if not match:
@@ -167,7 +167,7 @@ def repository(text: str, git: Git, scratch: Path) -> Source:
         )
     commit = ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref)
     code_id = f"{PurePosixPath(address.path).stem}-{commit[:12]}"
-    return Source(text, f"commit {commit}", partial(fetch_commit, text, url, ref, commit, git, scratch), code_id)
+    return CodeSource(text, f"commit {commit}", partial(fetch_commit, text, url, ref, commit, git, scratch), code_id)
 
 
 def fetch_commit(label: str, url: str, ref: str, commit: str, git: Git, scratch: Path) -> Content:

@@ -16,8 +16,8 @@ from argus.archive.archive import Archive
 from argus.common.findings import WARNING, Finding
 from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.request import Request
-from argus.jobs.services import Answer, Services
+from argus.jobs.request import JobRequest
+from argus.jobs.services import Effect, Services
 from argus.verbs import request as verb_request
 from argus.verbs import submit as submit_verb
 
@@ -29,7 +29,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """A head whose registry knows sft-1, which runs."""
     ray = FakeRay()
     monkeypatch.setattr(verb_request, "job_client", lambda _address: ray)
-    monkeypatch.setattr(verb_request, "own_head", lambda _address: ray)
+    monkeypatch.setattr(verb_request, "local_head", lambda _address: ray)
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path / "registry"))
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
@@ -42,11 +42,11 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 
 @pytest.fixture
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[JobRequest]:
     """What reaches the operation, which submits it."""
-    requests: list[Request] = []
+    requests: list[JobRequest] = []
 
-    def submit(request: Request, _services: Services) -> Answer:
+    def submit(request: JobRequest, _services: Services) -> Effect:
         requests.append(request)
         created = {
             "submission_id": "sft-2",
@@ -55,7 +55,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
             "overrides": ["a=1"],
         }
         finding = Finding("dataset", "is not in the shared root /private/x", "copy it", WARNING)
-        return Answer(True, created, (finding,))
+        return Effect(True, created, (finding,))
 
     monkeypatch.setattr(submit_verb, "submit_job", submit)
     return requests
@@ -75,7 +75,7 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path: Path, check: bool) -> None:
+def test_a_submission(ray: FakeRay, run: Any, submitted: list[JobRequest], tmp_path: Path, check: bool) -> None:
     secrets = {"HF_TOKEN": "hf_secret"}
     given = {"jobspec": MINIMAL, "command_line": [{"set": "a=1"}], "secrets": secrets}
     code, answer = run("submit", **given, defaults={"retries": 2}, check=check)
@@ -90,16 +90,16 @@ def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path
 
 
 def test_defaults_of_the_inventory_do_not_hide_the_address_of_the_head(
-    ray: FakeRay, run: Any, submitted: list[Request]
+    ray: FakeRay, run: Any, submitted: list[JobRequest]
 ) -> None:
     run("submit", jobspec=MINIMAL, defaults={"ray": {"runtime_env": {"nsight": "default"}}}, address="http://h:9")
     assert submitted[0].defaults["ray"] == {"address": "http://h:9", "runtime_env": {"nsight": "default"}}
 
 
 def test_what_ray_prints_is_not_in_the_answer(ray: FakeRay, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def submit(_request: Request, _services: Services) -> Answer:
+    def submit(_request: JobRequest, _services: Services) -> Effect:
         print("(raylet) Warning: more than 20 workers")
-        return Answer(True, {"submission_id": "sft-2", "state": "SUBMITTED"})
+        return Effect(True, {"submission_id": "sft-2", "state": "SUBMITTED"})
 
     monkeypatch.setattr(submit_verb, "submit_job", submit)
     assert run("submit", jobspec=MINIMAL)[1]["result"]["submission_id"] == "sft-2"
@@ -130,7 +130,7 @@ def test_a_finding_about_a_default_names_the_variable_of_the_inventory(ray: Fake
 
 
 def test_findings_name_the_shared_root_of_the_machines(
-    ray: FakeRay, run: Any, submitted: list[Request], monkeypatch: pytest.MonkeyPatch
+    ray: FakeRay, run: Any, submitted: list[JobRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", "/private/x")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/x")
@@ -139,7 +139,7 @@ def test_findings_name_the_shared_root_of_the_machines(
 
 
 def test_people_submit_a_file(
-    ray: FakeRay, submitted: list[Request], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ray: FakeRay, submitted: list[JobRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "sft.yaml"
     file.write_text("workload: sft\n")
@@ -147,7 +147,7 @@ def test_people_submit_a_file(
     assert "The job would be SUBMITTED" in capsys.readouterr().out
     assert cli.main(["submit", str(file), "retries=2", "--shared-root", str(tmp_path)]) == 0
     assert "Job sft-2: SUBMITTED" in capsys.readouterr().out
-    assert [(request.given, request.check) for request in submitted] == [
+    assert [(request.author_jobspec, request.check) for request in submitted] == [
         ({"workload": "sft"}, True),
         ({"workload": "sft", "retries": 2}, False),
     ]
@@ -156,11 +156,11 @@ def test_people_submit_a_file(
     assert "is not YAML" in capsys.readouterr().err
 
 
-def test_a_job_is_submitted_again(ray: FakeRay, run: Any, submitted: list[Request]) -> None:
+def test_a_job_is_submitted_again(ray: FakeRay, run: Any, submitted: list[JobRequest]) -> None:
     code, answer = run("resubmit", submission_id="sft-1", command_line=[{"set": "retries=2"}])
     assert (code, answer["result"]["submission_id"]) == (0, "sft-2")
     (request,) = submitted
-    assert (request.given, request.resubmitted_from) == ({**MINIMAL, "retries": 2}, "sft-1")
+    assert (request.author_jobspec, request.resubmitted_from) == ({**MINIMAL, "retries": 2}, "sft-1")
     code, answer = run("resubmit", submission_id="../sft-1")
     assert (code, answer["findings"][0]["where"]) == (1, "argus")
     assert "../sft-1 is not registered" in answer["findings"][0]["what"]

@@ -18,9 +18,9 @@ MUTABLE = {
     "report.curves.Curves",
     "report.curves.Curve",
     "steward.attempt_checks.AttemptChecks",
-    "steward.job.Observed",
+    "steward.job.Observations",
     "staging.dataset.stage.DatasetBuilder",
-    "staging.dataset.checks.Problem",
+    "staging.dataset.checks.RowProblem",
 }
 
 

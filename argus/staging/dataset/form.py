@@ -12,13 +12,13 @@ from ..items import COLUMN_TEXTS, Dataset
 from ..manifest import Facts
 from ..options import StagingError
 from .checks import Checker
-from .rows import Array, Batch, Wanted, text_column
+from .rows import Array, Batch, ColumnSelection, text_column
 
 # Conversations in the forms of ShareGPT (from, value) and Alpaca (instruction, input, output), as messages of verl.
 
 Messages = list[dict[str, Any]]
 SHAREGPT = {"from": "role", "value": "content"}
-# Others are those of verl.
+# Other roles have verl's names.
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "observation": "tool"}
 ALPACA = {"instruction", "output"}
 
@@ -45,7 +45,7 @@ def turns(column: Array) -> tuple[list[Messages], Any]:
         conversations = [value or [] for value in conversations]
     if not is_sharegpt(kind):
         return conversations, kind
-    kind = pyarrow.list_(pyarrow.struct([(SHAREGPT.get(each.name, each.name), each.type) for each in kind.value_type]))
+    kind = pyarrow.list_(pyarrow.struct([(SHAREGPT.get(item.name, item.name), item.type) for item in kind.value_type]))
     translated = [
         [{SHAREGPT.get(key, key): value for key, value in (message or {}).items()} for message in conversation]
         for conversation in conversations
@@ -56,11 +56,11 @@ def turns(column: Array) -> tuple[list[Messages], Any]:
 
 
 def with_messages(batch: Batch, split: str, rows: Sequence[int], checker: Checker) -> Batch:
-    """The rows with the column messages. Columns of which it is not made stay, and so do rows of an unknown form."""
+    """The rows with a column messages. Other columns stay, and so do rows of an unknown form."""
     import pyarrow
 
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    name = next((each for each in ("messages", "conversations") if each in columns), None)
+    name = next((candidate for candidate in ("messages", "conversations") if candidate in columns), None)
     if name == "messages" and not is_sharegpt(columns[name].type):
         return sft_batch(columns)
     if name:
@@ -121,23 +121,23 @@ class Form:
         """Raises StagingError for options that do not fit together."""
         self.options, self.workload, self.columns = options, options.workload, options.columns
         self.pattern: re.Pattern[str] | None = None
-        given = [name for name in COLUMN_TEXTS if getattr(options, name) is not None]
-        if not self.columns.given:
-            if given:
-                todo = "Set columns, or omit these options."
-                raise StagingError(", ".join(given), "apply to columns, but columns is not set.", todo)
+        text_options = [name for name in COLUMN_TEXTS if getattr(options, name) is not None]
+        if not self.columns.roles:
+            if text_options:
+                remedy = "Set columns, or omit these options."
+                raise StagingError(", ".join(text_options), "apply to columns, but columns is not set.", remedy)
             return
-        unknown = [name for name in self.columns.given if name not in ROLES_OF_COLUMNS[self.workload]]
+        unknown = [name for name in self.columns.roles if name not in ROLES_OF_COLUMNS[self.workload]]
         if unknown:
-            todo = f"Set only {', '.join(ROLES_OF_COLUMNS[self.workload])}."
-            raise StagingError("columns", f"has no {', '.join(unknown)} for {self.workload}.", todo)
-        wrong = self._rl_problem() if self.workload == RL else self._sft_problem(given)
-        if wrong:
-            raise StagingError("columns", *wrong)
+            remedy = f"Set only {', '.join(ROLES_OF_COLUMNS[self.workload])}."
+            raise StagingError("columns", f"has no {', '.join(unknown)} for {self.workload}.", remedy)
+        problem = self._rl_problem() if self.workload == RL else self._sft_problem(text_options)
+        if problem:
+            raise StagingError("columns", *problem)
         self.pattern = self._regex()
 
     def _rl_problem(self) -> tuple[str, str] | None:
-        columns = self.columns.given
+        columns = self.columns.roles
         missing = [name for name in ("prompt", "ground_truth") if name not in columns]
         if missing:
             return f"has no {', '.join(missing)}.", "Set it to the name of a column."
@@ -146,21 +146,21 @@ class Form:
                 return f"has {name}, which is also set as a text.", "Omit one of them."
         if "data_source" not in columns and not self.options.data_source:
             return "has no data_source.", "Set data_source: verl selects the reward function by it."
-        own = sorted({"split", "index"} & set(self.columns.extra))
-        if own:
-            return f"has {', '.join(own)} in extra, which are always added.", "Omit them, or rename the columns."
+        reserved = sorted({"split", "index"} & set(self.columns.extra))
+        if reserved:
+            return f"has {', '.join(reserved)} in extra, which are always added.", "Omit them, or rename the columns."
         return None
 
-    def _sft_problem(self, given: Sequence[str]) -> tuple[str, str] | None:
-        columns = self.columns.given
+    def _sft_problem(self, text_options: Sequence[str]) -> tuple[str, str] | None:
+        columns = self.columns.roles
         if ("messages" in columns) == bool({"prompt", "response"} & set(columns)):
             return "needs either messages, or prompt and response.", "Set them to the names of columns."
         missing = [name for name in ("prompt", "response") if name not in columns]
         if "messages" not in columns and missing:
             return f"has no {missing[0]}.", "Set it to the name of a column."
-        useless = [name for name in given if name not in ("system_prompt", "instruction")]
+        useless = [name for name in text_options if name not in ("system_prompt", "instruction")]
         if "messages" in columns:
-            useless = list(given)
+            useless = list(text_options)
         if useless:
             return f"does not use {', '.join(useless)} here.", "Omit it."
         if "messages" in self.columns.extra:
@@ -170,27 +170,27 @@ class Form:
     def _regex(self) -> re.Pattern[str] | None:
         if self.options.ground_truth_pattern is None:
             return None
-        todo = "Give a regular expression with one group: #### (.+)"
+        remedy = "Give a regular expression with one group: #### (.+)"
         try:
             pattern = re.compile(self.options.ground_truth_pattern)
         except re.error as error:
-            raise StagingError("ground_truth_pattern", f"is not a regular expression: {error}.", todo) from error
+            raise StagingError("ground_truth_pattern", f"is not a regular expression: {error}.", remedy) from error
         if pattern.groups != 1:
-            raise StagingError("ground_truth_pattern", f"has {pattern.groups} groups.", todo)
+            raise StagingError("ground_truth_pattern", f"has {pattern.groups} groups.", remedy)
         return pattern
 
     @property
     def identity(self) -> Facts:
         """The options that determine the rows, as JSON."""
         texts = {name: getattr(self.options, name) for name in COLUMN_TEXTS}
-        values = {"workload": self.workload, "columns": self.columns.given or None, **texts}
+        values = {"workload": self.workload, "columns": self.columns.roles or None, **texts}
         return {name: value for name, value in values.items() if value is not None}
 
-    def wanted(self) -> Wanted:
+    def selection(self) -> ColumnSelection:
         """The columns that are read."""
-        named = [[value] if isinstance(value, str) else value for value in self.columns.given.values()]
+        named = [[value] if isinstance(value, str) else value for value in self.columns.roles.values()]
         texts = ("prompt", "response", "ground_truth", "data_source", "ability")
-        return Wanted(
+        return ColumnSelection(
             columns=list(dict.fromkeys(name for names in named for name in names)),
             optional=CARRIED,
             texts=[name for role in texts if (name := getattr(self.columns, role))],
@@ -203,7 +203,7 @@ class Form:
         """
         import pyarrow
 
-        if not self.columns.given:
+        if not self.columns.roles:
             return with_messages(batch, split, rows, checker) if self.workload == SFT else batch
         columns = self.columns
         extra = {name: batch.column(name) for name in columns.extra}
@@ -251,12 +251,12 @@ class Form:
             prompts, kind = turns(column)
         content = content_type(kind)
         if content is None:
-            what = f"is of type {kind}, neither text nor a list of {{role, content}}."
-            raise StagingError(f"column {self.columns.prompt}", what, "Set another column, or change its type.")
+            problem = f"is of type {kind}, neither text nor a list of {{role, content}}."
+            raise StagingError(f"column {self.columns.prompt}", problem, "Set another column, or change its type.")
         if not is_text(content) and (system_prompt is not None or instruction is not None):
-            what = f"has content of type {content}, to which no text can be added."
-            todo = "Omit system_prompt and instruction, or convert it to text."
-            raise StagingError("columns.prompt", what, todo)
+            problem = f"has content of type {content}, to which no text can be added."
+            remedy = "Omit system_prompt and instruction, or convert it to text."
+            raise StagingError("columns.prompt", problem, remedy)
         for row, prompt in zip(rows, prompts, strict=True):
             if instruction is not None and prompt and (last := prompt[-1]["content"] or "").strip():
                 space = "" if instruction[:1].isspace() else " "
@@ -278,8 +278,8 @@ class Form:
         if not is_text(column.type):
             used = [name for name in ("ground_truth_pattern", "ground_truth_remove") if getattr(self.options, name)]
             if used:
-                what = f"is of type {kind}, but {used[0]} applies to text."
-                raise StagingError(f"column {self.columns.ground_truth}", what, f"Omit {used[0]}.")
+                problem = f"is of type {kind}, but {used[0]} applies to text."
+                raise StagingError(f"column {self.columns.ground_truth}", problem, f"Omit {used[0]}.")
             return column
         truths = []
         for row, text in zip(rows, column.to_pylist(), strict=True):

@@ -44,7 +44,7 @@ def places(value: object, place: str = "") -> Iterator[tuple[str, Shape]]:
 
 
 def places_of_type(kind: Any, place: str) -> Iterator[tuple[str, Shape]]:
-    """The same of the type of a column; nothing of a type that JSON does not have."""
+    """The shape at each place of a column's type; nothing for types that JSON does not have."""
     from pyarrow import types
 
     if types.is_struct(kind):
@@ -61,27 +61,27 @@ def places_of_type(kind: Any, place: str) -> Iterator[tuple[str, Shape]]:
 
 
 class Shapes:
-    """The first shape at each place of all rows, and where it was."""
+    """The first shape at each place of all rows, and its row."""
 
     def __init__(self) -> None:
         self.first: dict[str, tuple[Shape, str]] = {}
         self.problems: dict[str, str] = {}
 
-    def add(self, found: Iterator[tuple[str, Shape]], where: str) -> None:
-        for place, shape in found:
-            known, first = self.first.setdefault(place, (shape, where))
-            if known != shape and not (is_open(place, shape) and isinstance(known, frozenset)):
-                self.problems.setdefault(place, f"{place}: {where} has {shown(shape)}, {first} {shown(known)}")
+    def add(self, shapes: Iterator[tuple[str, Shape]], where: str) -> None:
+        for place, shape in shapes:
+            earlier, first = self.first.setdefault(place, (shape, where))
+            if earlier != shape and not (is_open(place, shape) and isinstance(earlier, frozenset)):
+                self.problems.setdefault(place, f"{place}: {where} has {shown(shape)}, {first} {shown(earlier)}")
 
     def check(self, path: Path) -> None:
         """One StagingError for all problems."""
         if self.problems:
-            what = "\n- ".join(["does not fit into Parquet, which has one type for a column:", *self.problems.values()])
-            todo = (
+            text = "\n- ".join(["does not fit into Parquet, which has one type for a column:", *self.problems.values()])
+            remedy = (
                 "Give a column one kind of value, and its objects the same keys. Some chat templates take arguments as "
                 "JSON text; other tools can be text in a system message, and images <image> there and a column images."
             )
-            raise StagingError(path, f"{what}\n", todo)
+            raise StagingError(path, f"{text}\n", remedy)
 
 
 def is_open(place: str, shape: Shape) -> bool:
@@ -102,7 +102,7 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 FORMATS = (".parquet", ".jsonl", ".json", ".csv")
 # The size of a batch, and of a row group of the output; it has fewer rows if they are large, for example with images.
 BATCH_ROWS, BATCH_BYTES = 16_384, 64 << 20
-# A value of a CSV file; the module's own limit is 128 KiB.
+# The maximum size of a CSV value; the module's own limit is 128 KiB.
 LARGEST_VALUE = 1 << 30
 # pyarrow's own types, which are not available to the type checker.
 Array = Any
@@ -111,7 +111,7 @@ Schema = Any
 
 
 @dataclass(frozen=True)
-class Part:
+class DataFile:
     """One file: its columns, how many rows it has, and a function that reads some of its columns."""
 
     path: Path
@@ -121,7 +121,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnSelection:
     """The columns to read; without any, all. optional: may be missing. texts: those in which numbers become text."""
 
     columns: Sequence[str] = ()
@@ -140,25 +140,25 @@ class Wanted:
 class Rows:
     """The rows of several files in order, all with the same columns."""
 
-    def __init__(self, paths: Sequence[Path], progress: Progress, wanted: Wanted | None = None) -> None:
+    def __init__(self, paths: Sequence[Path], progress: Progress, selection: ColumnSelection | None = None) -> None:
         import pyarrow
 
-        wanted, shapes = wanted or Wanted(), Shapes()
-        columns = wanted.columns
-        self.parts = [part for part in (part_of(path, progress, wanted, shapes) for path in paths) if part.rows]
+        selection, shapes = selection or ColumnSelection(), Shapes()
+        columns = selection.columns
+        self.parts = [part for part in (data_file_of(path, progress, selection, shapes) for path in paths) if part.rows]
         if not self.parts:
             raise StagingError(", ".join(map(str, paths)), "there are no rows.", "Give files that have rows.")
         for part in self.parts:
             names = part.schema.names
             if missing := [name for name in columns if name not in names]:
-                what = f"has no column {' and no column '.join(missing)}; it has: {', '.join(names)}."
+                problem = f"has no column {' and no column '.join(missing)}; it has: {', '.join(names)}."
                 hint = nearest(missing[0], names)
-                todo = f"Set columns to the names of its columns. {hint[:1].upper()}{hint[1:]}"
-                raise StagingError(part.path, what, todo.rstrip())
+                remedy = f"Set columns to the names of its columns. {hint[:1].upper()}{hint[1:]}"
+                raise StagingError(part.path, problem, remedy.rstrip())
         schemas = [part.schema for part in self.parts]
         if columns:
-            names = list(dict.fromkeys([*columns, *wanted.optional]))
-            schemas = [pyarrow.schema([each.field(name) for name in names if name in each.names]) for each in schemas]
+            names = list(dict.fromkeys([*columns, *selection.optional]))
+            schemas = [pyarrow.schema([item.field(name) for name in names if name in item.names]) for item in schemas]
         for part, schema in zip(self.parts, schemas, strict=True):
             for field in schema:
                 shapes.add(places_of_type(field.type, field.name), part.path.name)
@@ -174,23 +174,23 @@ class Rows:
             yield from (conformed(batch, self.schema) for batch in part.batches(names) if batch.num_rows)
 
 
-def part_of(path: Path, progress: Progress, wanted: Wanted, shapes: Shapes) -> Part:
+def data_file_of(path: Path, progress: Progress, columns: ColumnSelection, shapes: Shapes) -> DataFile:
     from pyarrow import ArrowException
 
     kind = Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
     if kind not in FORMATS or (kind == ".parquet" and path.suffix != kind):
-        known = f"{', '.join(FORMATS)}, and all but the first may be compressed ({', '.join(COMPRESSIONS)})"
-        raise StagingError(path, "has an unknown format.", f"Its name must end with one of {known}.")
+        formats = f"{', '.join(FORMATS)}, and all but the first may be compressed ({', '.join(COMPRESSIONS)})"
+        raise StagingError(path, "has an unknown format.", f"Its name must end with one of {formats}.")
     if is_lfs_pointer(path):
         raise StagingError(path, "is a Git LFS pointer, not the file.", "Download it with git lfs pull.")
     try:
-        return parquet_part(path, progress) if kind == ".parquet" else text_part(path, kind, progress, wanted, shapes)
+        return parquet_file(path, progress) if kind == ".parquet" else text_file(path, kind, progress, columns, shapes)
     except (OSError, ValueError, OverflowError, csv.Error, RecursionError, ArrowException) as error:
-        what = f"is not readable as {kind[1:]}: {one_line(error)}."
-        raise StagingError(path, what, "Correct it, or download it again.") from error
+        problem = f"is not readable as {kind[1:]}: {one_line(error)}."
+        raise StagingError(path, problem, "Correct it, or download it again.") from error
 
 
-def parquet_part(path: Path, progress: Progress) -> Part:
+def parquet_file(path: Path, progress: Progress) -> DataFile:
     with opened(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
     count, groups = max(1, metadata.num_rows), range(metadata.num_row_groups)
@@ -203,10 +203,10 @@ def parquet_part(path: Path, progress: Progress) -> Part:
                 progress.add(int(on_disk * batch.num_rows))
                 yield batch
 
-    return Part(path, schema, metadata.num_rows, batches)
+    return DataFile(path, schema, metadata.num_rows, batches)
 
 
-def text_part(path: Path, kind: str, progress: Progress, wanted: Wanted, shapes: Shapes) -> Part:
+def text_file(path: Path, kind: str, progress: Progress, selection: ColumnSelection, shapes: Shapes) -> DataFile:
     import pyarrow
 
     with path.open("rb") as file:
@@ -216,7 +216,7 @@ def text_part(path: Path, kind: str, progress: Progress, wanted: Wanted, shapes:
         text = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
         rows = csv_rows(text) if kind == ".csv" else json_rows(text, kind)
         tables, counted, numbers = [], 0, count()
-        while chunk := [wanted.of(row) for row in islice(rows, BATCH_ROWS)]:
+        while chunk := [selection.of(row) for row in islice(rows, BATCH_ROWS)]:
             for row, number in zip(chunk, numbers, strict=False):
                 shapes.add(places(row), f"row {number} of {path.name}")
             shapes.check(path)
@@ -224,7 +224,7 @@ def text_part(path: Path, kind: str, progress: Progress, wanted: Wanted, shapes:
             progress.add(file.tell() - counted)
             counted = file.tell()
     table = pyarrow.concat_tables(tables or [pyarrow.table({})], promote_options="permissive")
-    return Part(path, table.schema, table.num_rows, lambda names: iter(table.select(names).to_batches(BATCH_ROWS)))
+    return DataFile(path, table.schema, table.num_rows, lambda names: iter(table.select(names).to_batches(BATCH_ROWS)))
 
 
 def csv_rows(text: Iterable[str]) -> Iterator[dict[str, str]]:
@@ -287,8 +287,8 @@ def text_column(batch: Batch, name: str | None) -> Array:
 
     column = batch.column(name)
     if not is_text(column.type):
-        todo = "Set another column, or change its type."
-        raise StagingError(f"column {name}", f"is of type {column.type}, not text.", todo)
+        remedy = "Set another column, or change its type."
+        raise StagingError(f"column {name}", f"is of type {column.type}, not text.", remedy)
     return column.cast(pyarrow.string())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all sources of rows have in common, and the one whose files come from the controller."""
+"""The base class of row sources, and the source whose files come from the controller."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from ..manifest import Facts, Manifest
 from ..options import StagingError
 from ..upload import FilesNeededError, UploadFile
 
-# What all sources of rows have in common.
-
 
 @dataclass(frozen=True)
 class Fetched:
@@ -25,7 +23,7 @@ class Fetched:
     facts: Facts = field(default_factory=dict)
 
 
-class Source(ABC):
+class RowSource(ABC):
     """Where rows come from."""
 
     @property
@@ -77,13 +75,13 @@ def place_of(patterns: Mapping[str, Sequence[str]]) -> str:
     """Where files are without `from`: relative paths are on the controller, absolute ones on the nodes."""
     absolute = {pattern.startswith("/") for several in patterns.values() for pattern in several}
     if len(absolute) > 1:
-        todo = "Set from: controller, shared_root or node."
-        raise StagingError("files", "has relative paths, of the controller, and absolute ones, of nodes.", todo)
+        remedy = "Set from: controller, shared_root or node."
+        raise StagingError("files", "has relative paths, of the controller, and absolute ones, of nodes.", remedy)
     return CONTROLLER if absolute == {False} else NODE
 
 
 @dataclass(frozen=True)
-class Upload(Source):
+class Upload(RowSource):
     """Files of the controller. missing: the paths that have no file there, by split. received: where they are now."""
 
     controller: str
@@ -114,11 +112,11 @@ class Upload(Source):
     def check_missing(self) -> None:
         """Raises StagingError if a pattern has no file on the controller."""
         for split, paths in self.missing.items():
-            what = f"the controller {self.controller} has no file {paths[0]}."
-            todo = (
+            problem = f"the controller {self.controller} has no file {paths[0]}."
+            remedy = (
                 "Correct it: relative paths begin at the inventory. With from: node, files are those that nodes have."
             )
-            raise StagingError(f"files.{split}", what, todo)
+            raise StagingError(f"files.{split}", problem, remedy)
 
     def size(self) -> int:
         self.check_missing()
@@ -129,13 +127,13 @@ class Upload(Source):
         uploaded = manifest.mapping("identity").get("uploaded_files")
         for split in SPLITS:
             listed = uploaded.get(split, []) if isinstance(uploaded, dict) else []
-            before = [each for each in listed if isinstance(each, list) and len(each) == 4]
+            before = [entry for entry in listed if isinstance(entry, list) and len(entry) == 4]
             files = self.files.get(split, ())
             for file in files:
-                if not any(file.equals(each) for each in before):
+                if not any(file.equals(entry) for entry in before):
                     return f"was staged without {file.path} of {self.controller} as it is now."
-            if not self.missing.get(split) and [file.name for file in files] != [each[0] for each in before]:
-                names = ", ".join(str(each[0]) for each in before) or "no file"
+            if not self.missing.get(split) and [file.name for file in files] != [entry[0] for entry in before]:
+                names = ", ".join(str(entry[0]) for entry in before) or "no file"
                 return f"was staged from {names} as files.{split}, which is not what the request has."
         return ""
 
@@ -147,7 +145,7 @@ class Upload(Source):
         places = {file: self.received / name for name, file in members.items()}
         return Fetched({split: [places[file] for file in files] for split, files in self.files.items()})
 
-    def with_own_paths(self, error: StagingError) -> StagingError:
+    def with_controller_paths(self, error: StagingError) -> StagingError:
         """An error that names the files as they are called on the controller."""
         texts = [error.finding.where, error.finding.what, error.finding.todo]
         if self.received:

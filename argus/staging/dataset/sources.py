@@ -21,27 +21,27 @@ from ..manifest import Facts, Manifest
 from ..options import StageOptions, StagingError, listed
 from ..tiny import rl_rows, sft_rows
 from .source import SHARED_ROOT as ON_SHARED_ROOT
-from .source import Fetched, Source, Upload
+from .source import Fetched, RowSource, Upload
 
 # Rows from a dataset repository of the hub.
 
 
 @dataclass(frozen=True)
-class Hub(Source):
+class HubRows(RowSource):
     """Files of a dataset repository of the hub. None of its code is run."""
 
     repository: Repository
     patterns: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> Hub:
+    def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> HubRows:
         patterns = options.patterns
         if not NAME.fullmatch(name):
-            todo = "Give it with its organization: openai/gsm8k."
-            raise StagingError("hub", f'"{name}" is not a repository.', todo)
+            remedy = "Give it with its organization: openai/gsm8k."
+            raise StagingError("hub", f'"{name}" is not a repository.', remedy)
 
         def select(names: Sequence[str]) -> set[str]:
-            return {each for several in chosen(name, patterns, names).values() for each in several}
+            return {file_name for several in chosen(name, patterns, names).values() for file_name in several}
 
         repository = Repository(
             name,
@@ -60,16 +60,16 @@ class Hub(Source):
 
     @property
     def identity(self) -> Facts:
-        return {"hub": self.repository.name, "files": {split: list(each) for split, each in self.patterns.items()}}
+        return {"hub": self.repository.name, "files": {split: list(paths) for split, paths in self.patterns.items()}}
 
     def size(self) -> int:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
 
     def differs(self, manifest: Manifest) -> str:
-        wrong, revision = super().differs(manifest), self.repository.revision
+        difference, revision = super().differs(manifest), self.repository.revision
         # A branch stays at the commit that it had when it was staged; that commit itself is no difference either.
-        if wrong or revision in (manifest.revision, manifest.commit):
-            return wrong
+        if difference or revision in (manifest.revision, manifest.commit):
+            return difference
         before = f"{manifest.revision} (commit {manifest.commit})"
         return f"was staged from revision {before}, but the request has revision {revision}."
 
@@ -86,42 +86,42 @@ class Hub(Source):
 
 def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
     """The files of each split among those of a repository, each once, in the order of the patterns."""
-    found: dict[str, dict[str, None]] = {split: {} for split in patterns}
+    files_by_split: dict[str, dict[str, None]] = {split: {} for split in patterns}
     for split, several in patterns.items():
         for pattern in several:
             some = [name for name in names if matches(name, [pattern])]
             if not some:
-                what = f"has no file {pattern} (files.{split}); it has: {listed(names)}."
-                raise StagingError(repository, what, "Correct the pattern, or the revision.")
-            found[split].update(dict.fromkeys(some))
-    return {split: list(several) for split, several in found.items()}
+                problem = f"has no file {pattern} (files.{split}); it has: {listed(names)}."
+                raise StagingError(repository, problem, "Correct the pattern, or the revision.")
+            files_by_split[split].update(dict.fromkeys(some))
+    return {split: list(several) for split, several in files_by_split.items()}
 
 
 # Selects the source of rows for the options of a dataset: files, the hub, or generated rows.
 
 
 @dataclass(frozen=True)
-class Files(Source):
-    """Files in the node. patterns, found: by split. shared_root: its path here, and on the machine if that is known."""
+class FileRows(RowSource):
+    """Files in the node. patterns, paths: by split. shared_root: its path here, and on the machine if that is known."""
 
     patterns: Mapping[str, Sequence[str]]
-    found: Mapping[str, Sequence[Path]]
+    paths: Mapping[str, Sequence[Path]]
     shared_root: tuple[str, str] = ("", "")
 
     @classmethod
     def of(
         cls, patterns: Mapping[str, Sequence[str]], shared_root: tuple[str, str] = ("", ""), place: str | None = None
-    ) -> Files:
+    ) -> FileRows:
         """place: where relative paths begin, and absolute ones have to be."""
         absolute = {
             split: [absolute_path(split, pattern, *shared_root, place) for pattern in several]
             for split, several in patterns.items()
         }
-        found = {
+        paths = {
             split: list(dict.fromkeys(path for pattern in several for path in matching(pattern)))
             for split, several in absolute.items()
         }
-        return cls(absolute, found, shared_root)
+        return cls(absolute, paths, shared_root)
 
     @property
     def label(self) -> str:
@@ -131,42 +131,42 @@ class Files(Source):
     @property
     def identity(self) -> Facts:
         """The files as they are; a SHA-256 of gigabytes would take too long."""
-        return {"source_files": {split: [described(path) for path in paths] for split, paths in self.found.items()}}
+        return {"source_files": {split: [described(path) for path in paths] for split, paths in self.paths.items()}}
 
     def size(self) -> int:
         for split, patterns in self.patterns.items():
             for pattern in patterns:
                 if not matching(pattern):
                     raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
-        return sum(path.stat().st_size for paths in self.found.values() for path in paths)
+        return sum(path.stat().st_size for paths in self.paths.values() for path in paths)
 
     def differs(self, manifest: Manifest) -> str:
         """Files that no longer exist are no difference: the dataset may be all that is left of them."""
         before = manifest.mapping("identity")["source_files"]
         for split in SPLITS:
             files = before.get(split, ()) if isinstance(before, dict) else ()
-            wrong = self._difference(split, {str(file[0]): file for file in files})
-            if wrong:
-                return wrong
+            difference = self._difference(split, {str(file[0]): file for file in files})
+            if difference:
+                return difference
         return ""
 
     def _difference(self, split: str, before: Mapping[str, list[str | int]]) -> str:
-        now = {str(path): described(path) for path in self.found.get(split, ())}
-        for path, file in now.items():
+        current = {str(path): described(path) for path in self.paths.get(split, ())}
+        for path, file in current.items():
             if path not in before:
                 return f"was staged without {path}, which files.{split} has now."
-            if (old := before[path]) != file:
-                what = f"{old[1]} bytes before, {file[1]} now" if old[1] != file[1] else "another time"
-                return f"was staged from {path}, which has changed since ({what})."
-        left = [path for path in before if path in now or Path(path).exists()]
-        for path in left:
-            if path not in now:
+            if (previous := before[path]) != file:
+                problem = f"{previous[1]} bytes before, {file[1]} now" if previous[1] != file[1] else "another time"
+                return f"was staged from {path}, which has changed since ({problem})."
+        remaining = [path for path in before if path in current or Path(path).exists()]
+        for path in remaining:
+            if path not in current:
                 return f"was also staged from {path}, which files.{split} does not have now."
-        return f"was staged from the files of files.{split} in another order." if left != [*now] else ""
+        return f"was staged from the files of files.{split} in another order." if remaining != [*current] else ""
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         self.size()
-        return Fetched(self.found)
+        return Fetched(self.paths)
 
 
 def described(path: Path) -> list[str | int]:
@@ -182,8 +182,8 @@ def absolute_path(split: str, pattern: str, here: str, machine: str, place: str 
         path = path if path.startswith("/") else f"{here}/{path}"
         if not under_root(path, here):
             also = f" in nodes, and {machine} on the head's machine" if machine else ""
-            what = f'"{pattern}" is not below the shared root, which is {here}{also}.'
-            raise StagingError(f"files.{split}", what, "Give the path relative to the shared root.")
+            problem = f'"{pattern}" is not below the shared root, which is {here}{also}.'
+            raise StagingError(f"files.{split}", problem, "Give the path relative to the shared root.")
     elif not path.startswith("/"):
         raise StagingError(f"files.{split}", f'"{path}" is not an absolute path.', "Begin it with a slash.")
     return path
@@ -192,14 +192,14 @@ def absolute_path(split: str, pattern: str, here: str, machine: str, place: str 
 def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
     """What is wrong with a pattern that matches nothing, and what to do. here, machine: paths of the shared root."""
     also = f" ({machine} on its machine)" if machine and machine != here else ""
-    todo = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
+    remedy = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
     if here and machine and under_root(pattern, machine):
-        todo = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
-    return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", todo
+        remedy = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
+    return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", remedy
 
 
 @dataclass(frozen=True)
-class Tiny(Source):
+class TinyRows(RowSource):
     """Generated word problems of addition."""
 
     workload: str
@@ -227,24 +227,24 @@ def check_val(has_val: bool, val_rows: int | None, workload: str) -> None:
         raise StagingError("val_rows", "is set, but val already has rows.", "Omit val_rows.")
     # A job of SFT runs without validation.
     if not has_val and val_rows is None and workload == RL:
-        todo = "Set files.val, or set val_rows to move so many rows of train to val."
-        raise StagingError("val", "has no rows.", todo)
+        remedy = "Set files.val, or set val_rows to move so many rows of train to val."
+        raise StagingError("val", "has no rows.", remedy)
 
 
-def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Upload | None = None) -> Source:
+def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Upload | None = None) -> RowSource:
     """The one source that the options set. upload: its files, if they are on the controller."""
-    given = [name for name in ("files", "hub", "tiny") if getattr(options, name)]
+    sources = [name for name in ("files", "hub", "tiny") if getattr(options, name)]
     # With a repository, files selects some of its files.
-    if len(given) != 1 and given != ["files", "hub"]:
-        what = f"{' and '.join(given)} are set." if given else "is not set."
-        raise StagingError("source", what, "Set one of files, hub (with files) and tiny.")
-    if options.tiny and options.columns.given:
+    if len(sources) != 1 and sources != ["files", "hub"]:
+        problem = f"{' and '.join(sources)} are set." if sources else "is not set."
+        raise StagingError("source", problem, "Set one of files, hub (with files) and tiny.")
+    if options.tiny and options.columns.roles:
         raise StagingError("columns", "has no effect with tiny.", "Omit it.")
-    if options.place and given != ["files"]:
+    if options.place and sources != ["files"]:
         raise StagingError("from", "has an effect only with files, and not with hub.", "Omit it.")
     if options.tiny:
         check_val(True, options.val_rows, options.workload)
-        return Tiny(options.workload)
+        return TinyRows(options.workload)
     patterns = options.patterns
     if not patterns:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
@@ -256,5 +256,5 @@ def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Up
             upload.check_missing()
         raise
     if options.hub:
-        return Hub.of(options, options.hub, shared_root, how)
-    return upload or Files.of(patterns, (str(shared_root), os.environ.get(SHARED_ROOT, "")), options.place)
+        return HubRows.of(options, options.hub, shared_root, how)
+    return upload or FileRows.of(patterns, (str(shared_root), os.environ.get(SHARED_ROOT, "")), options.place)

@@ -16,7 +16,7 @@ from ..items import COLUMN_TEXTS, Dataset
 from ..lock import Progress
 from ..manifest import Manifest, Staged, read_manifest
 from ..options import StageOptions, StagingError, check_name, check_shared_root
-from ..store import Built, Request, remove_downloaded, stage
+from ..store import BuildRequest, Built, remove_downloaded, stage
 from .checks import Checker, schema_problem
 from .form import Form
 from .rows import Batch, Rows, Writer
@@ -50,34 +50,34 @@ class DatasetBuilder:
                     self._split(split, paths, writers, val_rows)
                 except ArrowException as error:
                     where = f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-                    what = f"cannot be converted to verl's schema: {one_line(error)}."
-                    raise StagingError(where, what, "Change this column, or download the file again.") from error
+                    problem = f"cannot be converted to verl's schema: {one_line(error)}."
+                    raise StagingError(where, problem, "Change this column, or download the file again.") from error
         self.checker.compare()
         verdict(self.target, self.checker)
         return {split: writer.rows for split, writer in writers.items()}
 
     def _split(self, split: str, paths: Sequence[Path], writers: Mapping[str, Writer], val_rows: int | None) -> None:
-        rows = Rows(paths, self.progress, self.form.wanted())
+        rows = Rows(paths, self.progress, self.form.selection())
         taken = spread(rows.count(), val_rows) if val_rows is not None else None
         start = 0
         for batch in rows.batches():
             for to, part, numbers in divided(split, batch, start, taken):
                 converted = self.form.apply(part, to, numbers, writers[to].rows, self.checker)
-                wrong = schema_problem(converted.schema, self.form.workload)
-                if wrong:
-                    what, todo = wrong
-                    raise StagingError(paths[0], f"{what}.", f"{todo[:1].upper()}{todo[1:]}.")
+                schema_mismatch = schema_problem(converted.schema, self.form.workload)
+                if schema_mismatch:
+                    problem, remedy = schema_mismatch
+                    raise StagingError(paths[0], f"{problem}.", f"{remedy[:1].upper()}{remedy[1:]}.")
                 self.checker.check(to, converted, numbers)
                 writers[to].write(converted)
             start += batch.num_rows
 
 
-def spread(count: int, wanted: int) -> frozenset[int]:
+def spread(count: int, rows: int) -> frozenset[int]:
     """The numbers of the wanted rows, evenly spread with the first among them; the same at every call."""
-    if not 0 < wanted < count:
-        todo = "Leave at least one row for each of train and val."
-        raise StagingError("val_rows", f"is {wanted}, of {count} rows.", todo)
-    return frozenset(index * count // wanted for index in range(wanted))
+    if not 0 < rows < count:
+        remedy = "Leave at least one row for each of train and val."
+        raise StagingError("val_rows", f"is {rows}, of {count} rows.", remedy)
+    return frozenset(index * count // rows for index in range(rows))
 
 
 def divided(
@@ -98,8 +98,8 @@ def verdict(target: Path, checker: Checker) -> list[str]:
     """The warnings for rows; if rows have errors, all of them are in one StagingError."""
     errors = checker.errors()
     if errors:
-        what = "is not fit for training:"
-        raise StagingError(target, "\n- ".join([what, *errors]) + "\n", "Correct the rows, and stage it again.")
+        problem = "is not fit for training:"
+        raise StagingError(target, "\n- ".join([problem, *errors]) + "\n", "Correct the rows, and stage it again.")
     return checker.warnings()
 
 
@@ -107,19 +107,19 @@ def verdict(target: Path, checker: Checker) -> list[str]:
 
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 # The options in the identity of a dataset that do not belong to its source.
-OWN_OPTIONS = {"workload", "columns", "val_rows", *COLUMN_TEXTS}
+FORM_OPTIONS = {"workload", "columns", "val_rows", *COLUMN_TEXTS}
 
 
-def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> Request:
+def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> BuildRequest:
     """A dataset under the shared root. upload: its files, if they are on the controller."""
     check_shared_root(shared_root)
     source, form = source_of(options, shared_root, how, upload), Form(options)
     target = shared_root / DATASETS / check_name("name", options.name)
-    own = {**form.identity, **({} if options.val_rows is None else {"val_rows": options.val_rows})}
+    form_identity = {**form.identity, **({} if options.val_rows is None else {"val_rows": options.val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
         before = read_manifest(target) if target.exists() else None
-        identity = {**source.identity, **own}
+        identity = {**source.identity, **form_identity}
         scratch = directory / ".source"
         scratch.mkdir()
         try:
@@ -128,23 +128,23 @@ def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Uplo
             rows = DatasetBuilder(target, form, checker, directory, progress).run(fetched.files, options.val_rows)
         finally:
             remove_tree(scratch)
-        if {**source.identity, **own} != identity:
+        if {**source.identity, **form_identity} != identity:
             raise StagingError(source.label, "changed while it was read.", "Stage it again when nothing writes to it.")
-        found = {"rows": rows, "report": checker.warnings()}
-        return Built({"source": source.label, **fetched.facts, **found, "identity": identity})
+        results = {"rows": rows, "report": checker.warnings()}
+        return Built({"source": source.label, **fetched.facts, **results, "identity": identity})
 
     def differs(manifest: Manifest) -> str:
         identity = manifest.mapping("identity")
         if next(iter(source.identity)) not in identity:
             return f"was staged from {manifest.source}, but the request has {source.label}."
-        wrong = source.differs(manifest)
-        if wrong:
-            return wrong
+        difference = source.differs(manifest)
+        if difference:
+            return difference
         # An option that was set then and is not set now counts as well.
-        names = {*own, *(option for option in identity if option in OWN_OPTIONS)}
-        return difference_of(manifest, {option: own.get(option) for option in sorted(names)})
+        names = {*form_identity, *(option for option in identity if option in FORM_OPTIONS)}
+        return difference_of(manifest, {option: form_identity.get(option) for option in sorted(names)})
 
-    return Request(KINDS[form.workload], options.name, target, build, differs, size=source.size)
+    return BuildRequest(KINDS[form.workload], options.name, target, build, differs, size=source.size)
 
 
 def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> Staged:

@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..argus.common.node_process import NODES, open_own
+from ..argus.common.node_process import NODES, open_nonblocking
 from ..privileges import User
 
 TOKEN = "auth_token"  # noqa: S105
@@ -210,7 +210,7 @@ def read_token(path: Path) -> str:
     if path.is_symlink():
         raise StateError(f"{path} is a link; remove it")
     try:
-        with open_own(path) as file:
+        with open_nonblocking(path) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise StateError(f"{path} is not a regular file; remove it")
             return file.read(TOKEN_BYTES).decode("ascii", "replace").strip()

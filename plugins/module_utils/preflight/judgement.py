@@ -9,7 +9,7 @@ from typing import Any
 
 from ..argus.common.findings import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from ..argus.common.text import nearest
-from ..argus.fabric.all_reduce import Measured, Verdict, from_json
+from ..argus.fabric.all_reduce import Bandwidth, Verdict, from_json
 from ..cluster.machine import Machine
 from . import gpu, host, network, shared_root
 from .checks import CHECKS, Context, Expectation, Problem, accepted, differences
@@ -58,11 +58,11 @@ def _node(verdict: Verdict, name: str) -> Finding:
     return _problem(verdict.measured[pair], what).finding(name)
 
 
-def _problem(measured: Measured, what: str) -> Problem:
+def _problem(measured: Bandwidth, what: str) -> Problem:
     return Problem("collective.works" if measured.bandwidth is None else "collective.bandwidth", what)
 
 
-def _text(measured: Measured) -> str:
+def _text(measured: Bandwidth) -> str:
     return f"fails ({measured.error})" if measured.bandwidth is None else f"{measured.bandwidth:.2f} GB/s"
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...module_utils.argus.archive.status import submission_id_of
-from ...module_utils.argus.cluster.membership import strangers
+from ...module_utils.argus.cluster.membership import unlisted_nodes
 from ...module_utils.argus.common.findings import WARNING, Finding
 from ...module_utils.argus.common.text import nearest, printable
 from ...module_utils.argus.ray.api import ALIVE
@@ -168,7 +168,7 @@ def left_behind(
             removal(stranger.name, cluster, engine),
             WARNING,
         )
-        for stranger in strangers(nodes, expected)
+        for stranger in unlisted_nodes(nodes, expected)
         if stranger.name not in removed
     ]
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...module_utils.argus.cluster.membership import ExpectedNode, NodeRow, NodeState, strangers
+from ...module_utils.argus.cluster.membership import ExpectedNode, NodeRow, NodeState, unlisted_nodes
 from ...module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ...module_utils.argus.ray.api import ALIVE, slowness
 from ...module_utils.argus.ray.departures import loss_sentences
@@ -308,7 +308,7 @@ def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
     text = [
         f"{stranger.describe()} is not in the inventory, and takes jobs. "
         f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME}"
-        for stranger in strangers(cluster.nodes, scope.inventory_nodes)
+        for stranger in unlisted_nodes(cluster.nodes, scope.inventory_nodes)
     ]
     text += loss_sentences(cluster.bad_nodes)
     draining = [row.name for row in cluster.rows if row.state == NodeState.DRAINING]

@@ -11,9 +11,9 @@ import pytest
 from argus.archive import metrics
 from argus.archive.job_warnings import (
     Evidence,
-    Logged,
-    Raised,
-    Seen,
+    ExceptionCount,
+    LogSummary,
+    MetricsSummary,
     Settings,
     find,
 )
@@ -32,8 +32,8 @@ GRPO = Settings.of(
 NAN = float("nan")
 
 
-def seen(*steps: Mapping[str, Any], first: int = 1) -> Seen:
-    found = Seen()
+def seen(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
+    found = MetricsSummary()
     for number, data in enumerate(steps, first):
         step = metrics.step_of(json.dumps({"step": number, "data": data}).encode() + b"\n")
         assert step
@@ -41,12 +41,14 @@ def seen(*steps: Mapping[str, Any], first: int = 1) -> Seen:
     return found
 
 
-def kinds(settings: Settings, found: Seen, over: bool = True, saved: Sequence[int] = (), **logged: Any) -> list[str]:
-    return [warning.kind for warning in find(Evidence(settings, found, Logged(**logged), saved, over))]
+def kinds(
+    settings: Settings, found: MetricsSummary, over: bool = True, saved: Sequence[int] = (), **logged: Any
+) -> list[str]:
+    return [warning.kind for warning in find(Evidence(settings, found, LogSummary(**logged), saved, over))]
 
 
-def text(settings: Settings, found: Seen, **logged: Any) -> str:
-    (warning,) = find(Evidence(settings, found, Logged(**logged), (), True))
+def text(settings: Settings, found: MetricsSummary, **logged: Any) -> str:
+    (warning,) = find(Evidence(settings, found, LogSummary(**logged), (), True))
     return warning.text
 
 
@@ -68,18 +70,18 @@ def test_a_healthy_job_has_no_warnings() -> None:
         for step in range(1, 7)
     ]
     assert kinds(GRPO, seen(*steps), saved=(4, 6)) == []
-    assert kinds(GRPO, Seen()) == []
+    assert kinds(GRPO, MetricsSummary()) == []
 
 
 def test_rewards_that_raise() -> None:
-    raised = Raised(11, "ValueError: no\n  answer (/private/user/code/r.py, line 7)")
+    raised = ExceptionCount(11, "ValueError: no\n  answer (/private/user/code/r.py, line 7)")
     steps = seen(*[{"actor/lr": 1.0}] * 10)
     # More than there are: those of a validation are among them.
     assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
-    (warning,) = find(Evidence(Settings(samples_of_step=32), steps, Logged(reward=raised)))
+    (warning,) = find(Evidence(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     assert "ValueError: no answer (/private/user/code/r.py, line 7)" in warning.text
-    (warning,) = find(Evidence(Settings(), steps, Logged(reward=Raised(1, "x" * 1000))))
+    (warning,) = find(Evidence(Settings(), steps, LogSummary(reward=ExceptionCount(1, "x" * 1000))))
     assert len(warning.text) == MAX_LENGTH and warning.text.endswith("x …")
 
 
@@ -143,7 +145,7 @@ def test_prompts_that_were_cut_or_dropped() -> None:
     assert "320 of 320" in text(Settings(max_prompt_length=64, samples_of_step=32), steps, cut=320, longest=70)
     assert kinds(Settings(max_prompt_length=64), steps) == ["prompts_cut"]
     assert kinds(Settings(max_prompt_length=65), steps) == []
-    assert "28 of 144" in text(Settings(), Seen(), dropped=28, rows=144)
+    assert "28 of 144" in text(Settings(), MetricsSummary(), dropped=28, rows=144)
 
 
 @pytest.mark.parametrize(("longest", "ratio", "found"), [(32.0, 0.5, True), (32.0, 0.49, False), (31.0, 1.0, False)])

@@ -13,7 +13,7 @@ LIMITS = (20, 1 << 30)
 
 
 def test_what_a_program_says() -> None:
-    program = "print('noise'); say(a=given['x'], b=os.environ['MINE']); sys.exit(3)"
+    program = "print('noise'); say(a=question['x'], b=os.environ['MINE']); sys.exit(3)"
     answer = run_program(program, {"x": [1, "é\ud800"]}, {"MINE": "yes"}, *LIMITS)
     assert answer.lines == ({"a": [1, "é?"], "b": "yes"},) or answer.lines[0]["b"] == "yes"
     assert answer.status == 3

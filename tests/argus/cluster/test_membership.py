@@ -9,9 +9,9 @@ from argus.cluster.membership import (
     ExpectedNode,
     NodeRow,
     NodeState,
-    Stranger,
+    UnlistedNode,
     membership,
-    strangers,
+    unlisted_nodes,
 )
 
 
@@ -146,6 +146,6 @@ def test_node_without_new_work_is_not_missing() -> None:
 def test_strangers() -> None:
     other = {**node("other", GPU=1.0, worker_node=100.0), "node_ip": "10.0.0.9"}
     again = {**other, "node_ip": "10.0.0.10"}
-    found = strangers([HEAD, WORKER, other, again, node("dead", "DEAD")], {"ray-head", "worker-0"})
-    assert found == [Stranger("other", "10.0.0.10", "CPU 0, GPU 1, worker_node 100")]
-    assert Stranger("a", "", "GPU 1").describe() == "a at an unknown address (GPU 1)"
+    found = unlisted_nodes([HEAD, WORKER, other, again, node("dead", "DEAD")], {"ray-head", "worker-0"})
+    assert found == [UnlistedNode("other", "10.0.0.10", "CPU 0, GPU 1, worker_node 100")]
+    assert UnlistedNode("a", "", "GPU 1").describe() == "a at an unknown address (GPU 1)"

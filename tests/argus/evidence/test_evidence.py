@@ -123,7 +123,7 @@ class NoRay(Nodes):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "own_head", lambda _address: Head())
+    monkeypatch.setattr(evidence, "local_head", lambda _address: Head())
     monkeypatch.setenv("PATH", "/nowhere")
 
     def collect(

@@ -12,7 +12,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.evidence import hardware
-from argus.evidence.hardware import Gpu, Measured, Usage
+from argus.evidence.hardware import Gpu, Measurement, Usage
 
 GIB = 1 << 30
 
@@ -79,7 +79,7 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
 def test_lines_of_a_long_job_are_left_out_evenly(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "MOST_BYTES", 20_000)
     for number in range(1000):
-        hardware.append(archive, Measured(1000.0 + 30 * number, {"gpu-1": Usage(cpu=1.0)}))
+        hardware.append(archive, Measurement(1000.0 + 30 * number, {"gpu-1": Usage(cpu=1.0)}))
     times = [measured.time for measured in hardware.read(archive)]
     assert (archive.path / hardware.FILE).stat().st_size <= 20_500
     assert (times[0], times[-1]) == (1000.0, 1000.0 + 30 * 999)
@@ -97,11 +97,11 @@ def test_what_a_job_puts_there_is_left_out(archive: Archive) -> None:
     assert list(hardware.read(archive)) == []
 
 
-def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list[Measured]:
+def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list[Measurement]:
     """As measured for an hour and a half; the function gets the hours since the beginning."""
     times = [seconds * number for number in range(int(5400 / seconds))]
     return [
-        Measured(1000 + time, {"gpu-0": Usage(memory=GIB, memory_total=100 * GIB), "gpu-1": usage(time / 3600)})
+        Measurement(1000 + time, {"gpu-0": Usage(memory=GIB, memory_total=100 * GIB), "gpu-1": usage(time / 3600)})
         for time in times
     ]
 

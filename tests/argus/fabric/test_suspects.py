@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from argus.fabric.all_reduce import Group, Measured, Search, Verdict, from_json, to_json
+from argus.fabric.all_reduce import Bandwidth, FaultSearch, Group, Verdict, from_json, to_json
 
-FAILED = Measured(None, "timeout")
+FAILED = Bandwidth(None, "timeout")
 NODES = tuple("abcdefgh")
 
 
@@ -17,16 +17,16 @@ class Fabric:
         self.rule = rule
         self.calls: list[list[Group]] = []
 
-    def measure(self, groups: Sequence[Group]) -> list[Measured]:
+    def measure(self, groups: Sequence[Group]) -> list[Bandwidth]:
         members = [node for group in groups for node in group]
         assert len(members) == len(set(members)), "a node is measured twice at the same time"
         assert all(len(group) > 1 for group in groups)
         self.calls.append(list(groups))
         found = map(self.rule, groups)
-        return [FAILED if bandwidth is None else Measured(bandwidth) for bandwidth in found]
+        return [FAILED if bandwidth is None else Bandwidth(bandwidth) for bandwidth in found]
 
     def verdict(self, nodes: Sequence[str] = NODES) -> Verdict:
-        return Search(nodes, self.measure).run()
+        return FaultSearch(nodes, self.measure).run()
 
 
 def with_bad(*bad: str, bandwidth: float | None) -> Fabric:
@@ -82,7 +82,7 @@ def test_odd_number_of_nodes(bad: str, bandwidth: float | None) -> None:
 
 def test_two_nodes_blame_each_other() -> None:
     assert with_bad("a", bandwidth=None).verdict("ab") == Verdict(FAILED, group=("a", "b"))
-    assert with_bad("a", bandwidth=1.0).verdict("ab") == Verdict(Measured(1.0))
+    assert with_bad("a", bandwidth=1.0).verdict("ab") == Verdict(Bandwidth(1.0))
 
 
 def test_halves_of_an_odd_group_leave_out_a_single_node() -> None:

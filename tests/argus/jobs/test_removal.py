@@ -13,7 +13,7 @@ from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.services import Answer, Services
+from argus.jobs.services import Effect, Services
 from argus.jobs.stop import REASON, close_jobs, end_jobs, removal
 from argus.queue import attempts
 
@@ -42,7 +42,7 @@ class Cluster:
         """A steward closes an archive at a time."""
         self.clock.then = lambda now: now >= at and not archive.read_status().closed_at and archive.close()
 
-    def end(self, head: Callable[[str], FakeRay] | None = None, check_mode: bool = False) -> Answer:
+    def end(self, head: Callable[[str], FakeRay] | None = None, check_mode: bool = False) -> Effect:
         services = Services(
             head=head or (lambda _address: self.ray),  # type: ignore[arg-type, return-value]
             client=lambda _address: self.ray,
@@ -52,7 +52,7 @@ class Cluster:
         )
         return end_jobs(self.jobs, self.registry.ids(), services, check_mode)
 
-    def close(self, check_mode: bool = False) -> Answer:
+    def close(self, check_mode: bool = False) -> Effect:
         return close_jobs(self.jobs, self.registry.ids(), check_mode)
 
 

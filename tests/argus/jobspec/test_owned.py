@@ -9,7 +9,7 @@ from jobs import findings_of, jobspec
 from argus.jobspec.owned import (
     OWNED_OVERRIDES,
     foreign_resolver,
-    owned_todo,
+    owned_remedy,
     repetition_notes,
 )
 
@@ -105,7 +105,7 @@ def test_another_value_is_refused(changes: dict[str, Any], key: str) -> None:
     ],
 )
 def test_settings_that_the_jobspec_leaves_to_its_author(override: str) -> None:
-    assert owned_todo(override) == ""
+    assert owned_remedy(override) == ""
 
 
 @pytest.mark.parametrize("option", ["--config-dir=/x", "-cd=/x", "--cfg=job", "-m=1", " --info=x"])

@@ -71,7 +71,7 @@ def test_metrics_are_read_by_whole_lines(archive: Archive) -> None:
     append(archive.metrics_file(1), 'ss": NaN}}\nno step\n')
     health.look(1001.0)
     assert told(archive) == ["loss_nan"]
-    assert health.seen.steps == 1
+    assert health.metrics.steps == 1
 
 
 def test_the_end_decides_what_only_the_end_can_tell(archive: Archive) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from argus.archive.archive import Archive
-from argus.archive.job_warnings import Logged, Raised
+from argus.archive.job_warnings import ExceptionCount, LogSummary
 from argus.launcher.log import LogFollower, LogScan, Phase
 
 LOOP = "\x1b[36m(AgentLoopWorkerTQ pid=1001, ip=172.18.0.4)\x1b[0m "
@@ -48,24 +48,24 @@ def of(process: str, lines: list[str]) -> list[str]:
 
 def test_rewards_that_raise_are_counted_with_their_line() -> None:
     lines = [*of(LOOP, REWARD), *of(LOOP, REWARD), LOOP + "more"]
-    assert scanned(*lines).logged == Logged(reward=Raised(2, CAUSE))
-    assert scanned(*of(LOOP, ENGINE)).logged == Logged(
-        rollout=Raised(1, "RuntimeError: the engine is dead (/opt/vllm/engine.py, line 9)")
+    assert scanned(*lines).logged == LogSummary(reward=ExceptionCount(2, CAUSE))
+    assert scanned(*of(LOOP, ENGINE)).logged == LogSummary(
+        rollout=ExceptionCount(1, "RuntimeError: the engine is dead (/opt/vllm/engine.py, line 9)")
     )
     assert scanned(*of(LOOP, REWARD), *of(LOOP, ENGINE)).logged.rollout.count == 1
 
 
 def test_tracebacks_of_two_processes_are_interleaved() -> None:
     pairs = zip(of(LOOP, REWARD), of(OTHER, REWARD), strict=True)
-    assert scanned(*(line for pair in pairs for line in pair)).logged == Logged(reward=Raised(2, CAUSE))
+    assert scanned(*(line for pair in pairs for line in pair)).logged == LogSummary(reward=ExceptionCount(2, CAUSE))
 
 
 def test_lines_that_ray_repeats_count() -> None:
     repeated = f"{OTHER}{FAILED} [repeated 5x across cluster]"
-    assert scanned(*of(LOOP, REWARD), repeated).logged == Logged(reward=Raised(6, CAUSE))
+    assert scanned(*of(LOOP, REWARD), repeated).logged == LogSummary(reward=ExceptionCount(6, CAUSE))
     cut = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating."
     lines = [f"{LOOP}WARNING:2026:{cut}", f"{LOOP}{cut.replace('70', '68')} [repeated 9x across cluster]"]
-    assert scanned(*lines).logged == Logged(cut=10, longest=70)
+    assert scanned(*lines).logged == LogSummary(cut=10, longest=70)
 
 
 def test_a_log_in_any_pieces_shows_the_same() -> None:
@@ -75,22 +75,22 @@ def test_a_log_in_any_pieces_shows_the_same() -> None:
         for begin in range(0, len(data), size):
             scan.feed(data[begin : begin + size])
         scan.finish()
-        assert (scan.logged.reward, scan.logged.rollout.count) == (Raised(1, CAUSE), 1)
+        assert (scan.logged.reward, scan.logged.rollout.count) == (ExceptionCount(1, CAUSE), 1)
 
 
 def test_rewards_that_a_manager_of_verl_replaces_by_zero() -> None:
     failed = "Reward computation failed for data_source=a: 'x': no. Response preview: 12..."
     timed_out = "Reward computation timed out after 300s for data_source=a. Response preview: 12..."
-    assert scanned(failed, timed_out).logged == Logged(reward=Raised(2, "'x': no"))
-    assert scanned(timed_out).logged == Logged(reward=Raised(1, "it timed out after 300s"))
+    assert scanned(failed, timed_out).logged == LogSummary(reward=ExceptionCount(2, "'x': no"))
+    assert scanned(timed_out).logged == LogSummary(reward=ExceptionCount(1, "it timed out after 300s"))
 
 
 def test_rows_that_were_dropped() -> None:
     lines = ["dataset len: 128", "filter dataset len: 100", "dataset len: 16", "filter dataset len: 16"]
-    assert scanned(*lines).logged == Logged(dropped=28, rows=144)
+    assert scanned(*lines).logged == LogSummary(dropped=28, rows=144)
     selected = ["dataset len: 128", "selected 50 random samples out of 128", "filter dataset len: 49"]
-    assert scanned(*selected).logged == Logged(dropped=1, rows=50)
-    assert scanned("dataset len: 128").logged == Logged()
+    assert scanned(*selected).logged == LogSummary(dropped=1, rows=50)
+    assert scanned("dataset len: 128").logged == LogSummary()
 
 
 def test_the_phases_of_a_start() -> None:

@@ -99,14 +99,14 @@ def test_a_checkpoint_that_could_not_be_written(has_space: bool, kind: str) -> N
     log = (Path(__file__).with_name("logs") / "disk_full-checkpoint.log").read_text()
     found = outcome(End(exit_code=1, log=log, has_space=has_space)).failure
     assert found and found.kind == kind
-    assert found.todo == failures.WHAT_TO_DO[found.kind]
+    assert found.todo == failures.REMEDIES[found.kind]
 
 
 def test_a_process_that_was_killed_for_lack_of_memory() -> None:
     found = outcome(End(exit_code=-9, oom_kills=2)).failure
     assert found and found.kind == "killed"
     assert "the kernel ended 2 processes on the driver's node for lack of memory" in found.reason
-    assert found.todo == failures.WHAT_TO_DO[FailureKind.HOST_OOM]
+    assert found.todo == failures.REMEDIES[FailureKind.HOST_OOM]
     # What ended the job is not a signal.
     other = outcome(End(exit_code=1, log=CONFIG, oom_kills=2, refused_processes=2)).failure
     assert other and "memory" not in other.reason

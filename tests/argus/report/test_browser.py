@@ -15,7 +15,7 @@ from browser import Page, browsed
 
 from argus.archive.archive import Archive
 from argus.evidence import hardware
-from argus.evidence.hardware import Gpu, Measured, Usage
+from argus.evidence.hardware import Gpu, Measurement, Usage
 from argus.report.data import read_job
 from argus.report.page import page
 
@@ -138,7 +138,7 @@ def test_what_the_nodes_used_is_drawn(jobs: Callable[[str], Archive], tmp_path: 
             )
             for node in range(3 if number < 100 else 12)
         }
-        hardware.append(archive, Measured(1795303200.0 + 30 * number, nodes))
+        hardware.append(archive, Measurement(1795303200.0 + 30 * number, nodes))
     file = written(tmp_path, archive)
 
     async def look() -> None:

@@ -15,7 +15,7 @@ from browser import browsed
 
 from argus.archive.archive import Archive
 from argus.evidence import hardware
-from argus.evidence.hardware import Measured, Usage
+from argus.evidence.hardware import Measurement, Usage
 from argus.report.index import index, read_rows
 from argus.report.page import write_page
 
@@ -39,7 +39,7 @@ def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
     write_page(archive)
     running = jobs(RETRIED)
     running.write_json("status.json", running.status_json() | {"state": "RUNNING", "ended_at": None, "closed_at": None})
-    hardware.append(running, Measured(NOW, {"gpu-1": Usage()}))
+    hardware.append(running, Measurement(NOW, {"gpu-1": Usage()}))
     text = made(archive.jobs, {"gpu-2": ["sft-7", "grpo-9"]})
     assert f'<a href="{GRPO}/report.html">{GRPO}</a>' in text and f">{FAILED}</td>" in text
     assert "▁" in text and "critic/" not in text

@@ -15,7 +15,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.evidence import hardware
-from argus.evidence.hardware import Gpu, Measured, Usage
+from argus.evidence.hardware import Gpu, Measurement, Usage
 from argus.report import curves, page
 from argus.report.data import MOST_EVENTS, read_job
 
@@ -60,7 +60,7 @@ def test_what_a_job_reached_and_needed(jobs: Jobs) -> None:
     archive = jobs(GRPO)
     for number, memory in enumerate((10e9, 30e9, 20e9)):
         usage = Usage(memory=memory, gpus=(Gpu(memory=memory * 2),))
-        hardware.append(archive, Measured(1000.0 + number, {"gpu-1": usage, "gpu-2": Usage(memory=1e9)}))
+        hardware.append(archive, Measurement(1000.0 + number, {"gpu-1": usage, "gpu-2": Usage(memory=1e9)}))
     job = read_job(archive)
     values = job.curves.curves["critic/rewards/mean"].values
     assert page.summary(job) == {

@@ -13,7 +13,7 @@ from staging_tools import stage
 from argus.staging.listing import UNFINISHED, UNKNOWN, list_staged
 from argus.staging.lock import Progress, lock_file, locked
 from argus.staging.options import Verify
-from argus.staging.store import Built, Request
+from argus.staging.store import BuildRequest, Built
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def put(target: Path) -> None:
         (directory / "train.parquet").write_bytes(bytes(1000))
         return Built({"source": "somewhere", "rows": {"train": 8}})
 
-    stage(Request("rl_dataset", target.name, target, build))
+    stage(BuildRequest("rl_dataset", target.name, target, build))
 
 
 def found(target: Path, verify: str = "no") -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, 
 from staging_snapshots import put
 from staging_tools import stage
 
-from argus.checks.model import Source, read_config
+from argus.checks.model import ModelRef, read_config
 from argus.staging import files as staging_files
 from argus.staging import models, tiny
 from argus.staging.hub import matches
@@ -228,7 +228,7 @@ def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatc
     (place.cache / "snapshots" / ("0" * 40)).mkdir()
     with pytest.raises(StagingError, match=f"2 commits.*: {place.cache}/snapshots/{place.commit}, "):
         source_of(str(place.cache), place.root)
-    _config, (finding,) = read_config(Source(place.cache, "model", "model"))
+    _config, (finding,) = read_config(ModelRef(place.cache, "model", "model"))
     assert f"give {place.cache}/snapshots/{place.commit} or " in finding.todo
 
 

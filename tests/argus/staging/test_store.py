@@ -31,7 +31,7 @@ from argus.staging.options import (
     check_name,
     check_shared_root,
 )
-from argus.staging.store import Built, Request, remove
+from argus.staging.store import BuildRequest, Built, remove
 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str
 def test_one_name_is_not_two_kinds(tiny: Path) -> None:
     for check in (False, True):
         with pytest.raises(StagingError, match=r"tiny: is of kind rl_dataset, not model\. Choose another name"):
-            stage(Request("model", "tiny", tiny, no_build), check=check, repair=True)
+            stage(BuildRequest("model", "tiny", tiny, no_build), check=check, repair=True)
 
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])

@@ -43,7 +43,7 @@ class Drain:
         self.commands: list[Sequence[str]] = []
         self.head = FakeHead()
         monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
-        monkeypatch.setattr(nodes, "own_head", lambda _address: self.head)
+        monkeypatch.setattr(nodes, "local_head", lambda _address: self.head)
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:

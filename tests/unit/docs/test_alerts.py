@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from argus.archive.archive import Archive
-from argus.steward.web import Jobs
+from argus.steward.web import JobCollector
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -38,5 +38,5 @@ def test_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     file = tmp_path / "queries.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
     subprocess.run(["promtool", "check", "rules", str(file)], check=True, capture_output=True)
-    known = {family.name for family in Jobs(lambda: [Archive(tmp_path / "jobs" / "a")]).collect()}
+    known = {family.name for family in JobCollector(lambda: [Archive(tmp_path / "jobs" / "a")]).collect()}
     assert {name for query in queries for name in re.findall(r"argus_\w+", query)} == known

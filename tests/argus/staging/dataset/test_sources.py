@@ -11,7 +11,7 @@ from staging_datasets import asked, lines, refused, rl_row
 from staging_tools import manifest_json
 
 from argus.checks.dataset import RL, SFT
-from argus.staging.dataset.sources import Files
+from argus.staging.dataset.sources import FileRows
 from argus.staging.manifest import Status
 from argus.staging.tiny import (
     problems,
@@ -29,8 +29,8 @@ def test_files_are_compared_as_long_as_they_exist(raw: Path, root: Path) -> None
     assert "in another order" in refused(root, files={"train": [two, one]}, val_rows=1)
     assert "was staged with val_rows 1, but the request has val_rows 2" in refused(root, **{**pattern, "val_rows": 2})
     three = lines(raw / "3.jsonl", [rl_row(3)])
-    assert Files.of({"train": [one, two], "val": [three]}).label == f"{one}, {two} and 1 more"
-    assert Files.of({"train": [one], "val": [three]}).label == f"{one}, {three}"
+    assert FileRows.of({"train": [one, two], "val": [three]}).label == f"{one}, {two} and 1 more"
+    assert FileRows.of({"train": [one], "val": [three]}).label == f"{one}, {three}"
     assert f"was staged without {three}, which files.train has now" in refused(root, **pattern)
     Path(three).unlink()
     time = Path(one).stat().st_mtime_ns

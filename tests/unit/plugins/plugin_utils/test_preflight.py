@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
-from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Measured, Verdict, to_json
+from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Bandwidth, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     derived,
@@ -107,7 +107,7 @@ def test_images_that_are_missing_and_accepted_findings() -> None:
     assert report(hostvars, "a", accept=["gpu.ecc@c"]).findings != []
 
 
-REDUCED = {**to_json(Verdict(Measured(10.0))), "backend": "nccl", "processes": 16}
+REDUCED = {**to_json(Verdict(Bandwidth(10.0))), "backend": "nccl", "processes": 16}
 
 
 @pytest.mark.parametrize(

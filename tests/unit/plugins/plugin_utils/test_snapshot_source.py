@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Source
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import CodeSource
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from staging_snapshots import LEFT, TAKEN, TOKEN, SmartHttp, commit, git, plain_git, put, put_wheel
 
@@ -87,12 +87,12 @@ class Controller:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def source(self, text: str, is_overlay: bool = False) -> Source:
+    def source(self, text: str, is_overlay: bool = False) -> CodeSource:
         source = self.part(text, is_overlay)[1]
         assert source is not None
         return source
 
-    def part(self, text: str, is_overlay: bool = False) -> tuple[dict[str, Any], Source | None]:
+    def part(self, text: str, is_overlay: bool = False) -> tuple[dict[str, Any], CodeSource | None]:
         scratch = Path(tempfile.mkdtemp(dir=self.directory))
         sources = Sources(self.directory, [str(self.directory / "shared")], scratch, Git())
         return sources.part(text, is_overlay)
@@ -103,7 +103,7 @@ def controller(tmp_path: Path) -> Controller:
     return Controller(tmp_path)
 
 
-def sent(source: Source) -> tuple[dict[str, str], dict[str, Any]]:
+def sent(source: CodeSource) -> tuple[dict[str, str], dict[str, Any]]:
     """The texts and the facts of a source."""
     content, texts = source.content(), {}
     for name, opener in content.files.items():

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Measured, Verdict, to_json
+from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Bandwidth, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     all_reduce_findings,
     all_reduce_lines,
 )
 
-FINE, SLOW, FAILED = Measured(10.0), Measured(1.0), Measured(None, "b 0: timeout")
+FINE, SLOW, FAILED = Bandwidth(10.0), Bandwidth(1.0), Bandwidth(None, "b 0: timeout")
 PAIRS = {("a", "b"): SLOW, ("c", "d"): FINE, ("a", "c"): FINE, ("b", "d"): SLOW}
 
 
@@ -46,7 +46,7 @@ def test_links_and_groups() -> None:
 
 
 def test_workers_that_take_no_part_are_named() -> None:
-    hangs = Verdict(FINE, {("b",): Measured(None, "no answer within 30 s"), ("a", "c"): FINE}, bad=("b",))
+    hangs = Verdict(FINE, {("b",): Bandwidth(None, "no answer within 30 s"), ("a", "c"): FINE}, bad=("b",))
     assert found(hangs) == [("collective.works", "error", "b")]
     for measured in ({"skipped": "it needs two workers"}, answer(Verdict(FINE))):
         away = all_reduce_findings({**measured, "absent": ["d"]})[0]
