@@ -56,7 +56,7 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
+    """The launcher's heartbeat, written every 2 seconds while its trainer runs. Times are by the launcher's clock."""
 
     time: float | None = None
     step: int | None = None
@@ -72,7 +72,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class StewardHeartbeat:
-    """What ``steward.json`` holds."""
+    """The content of ``steward.json``."""
 
     time: float = 0
     # The name of the head, and of its cluster.
@@ -305,7 +305,7 @@ class Archive:
         return reading.exists(self.path / STOP_REQUESTED)
 
     def stop_requested_by(self) -> str:
-        """Who requested the job's end first, as the file tells, which jobs can write; "" if it does not tell."""
+        """The person who first requested the job's end, or "". Jobs can write this file."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
             return self.read_text(STOP_REQUESTED).partition("\n")[0][:WHO_LENGTH]
         return ""

@@ -184,6 +184,6 @@ class Retention:
 
 
 def limit(overrides: Sequence[str], key: str) -> int:
-    """How many checkpoints a job keeps; 0 if all of them. The last override counts, also that of a parent."""
+    """The number of checkpoints that a job keeps; 0 for all. The last override counts, also one of a parent key."""
     values = [override_text(item) for item in overrides if override_key(item) in (key, key.partition(".")[0])]
     return int(values[-1]) if values and NUMBER.fullmatch(values[-1]) else 0

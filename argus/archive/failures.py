@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of failures of jobs, and what to do about each. docs/failures.md describes the same for users."""
+"""The kinds of job failures, and a remedy for each. docs/failures.md describes them for users."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ NODE_REMOVED = "Nothing is wrong with the node." + RESUME
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job failed, the log lines that show it, and what to do.
+    """Why a job failed, the log lines that show it, and the remedy.
 
     node: the address of the node at fault, if it is one node, as the log has it; "" for the driver's.
     """

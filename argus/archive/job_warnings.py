@@ -79,9 +79,9 @@ class Settings:
     val_before_train: bool = False
     max_prompt_length: int | None = None
     max_response_length: int | None = None
-    # How many responses a step of reinforcement learning has.
+    # The number of responses in a step of reinforcement learning.
     samples_of_step: int | None = None
-    # How many checkpoints stay; None: all of them.
+    # The number of checkpoints to keep; None for all.
     kept: int | None = None
 
     @classmethod
@@ -158,7 +158,7 @@ class MetricsSummary:
 
 @dataclass(frozen=True)
 class ExceptionCount:
-    """How often something raised, and the first exception with its line in the code."""
+    """The number of exceptions, and the first one with its line in the code."""
 
     count: int = 0
     cause: str = ""
@@ -166,7 +166,7 @@ class ExceptionCount:
 
 @dataclass(frozen=True)
 class LogSummary:
-    """What the log of an attempt has shown so far.
+    """The findings in the log of an attempt so far.
 
     cut: how many prompts were cut, and the length of the longest. dropped: how many rows of the datasets were dropped
     because they are too long, of how many.
@@ -203,7 +203,7 @@ class Evidence:
 
     @property
     def samples(self) -> int:
-        """How many responses the steps so far had; 0 if that is not known."""
+        """The number of responses in the steps so far; 0 if unknown."""
         return (self.settings.samples_of_step or 0) * self.metrics.steps
 
     def due(self, freq: int | None) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics files of a job, ``logs/metrics-<attempt>.jsonl``, which its trainer writes: one line for each step.
+"""Reads the metrics files of a job, ``logs/metrics-<attempt>.jsonl``: its trainer writes one line for each step.
 
 A long job has hundreds of megabytes of them. And the code of a job can write anything there: lines that are not a step
 are skipped.

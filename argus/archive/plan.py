@@ -30,7 +30,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs, how it is submitted to Ray, and how it is treated while it waits, runs and fails.
+    """The plan of a job: its program, its submission to Ray, and its treatment while it waits, runs and fails.
 
     Durations are in seconds; None means no limit. The defaults are those of a key that an older archive lacks.
     """
@@ -71,7 +71,7 @@ class Plan:
     on_stall: str = "report"
     deadline: float | None = None
     wait_for_resources: float | None = None
-    # As name=value.
+    # Each tag as name=value.
     tags: tuple[str, ...] = ()
     priority: int = 0
     queue_patience: float | None = None
@@ -85,7 +85,7 @@ class Plan:
     exclusive_backend: str = ""
     # The job that has to succeed before; None once the job was admitted.
     depends_on: str | None = None
-    # By variable, the job of a server that has to answer before.
+    # The job of a server that has to answer first, by environment variable.
     env_from: Mapping[str, str] = field(default_factory=dict)
     # The port of a server; None for other jobs.
     ready_port: int | None = None
@@ -103,5 +103,5 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """Of all pools."""
+        """The number of GPUs of all pools."""
         return int(sum(pool.all_gpus for pool in self.all_pools))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program as Python runs it: one file a version, which belongs to root and which nodes see read-only.
+"""Locates and starts the program: one file per version, owned by root and read-only on nodes.
 
 A directory of the machine has all versions, and the link `current` to the newest. In containers it is /opt/argus;
 processes of nodes without a container have it in their environment.
@@ -28,7 +28,7 @@ VERSION = "0.1.0"
 NAME = re.compile(r"argus-[0-9a-f]{12}\.zip")
 # The file of an archive that names the program version with which its job was submitted.
 RECORD = "config/argus.json"
-# How long a call of Ray's client may take.
+# The time limit of a call of Ray's client.
 RAY_CLIENT_SECONDS = 120.0
 
 
@@ -66,7 +66,7 @@ class Program:
 
     @property
     def python_path(self) -> str:
-        """Where Python finds the program on any node: this version, or on a node without it the newest."""
+        """The path of the program on any node: this version, or the newest where it is missing."""
         return f"{directory()}/{self.name}:{directory()}/{CURRENT}"
 
     def command(self, archive: str, verb: str, *arguments: str) -> list[str]:

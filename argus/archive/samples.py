@@ -37,7 +37,7 @@ Mask = Callable[[str], str]
 
 
 def raw_directory(archive: str, kind: str) -> str:
-    """Where verl writes what it generates."""
+    """The directory in which verl writes its generations."""
     return f"{archive}/{DIRECTORY}/.{kind}"
 
 

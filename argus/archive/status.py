@@ -38,7 +38,7 @@ class JobState(StrEnum):
 
 
 class Phase(StrEnum):
-    """What comes before the first step of an attempt, in its order: of the queue, of Ray, and of the trainer."""
+    """The phases before the first step of an attempt, in order: of the queue, of Ray, and of the trainer."""
 
     QUEUE = "queue"
     DRIVER = "driver"
@@ -92,7 +92,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Status:
-    """What ``status.json`` holds. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
+    """The content of ``status.json``. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
 
     state: None for an archive that was only just reserved.
     """

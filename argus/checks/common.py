@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all checks share: the request that describes a job with its composed configuration, and facts about it.
+"""Types shared by all checks: the request that describes a job with its composed configuration, and facts about it.
 
 Checks import packages of the image only inside functions. Of datasets and weights they read footers, headers and a few
 rows.
@@ -63,14 +63,14 @@ def leaves(node: Any, path: str = "", *, used: bool = True) -> Iterator[tuple[st
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """A job as nodes check it. All paths are absolute.
+    """A job to be checked on nodes. All paths are absolute.
 
     environment: the environment variables of the job, with placeholders for secrets.
     files: the files that every node must see, with their sizes on the head; None stands for any size.
     accept: the checks whose errors the user takes as warnings: "requirements", "space".
     trial_rows: the rows with which the reward function is called; 0 for none.
     config: the composed configuration. None: unknown, and checks that need it are skipped.
-    tokenizer_process: on a worker, what measures prompts; None for one that begins when it is needed.
+    tokenizer_process: the process that measures prompts; None to start it when it is needed.
     """
 
     shared_root: str
@@ -183,13 +183,13 @@ class CheckRequest:
 class Facts:
     """Numbers that the checks of a job fill in, one after the other. None: unknown.
 
-    data_sources: of the rows that were read.
+    data_sources: the values in the rows that were read.
     versions: of the packages that verl requires; None for a package that is not installed.
     checkpoint_bytes: the size of one checkpoint.
     checkpoints_kept, checkpoint_space: the checkpoints that exist at the same time, and their size.
     seconds: the duration of each check.
     workers: the names of those that are alive.
-    notes: what is worth a line for people although it is no problem.
+    notes: lines for people that are not problems.
     """
 
     train_rows: int | None = None
@@ -240,6 +240,6 @@ def is_lfs_pointer(path: Path) -> bool:
 
 
 def pointer_problem(path: Path) -> tuple[str, str]:
-    """What is wrong with a pointer in place of a file, and what to do."""
+    """The problem with a Git LFS pointer in place of a file, and its remedy."""
     remedy = "run `git lfs pull` in the clone and stage it again, or download the file again"
     return f"{path} is a Git LFS pointer, not the file", remedy

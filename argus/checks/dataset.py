@@ -26,7 +26,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | None:
-    """What is wrong with the column of messages, and what to do; None if verl can read it."""
+    """The problem with the column of messages, and its remedy; None if verl can read it."""
     names = schema.names
     if key not in names:
         other = "choose another dataset, or another workload"
@@ -50,7 +50,7 @@ def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | 
 
 
 def reward_problems(schema: Any, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the columns that the reward is computed from, and what to do."""
+    """The problems with the columns that the reward is computed from, and their remedies."""
     from pyarrow import types
 
     for name in columns:
@@ -218,7 +218,7 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
             return [finding(*pointer_problem(path))], None
         file = opened(path)
     except FileNotFoundError:
-        # Those outside the shared root are reported as such.
+        # The check of paths reports files outside the shared root.
         missing = [finding(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
         return [] if request.is_outside(str(path)) else missing, None
     except (OSError, ArrowException) as error:

@@ -314,7 +314,7 @@ def weights_of(source: ModelRef) -> Weights:
 
 
 def safetensors_problem(path: Path) -> tuple[str | None, int]:
-    """What is wrong with a file, judged by its header and size alone, and the number of its parameters."""
+    """The problem with a file, judged by its header and size alone, and the number of its parameters."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

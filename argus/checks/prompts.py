@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lengths of prompts, or of conversations for SFT, by the job's own tokenizer and chat template."""
+"""Checks the lengths of prompts, or of conversations for SFT, with the job's own tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_SECONDS = 15.0
 MEMORY_BYTES = 4 << 30
 # Rows with media are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
-# Most of the seconds in which transformers is imported are for torch, which is hidden from it here.
+# Hides torch from transformers, which makes most of the import time.
 IMPORTS = """
 import importlib.util, time
 find_spec = importlib.util.find_spec

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks that run on one worker, and those of its packages and of the space for checkpoints."""
+"""Runs all checks on one worker, and defines those of its packages and of the space for checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def debugger_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
 
 
 def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """What verl requires against what is installed here.
+    """Compares verl's requirements with the installed packages.
 
     A snapshot replaces verl, not its dependencies. Requirements of every job count. Of the extra of the rollout's
     engine, only the engine itself and TransferQueue count: the other pins there only show what verl's authors tested
@@ -364,7 +364,7 @@ def resume_findings(request: CheckRequest, steps: int, steps_per_epoch: int, epo
 
 
 def checkpoints_kept(request: CheckRequest, part: TrainedModel, saved: int) -> int:
-    """How many checkpoints exist at the same time: utils/checkpoint/checkpoint_manager.py."""
+    """The number of checkpoints that exist at the same time: utils/checkpoint/checkpoint_manager.py."""
     limit = 1 if request.setting("trainer.remove_previous_ckpt_in_save", False) else request.setting(part.keep)
     if not isinstance(limit, int) or limit <= 0:
         return saved

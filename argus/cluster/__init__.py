@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a cluster: `membership` compares those that are expected with those that Ray reports, `readiness` waits
-until they agree. The controller uses both, so they need the standard library only.
+"""The nodes of a cluster: `membership` compares the expected nodes with those that Ray reports, and waits until they
+agree; `supervisor` keeps Ray running on a node without a container. Both need the standard library only.
 """

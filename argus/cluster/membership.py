@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Membership and readiness: the nodes that the inventory expects, and the nodes that Ray reports."""
+"""Compares the nodes that the inventory expects with those that Ray reports, and waits until the cluster is ready."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ REFUSALS = (401, 403)
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What a head says of its cluster; the documentation of the module ray_cluster_info has the fields.
+    """The report of a head about its cluster; the documentation of the module ray_cluster_info has the fields.
 
     problem: why the head did not answer the last time, or "".
     """

@@ -59,7 +59,7 @@ def end_all(directory: Path, parent: int = 0) -> set[int]:
 
 
 def next_pause(pause: float, lived: float) -> float:
-    """How long to wait before Ray is started again, after it has lived for so many seconds."""
+    """The seconds to wait before Ray is restarted, after it has run for `lived` seconds."""
     return FIRST_PAUSE if lived >= LONG_RUN else min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
 
 
@@ -158,7 +158,7 @@ def supervise(directory: Path) -> bool:
     except BlockingIOError:
         return False
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    # As in a container: that of a user may be narrower, and jobs share their files with the group.
+    # The umask of a container: a user's may be narrower, and jobs share their files with the group.
     os.umask(0o022)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -167,7 +167,7 @@ def supervise(directory: Path) -> bool:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     order = read_json(directory / ORDER)
-    # What cleans /tmp leaves out a directory that is locked, and all below it (systemd-tmpfiles).
+    # systemd-tmpfiles, which cleans /tmp, skips a locked directory and everything below it.
     kept = os.open(order["working_directory"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(kept, fcntl.LOCK_SH | fcntl.LOCK_NB)
     Supervisor(directory, order).run()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence of a job: what Ray and the nodes report of it, and what they measure while it runs."""
+"""Evidence of a job: reports of Ray and of the nodes, and measurements while the job runs."""

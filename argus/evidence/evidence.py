@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence: what Ray and the nodes of a job report at a moment of its life, kept under ``debug/``.
+"""Collects evidence: reports of Ray and of a job's nodes at a moment of its life, kept under ``debug/``.
 
 It runs on its own on any node: ``argus launch evidence ARCHIVE MOMENT``. As a separate process
 it can neither slow the trainer down nor end together with it. Without a head it collects from its own node only.
@@ -124,7 +124,7 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
         "ray_list_tasks.json": state("tasks?detail=0"),
         "ray_list_placement_groups.json": state("placement_groups?detail=1"),
         "nodes.json": lambda: node_summary(head),
-        # Also what is in use on each node, which the text of ``ray status`` does not have.
+        # The resources in use on each node, which the text of ``ray status`` lacks.
         "ray_cluster_status.json": lambda: json.dumps(
             head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1
         ),
@@ -148,7 +148,7 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
 
 @dataclass(frozen=True)
 class JobProcesses:
-    """Where a job has or had processes.
+    """The nodes and processes of a job, present and past.
 
     job_ids: Ray's own ids of its attempts. pids: process ids of its actors, by node id.
     """
@@ -206,7 +206,7 @@ def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
 
 
 def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
-    """Where a job has or had processes; empty if the head does not answer."""
+    """The nodes and processes of a job; empty if the head does not answer."""
     reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_SECONDS)
     return values.get("head") or JobProcesses()

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network between the workers of a running cluster: `all_reduce` measures it, and `suspects` finds the worker that
-is to blame, in any Python without packages.
+"""The network between the workers of a running cluster: `all_reduce` measures it, and finds the worker at fault, in any
+Python without packages.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduces between the workers of a running cluster, through Ray, and the search for the node that spoils them."""
+"""Measures all-reduces between the workers of a running cluster through Ray, and finds the node that slows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from ..ray.tasks import Connection, free_port
 
-# Find the node that spoils a collective: first all together, then in pairs, then in halves.
+# Finds the node that slows or breaks a collective: first all together, then in pairs, then in halves.
 
 Group = tuple[str, ...]
 # A pair is slow below this part of what most pairs reach, and all together below that part of it: more nodes share more

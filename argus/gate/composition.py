@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer's configuration, composed offline as Hydra will compose it when the job runs.
+"""Composes the trainer's configuration offline, as Hydra will when the job runs.
 
 It runs its own source in a process of its own, because Hydra keeps what it composes in a global, and resolvers read the
 environment: it imports only the standard library, and nothing of this program.
@@ -200,7 +200,7 @@ def composed_once(name: str, overrides: Overrides) -> Composition:
     config = hydra_compose(name, [override for _dummy, override in overrides], return_hydra_config=True)
     output = f"{config.hydra.run.dir}/{config.hydra.output_subdir}"
     OmegaConf.set_struct(config, False)
-    # What the trainer gets is without it.
+    # The trainer's configuration does not contain it.
     del config["hydra"]
     plain = OmegaConf.to_container(config, resolve=True)
     # JSON has no form for some values; their text stands for them.

@@ -11,7 +11,7 @@ from ..common.findings import WARNING, about
 from ..jobspec.owned import ESTIMATOR
 from .config import ACTOR, FSDP, REF, ROLLOUT, Findings, JobConfig, indivisible, multiple_of, sequence_parallel
 
-# Those that compare the answers to one prompt.
+# Estimators that compare the answers to one prompt.
 BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
 GROUPED = (
     "grpo",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of a job that run on nodes, in actors of Ray without CPUs."""
+"""Runs the checks of a job on its nodes, in Ray actors without CPUs."""
 
 from __future__ import annotations
 
@@ -75,8 +75,6 @@ def close_settings(key: str, settings: list[str]) -> list[str]:
     return same_name if len(same_name) <= MOST_HINTS else []
 
 
-# The checks of a job that run on nodes, in actors of Ray without CPUs.
-#
 # The job is composed, and its files are read, where it will run.
 
 ANSWER_SECONDS = 60.0
@@ -90,7 +88,7 @@ PLACEHOLDER = "placeholder-of-a-secret"
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a worker reports about a job.
+    """The report of a worker about a job.
 
     python_path: PYTHONPATH as the image of the nodes sets it.
     on_node: the findings of the checks that run on every worker.

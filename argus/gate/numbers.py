@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings about a composed configuration: those of all rules, and numbers that verl cannot work with.
+"""Applies all rules to a composed configuration, and finds numbers that verl cannot work with.
 
 A table says what each number may be: no size of zero, no negative rate. Of others, only NaN is refused, and infinity
 is doubtful.

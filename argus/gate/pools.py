@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that verl takes beside those of its trainer, from the composed configuration."""
+"""Derives the GPU pools beside the trainer's from the composed configuration, and checks them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TransferQueue for each job, whatever else runs in the Ray cluster.
+"""Gives each job its own TransferQueue, whatever else runs in the Ray cluster.
 
 TransferQueue creates and finds its controller as ``TransferQueueController`` in Ray's namespace ``transfer_queue``,
 which all jobs of a cluster share (transfer_queue/interface.py). In the worker processes of a job, this namespace means

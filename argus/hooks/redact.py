@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's secrets: passed through a file to the trainer and its workers, and masked in everything that is written.
+"""Passes a job's secrets through a file to the trainer and its workers, and masks them in all output.
 
 While the job lives they are in ``<shared_root>/jobs/.secrets/<submission_id>.json``, mode 0600: every node can read
 them there, also one that joins later, and Ray never transports them.
@@ -36,7 +36,7 @@ ARCHIVE = "ARGUS_VERL_ARCHIVE"
 SECRETS = ".secrets"
 # The login in a URL.
 URL_LOGIN = re.compile(r"(://)[^\s/@]{0,256}:[^\s/@]{1,1024}@")
-# The same in a header of HTTP: its base64 depends on the name beside the secret.
+# The login in an HTTP header, whose base64 depends on the name beside the secret.
 HTTP_LOGIN = re.compile(rb"(uthorization\W{1,8}[Bb]asic +)[\w+/-]+=*")
 CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Names of variables that hold a secret: their values never go into evidence, and a JobSpec's env_vars may not set them.

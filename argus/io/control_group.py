@@ -11,12 +11,12 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def oom_kills(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
-    """How many processes the kernel has ended for lack of memory; 0 if it does not tell."""
+    """The number of processes that the kernel has killed for lack of memory; 0 if unknown."""
     return counter("memory", ("memory.events", "memory.oom_control"), "oom_kill", cgroup, mounted)
 
 
 def refused_processes(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
-    """How often the kernel has refused another process or thread because of a limit; 0 if it does not tell."""
+    """The number of processes and threads that the kernel has refused because of a limit; 0 if unknown."""
     return counter("pids", ("pids.events",), "max", cgroup, mounted)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a job's processes, as the driver's log interleaves it."""
+"""Separates the output of a job's processes, which the driver's log interleaves, and finds its exceptions."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ JSON_BYTES = 32 * MIB
 JSON_DEPTH = 64
 # Shards of a checkpoint of thousands of GPUs are in one directory.
 DIRECTORY_ENTRIES = 100_000
-# Of an archive, the directories above its files: that of all archives, the archive, and one below it.
+# The number of directories above a file of an archive: that of all archives, the archive, and one below it.
 DIRECTORY_LEVELS = 3
 # The errors of a network file system that hangs, or for a file that was just replaced.
 TRANSIENT = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)

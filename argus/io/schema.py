@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dataclasses as JSON, and from JSON that a job can write: each value has the type of its field, or it is an error.
+"""Converts dataclasses to JSON, and back from JSON that a job can write: values of wrong types are errors.
 
 The launcher and the controller have the standard library only, and so no pydantic.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundle of an archive, a compressed tar: packed in a node, unpacked on the controller.
+"""Packs an archive into a bundle, a compressed tar, in a node, and unpacks it on the controller.
 
 Jobs can write to archives, also while one is packed: a bundle has regular files and nothing else. And the controller
 trusts what comes out of a node less than itself: it checks everything again.

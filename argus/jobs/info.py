@@ -23,7 +23,7 @@ UNREADABLE = "UNREADABLE"
 
 class Stored:
     def to_json(self: Any) -> dict[str, Any]:
-        """With lists and plain text only, as a result of Ansible has them."""
+        """The values as lists and plain text only, for a result of Ansible."""
         return dict(json.loads(json.dumps(dataclasses.asdict(self))))
 
     @classmethod
@@ -54,7 +54,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class JobInfo(Stored):
-    """What ray_job_info returns of one job. plugins/modules/ray_job_info.py documents each field.
+    """The result of ray_job_info for one job. plugins/modules/ray_job_info.py documents each field.
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     unreadable: the parts of the archive that could not be read, with the reasons.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The users' files that a job uses: its reward function, and what settings name, such as tools and agent loops.
+"""Collects the users' files of a job: its reward function, and files that settings name, such as tools and agent loops.
 
 They are copied into the archive, and compared when the job is submitted again.
 
@@ -34,7 +34,7 @@ SETTINGS, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
 
 @dataclass(frozen=True)
 class FilesRecord:
-    """What `config/files.json` holds. All paths are relative to the shared root.
+    """The content of `config/files.json`. All paths are relative to the shared root.
 
     entries: the files that the JobSpec names, by its keys and those of the trainer.
     files: the SHA-256 of each file.

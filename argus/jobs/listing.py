@@ -28,7 +28,7 @@ from .state import job_info, unreadable_job, wait_for_end
 LAST, LEAST_CHARACTERS = "last", 4
 # The random end of a generated id.
 RANDOM = re.compile(r"[0-9a-f]{4}")
-# How many jobs the answer to an unknown id lists.
+# The number of jobs that the error for an unknown id lists.
 SUGGESTED = 5
 # A status and a heartbeat need a few KiB.
 LEAST_BYTES, LEAST_FILES = 1 << 20, 16
@@ -127,7 +127,7 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
         try:
             return job_info(entry, records.get(identifier), bool(head) and not problem, problem=problem)
         except Exception as error:
-            # Whatever was overlooked must not hide all other jobs.
+            # An unexpected error of one job must not hide all other jobs.
             return unreadable_job(entry, UnreadableError(entry.path, f"causes {type(error).__name__}: {error}"))
 
     return JobList(tuple(row(job) for _at, job in entries[:limit]), len(entries), str(jobs), problem, tags=tags or {})

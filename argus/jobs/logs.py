@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a job: its last lines, those after a position, of a rank or an attempt, or the first errors."""
+"""Reads the log of a job: its last lines, those after a position, of a rank or an attempt, or the first errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG_BYTES = 1 << 20
 SEARCHED_BYTES = 8 << 20
 # The maximum number of processes whose first error is shown, and of lines of one.
 MOST_ERRORS, MOST_LINES = 20, 200
-# How often reading starts again when the log's files are renamed meanwhile.
+# The number of attempts to read while the log's files are renamed.
 READ_ATTEMPTS = 3
 # Longer lines are rare; the tail is read in units of this size.
 LINE_BYTES = 4096
@@ -139,7 +139,7 @@ def first_errors(lines: Iterable[str]) -> list[str]:
     errors: dict[str, PrintedError] = {}
     for error in printed_errors("\n".join(lines)):
         first = errors.setdefault(error.process, error)
-        # What Ray copied from another process follows its own exception.
+        # Ray's own exception precedes the one copied from another process.
         if REMOTE.search(first.first_line):
             errors[error.process] = error
     shown: list[str] = []
@@ -211,7 +211,7 @@ def selected(archive: Archive, job: JobInfo, selection: Selection, tail: int, po
     is_whole = False
     with contextlib.suppress(OSError, UnreadableError):
         is_whole = sum(path.stat().st_size for path in archive.log_parts().values()) < SEARCHED_BYTES
-    # Without a mark of the next attempt, a part of the log is of the latest one that has begun.
+    # Lines without a mark of a next attempt belong to the latest attempt that has begun.
     latest = job.attempt - (job.state in NOT_BEGUN)
     first = next((int(match[1]) - 1 for line in job.log if (match := ATTEMPT.search(line))), latest)
     return selection.of(job.log, 1 if is_whole else first, tail)

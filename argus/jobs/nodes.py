@@ -151,7 +151,7 @@ def collect(archive: Archive, timeout: float = SECONDS) -> dict[str, Any]:
 
 
 def collected(archive: Archive, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What job_evidence returns; plugins/modules/job_evidence.py documents it."""
+    """The result of job_evidence; plugins/modules/job_evidence.py documents it."""
     return {
         "archive": str(archive.path),
         "files": sum(bool(entry.get("file")) for entry in entries),

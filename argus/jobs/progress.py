@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a job: its steps, its key metric and the time left."""
+"""Computes the progress of a job: its steps, its key metric and the time left."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ TIMING, PARTS = (
 )
 # For SFT, it only counts the tokens of a step.
 STEP_TOKENS = "train/global_tokens"
-# How much is read of the end of a metrics file: one step of PPO takes about 8 KiB.
+# The size read of the end of a metrics file; one step of PPO takes about 8 KiB.
 METRICS_BYTES = 256 << 10
-# How many values of the key metric a trend has at most.
+# The maximum number of values in a trend of the key metric.
 TREND_POINTS = 60
-# How much is read to find the first value, and how many files to find the last.
+# The size read to find the first value, and the number of files read to find the last.
 FIRST_BYTES = 4 << 20
 MOST_FILES = 16
 # The launcher writes its heartbeat every 2 s; the clocks of two machines may differ by 5 s.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of submitted jobs: what was submitted, in a directory that only the head sees.
+"""The registry of submitted jobs with their JobSpecs, in a directory that only the head sees.
 
 An archive lies where jobs write, so it cannot tell what its job was, or whether this cluster has submitted it. One file
 for each job, ``<submission_id>.json``. Whether an id is taken is decided by its archive, not here.
@@ -73,7 +73,7 @@ class Registry:
         """Register a job whose archive was just created; on the disk when this returns."""
         if not SUBMISSION_ID.fullmatch(job.submission_id):
             raise ValueError(f"{job.submission_id!r} is not a submission id")
-        # Who is not on the head has none.
+        # Only the head has the directory.
         self.path.stat()
         write_text(self.path / f"{job.submission_id}{ENDING}", json.dumps(asdict(job), indent=2) + "\n")
 

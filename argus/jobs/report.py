@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports on jobs for people: the arguments of argus.verl.report."""
+"""Formats reports on jobs for people, as the arguments of argus.verl.report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..ray.api import ANSWERS_SLOWLY
 from .info import UNREADABLE, JobInfo, JobList, Progress
 from .progress import VALIDATION, count_of
 
-# How many archives the list explains that cannot be read.
+# The number of unreadable archives that the list explains.
 UNREADABLE_SHOWN = 5
 # The steward writes every 5 s at most, the launcher every 2 s.
 STALE_SECONDS = 20
 # How the list names the key metrics.
 METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
-# How much of the tags of a job the list shows.
+# The length of a job's tags in the list.
 TAGS_LENGTH = 40
 # The tag that names a user, as job_defaults of an inventory may set it, and how much of a name the list shows.
 OWNER, OWNER_LENGTH = "user", 20
@@ -37,7 +37,7 @@ FOR_WIDE = ("trend", "tokens/s", "gpus", "attempt", "workload", "tags", "age", "
 LATEST = 253_402_300_799
 # A trend, and how many of them one has: of a job, and in the list.
 BARS, TREND_WIDTH, SHORT_TREND = "▁▂▃▄▅▆▇█", 40, 8
-# How much of a line of a log a report shows.
+# The length of a log line in a report.
 LINE_LENGTH = 160
 
 
@@ -220,7 +220,7 @@ def jobs_report(
 
 
 def owner(job: JobInfo) -> str:
-    """Who submitted a job: the user of its tag, or of the controller."""
+    """The submitter of a job: the user of its tag, or of the controller."""
     return str(job.tags.get(OWNER) or job.submitted_by.partition("@")[0])[:OWNER_LENGTH]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be submitted, and its problems that show without asking nodes."""
+"""The request to submit a job, and the checks of it that need no nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .services import OperationError
 
 
 def time_limit_findings(spec: JobSpec, now: float) -> Iterator[Finding]:
-    """What is wrong with a job that is stopped before it can end."""
+    """Findings about a job that is stopped before it can end."""
     stop_at = departures.stop_at()
     if stop_at is None:
         return
@@ -42,8 +42,6 @@ def time_limit_findings(spec: JobSpec, now: float) -> Iterator[Finding]:
         yield about("deadline", problem, remedy, WARNING)
 
 
-# What is to be submitted, and its problems that show without asking the cluster.
-#
 # The JobSpec of an earlier job comes from the registry: it may have been changed in the job's archive.
 
 # Defaults that come from other variables of the inventory than job_defaults.
@@ -51,14 +49,14 @@ INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
 
 
 class TagLimit(BaseModel, extra="forbid"):
-    """How many jobs and GPUs jobs may hold at once; None: any number."""
+    """The maximum numbers of jobs and GPUs at once; None: any number."""
 
     jobs: NonNegativeInt | None = None
     gpus: NonNegativeFloat | None = None
 
 
 class JobRequest(BaseModel):
-    """What is to be submitted.
+    """The request to submit a job.
 
     jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
     defaults: those of the inventory, with the keys of a JobSpec.

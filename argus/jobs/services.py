@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where operations find jobs, what they use outside of the shared root, and how they fail."""
+"""The services and results of operations on jobs: the head, its Jobs API, its registry, and errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from ..common.shared_root import DEFAULT_SHARED_ROOT
 from ..queue import attempts
 from ..ray.api import RayHead
 from .registry import Registry
-
-# Where the command finds jobs: the shared root and the Jobs API of the node that it runs on.
 
 # The directory of a node without a container, whose environment this process takes over. It may begin with "~".
 ENTER = "ARGUS_VERL_ENTER"
@@ -50,9 +48,6 @@ def enter_node() -> None:
             os.environ.update(json.loads((Path(directory).expanduser() / "node.json").read_bytes())["environment"])
             # Python has read it before.
             sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-
-
-# What operations use outside of the shared root, and how they fail.
 
 
 class RefusedError(Exception):

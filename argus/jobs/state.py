@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status of one job: from its archive, and from the head if it answers."""
+"""Determines the status of one job from its archive, and from the head if it answers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_complete(status: Status, now: float) -> bool:
 
 def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat, now: float) -> bool:
     """Whether neither a steward nor a launcher looks after a job that has not ended."""
-    # Without its file, the steward does not look after the job.
+    # The steward only looks after a job that has its heartbeat file.
     if status.state in ENDED or steward is None or steward.is_recent:
         return False
     # A launcher works without a steward. A job that is being submitted has none for a moment.
@@ -215,7 +215,7 @@ def updated_at(status: Status) -> float:
 
 
 def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
-    """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
+    """The phase of a running trainer before its first step; "" if unknown. Jobs can write to archives."""
     # The server of an engine says the same as a trainer's, and goes on.
     if status.workload == COMMAND:
         return ""

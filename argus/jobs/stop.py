@@ -23,7 +23,7 @@ from .state import resumable
 
 # Stop a job in whatever state it is, and wait until it has ended.
 
-# How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
+# The time for a stopped job to end. The launcher gives its trainer 10 s before it kills it.
 STOP_SECONDS = 60
 POLL_SECONDS = 0.2
 
@@ -114,7 +114,7 @@ def wait_for_end(archive: Archive, services: Services, is_lost: bool) -> JobStat
 # The jobs of a cluster that is removed: they are ended, their archives closed, their secrets removed.
 
 REASON = "the cluster was removed"
-# How long stewards have to end their jobs and to close the archives, all of them together.
+# The time for all stewards together to end their jobs and to close the archives.
 END_SECONDS = 60.0
 
 
@@ -165,7 +165,7 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
             closed += [archive.submission_id] * is_open(archive)
             continue
         try:
-            # Also of a job without an archive.
+            # A job without an archive may have secrets as well.
             redact.forget(archive.path)
             if is_open(archive):
                 close_removed(archive)

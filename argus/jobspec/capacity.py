@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The capacity of a cluster, and whether a job of a given size and its driver can ever fit it.
+"""Computes the capacity of a cluster, and checks whether a job and its driver can ever fit.
 
 Ray, and verl's SFT, would wait for ever, without a message.
 """
@@ -55,7 +55,7 @@ class JobSize:
         return self.nnodes * self.gpus_per_node
 
     def most_storage_units(self, cluster: Cluster, driver_cpus: float) -> int:
-        """How many storage units of TransferQueue fit beside the job, its driver and the queue's controller."""
+        """The number of TransferQueue storage units that fit beside the job, its driver and the queue's controller."""
         # verl pins as many to each worker. The driver and the controller may be on one that the job uses.
         anywhere = driver_cpus + CONTROLLER_CPUS if self.nnodes >= cluster.workers else 0
         return int(max(0, cluster.cpus_per_node - self.cpus_per_node - anywhere)) * cluster.workers

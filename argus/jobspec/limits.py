@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large and how deep a JobSpec may be, whether it comes from a file, a playbook or the registry."""
+"""Limits on the size and depth of a JobSpec from a file, a playbook or the registry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def limit_findings(jobspec: Any) -> list[Finding]:
     infinite = []
     while waiting:
         key, value, depth = waiting.pop()
-        # Whatever is listed already counts: a list of lists would otherwise be read in full.
+        # Values still in the list count as well; otherwise a list of lists would be read in full.
         values += 1
         if values + len(waiting) > MAX_VALUES:
             return [_finding("", f"has more than {MAX_VALUES:,} values", SHORTER)]

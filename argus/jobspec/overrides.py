@@ -148,7 +148,7 @@ def validates_only(spec: JobSpec) -> bool:
 
 
 def sample_overrides(overrides: Iterable[str], archive: str) -> list[str]:
-    """Where verl writes what it generates: after each validation, and in each step that has few enough tokens.
+    """The directories of verl's generations: of each validation, and of steps if they have few enough tokens.
 
     overrides: those of the JobSpec.
     """

@@ -61,7 +61,7 @@ NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 
 def finding_of(problem: Mapping[str, Any], key: str) -> Finding:
-    """What pydantic says about a value."""
+    """The finding for a validation error of pydantic."""
     input_value, error = problem["input"], problem.get("ctx", {}).get("error")
     remedy = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
     shows_type = key in MAY_HOLD_SECRETS or isinstance(input_value, (dict, list))

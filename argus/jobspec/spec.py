@@ -28,7 +28,7 @@ LONGEST_DAYS = 3650
 # ray/_common/ray_option_utils.py:_validate_resource_quantity
 SMALLEST_AMOUNT = 0.0001
 MOST_TRIAL_ROWS = 64
-# By pool of GPUs beside those of the trainer: the section of its settings.
+# The section of settings of each GPU pool beside the trainer's.
 POOLS = {"rollout": "actor_rollout_ref.rollout", "reward": "reward.reward_model", "teacher": "distillation"}
 
 
@@ -364,7 +364,7 @@ class JobSpec(BaseModel):
         "`0` turns the check off.",
         "30m",
     )
-    # What starts the processes of the trainer: RAY or TORCHRUN.
+    # RAY or TORCHRUN.
     launcher: Literal["ray", "torchrun"] = key(
         "What starts the processes of the trainer. `ray` is verl's way, `torchrun` is for `sft`: "
         "`verl.trainer.sft_trainer` then runs under `torch.distributed.run`, started by a task on each node.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the supported releases of verl, 0.8 and 0.9, differ, and settings that neither or only the older one reads.
+"""Differences of the supported releases of verl, 0.8 and 0.9, and settings that neither or only the older one reads.
 
 The tables were compiled from the configurations and the code of every release from 0.5.0 to 0.9.1. When a release
 renames a setting, it either rejects the old name minutes after the start, or still accepts it and silently ignores it
@@ -137,7 +137,7 @@ class Profile:
         return self.release >= (0, 9, 0)
 
     def unread_hint(self, workload: str, key: str) -> str | None:
-        """What to do about a key if this release is known not to read it; None otherwise."""
+        """The remedy for a key that this release is known not to read; None for other keys."""
         names = SFT_UNREAD if workload == SFT else RL_UNREAD | RL_UNTIL_0_9
         name = max((name for name in names if f"{key}.".startswith(f"{name}.")), key=len, default="")
         if not name or (name in RL_UNTIL_0_9 and workload != SFT and not self.is_0_9):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entrypoint of an attempt, on a worker: prechecks, the trainer, its log, and the watch."""
+"""Runs an attempt on a worker, as its entrypoint: prechecks, the trainer, its log, and the watch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(json.dumps([spec and spec.origin for spec in specs]))
 STOP_SECONDS = 10
 # The time limits of a command before and after an attempt; the launcher is silent meanwhile.
 BEFORE_SECONDS, AFTER_SECONDS = 600.0, 60.0
-# How long writing the last of the trainer's output may take.
+# The time limit for writing the end of the trainer's output.
 PUMP_SECONDS = 10
 WATCH_SECONDS = 2.0
 # The size of the log's beginning that also goes to Ray's own log, which Ray keeps on the node without limit.
@@ -248,7 +248,7 @@ class Launcher:
             return
         node = (self.archive.steward_heartbeat() or StewardHeartbeat()).address
         address = f"http://{f'[{node}]' if ':' in node else node}:{port}"
-        # Without the proxies of the job's environment.
+        # The proxies of the job's environment are not used.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with contextlib.suppress(Exception), opener.open(f"{address}{self.plan.ready_path}", timeout=2.0):
             self.archive.set_status(JobState.RUNNING, address=address, reason="")
@@ -261,7 +261,7 @@ class Launcher:
                 self.retention.look()
 
     def keep_samples(self, is_over: bool = False) -> None:
-        # As above.
+        # No content of the archive may end the watch, see keep_limits.
         with contextlib.suppress(Exception):
             samples.keep(self.archive, self.redactor.text, is_over)
 

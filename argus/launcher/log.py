@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's log: written live, in parts of limited size, and read for phases, errors and the end of an attempt."""
+"""Writes the driver's log live, in parts of limited size, and reads its phases, errors and the end of an attempt."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from ..archive.status import Phase
 from ..io.output import FRAME, one_line, process_and_text
 from ..io.reading import UnreadableError, open_file, parse_json
 from ..io.schema import MalformedError, json_text, parse
-
-# The driver's log: written live, in parts of limited size.
 
 PART_BYTES = 64 << 20
 # The first part, which shows how the job began, and the newest of the others.
@@ -154,7 +152,7 @@ def expected_steps(archive: Archive) -> int | None:
 #
 # The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 
-# How many lines a traceback may have, and how many processes may have one at the same time.
+# The maximum lines of a traceback, and the maximum number of processes with one at the same time.
 TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
 # The size kept of a line that has no end yet.
 LINE_BYTES = 1 << 20
@@ -356,7 +354,7 @@ class LogFollower:
 
 # The time limit for recording the end of an attempt, whose trainer has already ended.
 RECORD_SECONDS = 300.0
-# The same when a stop was requested, before Ray kills the launcher.
+# The time limit after a stop request, before Ray kills the launcher.
 STOPPED_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 # Begins the line in Ray's own log with the end of an attempt that the archive does not have.

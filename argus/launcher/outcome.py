@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outcome of an attempt: a pure function of what its launcher observed."""
+"""Determines the outcome of an attempt, as a pure function of its launcher's observations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer whose processes are started by torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
+"""Starts a trainer with torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
 
 Driver -> task, in a Ray worker -> torchrun -> ranks. When the driver ends, Ray ends its workers on all nodes. Each
 process below them is killed when its parent has ended, so no rank outlives the driver, however that ended.

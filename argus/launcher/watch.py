@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watch over a running trainer: its health, heartbeats, deadline, stalls, and inference engines that ended."""
+"""Watches a running trainer: its health, heartbeats, deadline, stalls, and inference engines that ended."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from .log import LogFollower, LogScan, expected_steps
 # The maximum size read of log and metrics at each look, and at the end.
 LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
 PIECE_BYTES = 1 << 20
-# How often new numbers in known warnings are written; new warnings are written at once.
+# The interval for writing new numbers of earlier warnings; new warnings are written at once.
 WRITE_SECONDS = 30.0
 # The interval between checks of the nodes' measurements.
 JUDGE_SECONDS = 300.0
-# How long reading the rest may delay the end of a job.
+# The maximum delay of a job's end for reading the rest.
 END_SECONDS = 5.0
 
 
 class Health:
-    """What is known of one attempt. `look` and `finish` may be called by different threads."""
+    """The health of one attempt. `look` and `finish` may be called by different threads."""
 
     def __init__(self, archive: Archive, overrides: tuple[str, ...], attempt: int) -> None:
         self.archive = archive
@@ -72,7 +72,7 @@ class Health:
 
     @property
     def phase(self) -> Phase | None:
-        """What the trainer does before its first step; None if that is not known, or after it."""
+        """The phase before the trainer's first step; None if unknown, or after that step."""
         return None if self.metrics.steps else self.scan.phase
 
     def look(self, now: float) -> None:
@@ -189,7 +189,7 @@ class Health:
 
 # The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended.
 
-# How long collecting evidence may delay the end of a trainer.
+# The maximum delay of a trainer's end for collecting evidence.
 EVIDENCE_SECONDS = 150.0
 # The time in which a trainer whose inference engine has ended may fail by itself or go on.
 ENGINE_SECONDS = 30.0

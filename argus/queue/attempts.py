@@ -46,7 +46,7 @@ def current(archive: Archive) -> int:
 
 
 def steps_done(archive: Archive, attempt: int) -> int:
-    """How many steps an attempt has done; without a metrics file, those in the end of its log."""
+    """The number of steps that an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
             steps = metrics.steps(file, metrics.FILE_BYTES)
@@ -234,7 +234,7 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
 
 
 def phases_before(status: Status, started: float) -> dict[str, float]:
-    """How many seconds an attempt waited in the queue, and for its driver, by what its status says of them."""
+    """The seconds that an attempt waited in the queue and for its driver, according to its status."""
     submitted, queued = status.attempt_submitted_at, status.queued_at if status.attempt == 1 else status.ended_at
     queue = {Phase.QUEUE: submitted - queued} if submitted and queued else {}
     driver = {Phase.DRIVER: started - submitted} if submitted else {}

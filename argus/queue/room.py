@@ -197,7 +197,7 @@ def look_at_placed(head: RayHead, now: float) -> frozenset[str]:
 
 
 def look(head: RayHead, now: float) -> tuple[Room, list[dict[str, Any]]]:
-    """What is free, and Ray's records of jobs, newer than it. Raises RayApiError, KeyError and TypeError."""
+    """The free resources, and Ray's newer records of jobs. Raises RayApiError, KeyError and TypeError."""
     placed = look_at_placed(head, now)
     return Room(tuple(head.capacity()), placed), head.jobs()
 

@@ -28,7 +28,7 @@ from .admission import registry_path
 from .departures import draining
 
 ALIVE = "ALIVE"
-# How long people wait for the second attempt of a head under load.
+# The timeout of the second attempt to reach a head under load.
 PATIENCE_SECONDS = 20.0
 ANSWERS_SLOWLY = "answers slowly"
 USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2

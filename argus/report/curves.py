@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a job and of its nodes, reduced to few points, and the charts in which a page shows them."""
+"""Reads the curves of a job and of its nodes, reduced to few points, and arranges them in charts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
 
 
 def node_charts(measured: Iterable[Measurement]) -> NodeCharts:
-    """By title and node. Of a title for which nothing was measured, there is no chart."""
+    """The charts by title and node; titles without measurements are left out."""
     charts: NodeCharts = {title: defaultdict(Curve) for title in CHARTS}
     begin: float | None = None
     for sample in measured:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of jobs as a page: a file that loads nothing, beside the archives that it links."""
+"""The list of jobs as an HTML page: one file without external resources, beside the archives that it links."""
 
 from __future__ import annotations
 

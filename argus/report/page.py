@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a job as HTML, also in its archive. Whatever a job has written is text in it, never markup or code."""
+"""Renders the page of a job as HTML, also into its archive. Output of jobs is escaped: never markup or code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LARGEST_DRAWN = 1e300
 # Fields that a table or a chart shows already.
 ELSEWHERE = ("Seconds", "Start", "Trend")
 CELL_LENGTH, LINE_LENGTH, FOLDED_ROWS = 500, 2000, 20
-# How many steps the mean at the end of a job has.
+# The number of steps in the mean at the end of a job.
 LAST = 10
 # The packages that people ask for first, and the events that the timeline shows.
 PACKAGES = ("python", "verl", "torch", "ray", "vllm", "sglang", "transformers", "flash-attn", "megatron-core")
@@ -141,7 +141,7 @@ def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def summary(job: Job) -> dict[str, str]:
-    """What a job reached and needed, as far as it is known."""
+    """The results and resource use of a job, as far as known."""
     results: dict[str, str] = {}
     curve = job.curves.curves.get(job.info.progress.metric, Curve())
     if points := [
@@ -180,7 +180,7 @@ def attempts_table(job: Job) -> Table:
 
 
 def starts(job: Job) -> Table:
-    """How long each phase took before the first step, of each attempt."""
+    """The seconds of each phase before the first step, by attempt."""
     current = [] if job.info.attempt == len(job.info.attempts) else [(job.info.attempt, job.info.phases)]
     every = [*((attempt.attempt, attempt.phases) for attempt in job.info.attempts), *current]
     names = list(dict.fromkeys(name for _attempt, phases in every for name in phases))
@@ -232,7 +232,7 @@ def line_of_time(job: Job) -> Iterator[tuple[str, float, float, str]]:
 
 
 def parts(jobs: Sequence[Job]) -> Table:
-    """Where the time of a step goes: means of seconds, and of one job shares."""
+    """The mean seconds of each part of a step, and for one job the shares."""
     means = [[mean(job.curves.parts.get(part, Curve())) for part in STEP_PARTS] for job in jobs]
     rows: list[list[Any]] = [[name, *values] for name, *values in zip(STEP_PARTS, *means, strict=True) if any(values)]
     if len(jobs) > 1:
@@ -282,7 +282,7 @@ def result(job: Job) -> dict[str, Any]:
 
 
 def settings(job: Job) -> dict[str, str]:
-    """What may differ between jobs. A job's own id in a value, such as a directory, is no difference."""
+    """The settings to compare between jobs. A job's own id in a value, such as a directory, is no difference."""
     values: dict[str, Any] = {"workload": job.info.workload, "code": job.info.code_id, "size": size(job)}
     values |= {key: job.jobspec.get(key) for key in ("module", "command", "model", "dataset", "reward_fn_path")}
     values |= {"tags": tags_text(job.info.tags), "lineage": tags_text(job.info.lineage), **job.overrides}
@@ -292,7 +292,7 @@ def settings(job: Job) -> dict[str, str]:
 
 
 def drawn(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
-    """What the script draws, as JSON that cannot end its element. axes: the differences between steps."""
+    """The data for the script, as JSON that cannot end its element. Its axes are the differences between steps."""
     every = [of for section in charts.values() for of in section.values()]
     count = sum(name in job.curves.curves for of in every for name in of for job in jobs)
     most = min(MOST_POINTS, max(LEAST_POINTS, TOTAL_POINTS // max(1, count)))

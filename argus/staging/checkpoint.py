@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint of a job as a model: verl's own model_merger writes it in the format of transformers, on a worker."""
+"""Exports a job's checkpoint as a model: verl's own model_merger writes the format of transformers on a worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORKER = "worker_node"
 CPUS = 2
 # verl's merger holds all shards and then the merged weights in memory, in bfloat16 and at first as saved.
 MEMORY_FACTOR, MEMORY_MORE = 2, 2 << 30
-# How long to wait until jobs release CPUs and memory, and how long a merge may take.
+# The time limits for waiting until jobs release CPUs and memory, and for a merge.
 ROOM_SECONDS, MERGE_SECONDS = 60.0, 6 * 3600.0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and directories: threads for slow file systems, hashes, copies, permissions, and what is on disk."""
+"""Helpers for files and directories: parallel access, hashes, copies, permissions, and syncing to disk."""
 
 from __future__ import annotations
 

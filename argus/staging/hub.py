@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repositories of the hub: files of one commit in the library's own cache, which jobs use too, compared with hashes.
+"""Downloads one commit of a hub repository into the library's own cache, which jobs use too, and verifies hashes.
 
 huggingface_hub is imported inside functions, because only nodes have it. Its classes are not available to the type
 checker.
@@ -49,9 +49,9 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Repository:
-    """One revision of a repository, and which of its files are wanted.
+    """One revision of a repository, and the selection of its files.
 
-    cache: the directory that the library calls cache_dir. select: returns the wanted ones of all names.
+    cache: the directory that the library calls cache_dir. select: returns the selected ones of all names.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Repository:
 
     @functools.cached_property
     def files(self) -> list[RemoteFile]:
-        """The wanted files."""
+        """The selected files."""
         selected = self.select(self.names)
         return [file for file in self._info[1] if file.name in selected]
 
@@ -237,7 +237,7 @@ def git_sha1(path: Path) -> str:
 
 
 def cached_bytes(repository: Repository, files: Iterable[RemoteFile]) -> int:
-    """How many bytes of some files are in the cache, finished or not."""
+    """The bytes of some files in the cache, finished or not."""
     sizes: dict[str, int] = {}
     for path in (repository.storage / "blobs").glob("*"):
         try:

@@ -28,7 +28,7 @@ class Options(BaseModel):
 
 
 class Item(Options):
-    """What models, datasets and snapshots have in common."""
+    """The options that models, datasets and snapshots share."""
 
     state: Literal["present", "absent"] = Field(
         default="present",

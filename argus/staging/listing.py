@@ -89,7 +89,7 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
 
 
 def unfinished(directory: Path) -> Iterator[Entry]:
-    """What is being staged or removed in a directory, and what killed processes have left there."""
+    """The items that are being staged or removed in a directory, and leftovers of killed processes."""
     left: dict[str, list[Path]] = {}
     for path in sorted(directory.glob(".*")):
         match = LEFTOVER.fullmatch(path.name) or LOCK.fullmatch(path.name) or INBOX.fullmatch(path.name)

@@ -22,7 +22,7 @@ from ..io.schema import MalformedError, parse
 from .options import StagingError
 
 LOCK = re.compile(r"\.(?P<name>.+)\.lock")
-# How often a waiting process tries the lock, and how often the holder writes its progress.
+# The intervals at which a waiting process tries the lock, and at which the holder writes its progress.
 LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 # A holder that is alive writes more often, unless the shared root itself hangs.
 SILENT_SECONDS = 600.0

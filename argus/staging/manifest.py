@@ -93,7 +93,7 @@ class Manifest:
         return head.removesuffix("{}\n}") + lines + "\n}\n"
 
     def select(self, names: Iterable[str]) -> Facts:
-        """Those of the facts that the manifest has."""
+        """The facts with these names that the manifest has."""
         return {name: self.facts[name] for name in names if name in self.facts}
 
     @property
@@ -161,7 +161,7 @@ ADDED = "is not in the manifest"
 
 
 def manifest_file(target: Path) -> Path:
-    """Where the manifest is: inside a directory, but beside a link, because a link's destination is not ours."""
+    """The path of the manifest: inside a directory, but beside a link, because a link's destination is not ours."""
     return manifest_beside(target) if target.is_symlink() else target / MANIFEST
 
 

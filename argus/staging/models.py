@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models under the shared root: from a repository of the hub, a directory, a job's checkpoint, or a tiny random one.
+"""Stages models under the shared root: from the hub, a directory, a job's checkpoint, or a tiny random one.
 
 A model from the hub is a link to a commit in the hub's own cache, which is also the cache of jobs: it is on disk only
 once, and the library manages it.
@@ -136,7 +136,7 @@ class DirectorySource:
         if not self.path.is_dir():
             remedy = "Give a directory that this node sees, or a repository of the hub (org/name)."
             raise StagingError(self.path, "is not a directory here.", remedy)
-        # What the hub's library keeps about its downloads is not of the model.
+        # The hub library's download metadata is not part of the model.
         names = sorted(tree_files(self.path, without=".cache"))
         # Our own manifest has this name in a copy.
         patterns = [MANIFEST, *excluded(self.exclude, names)]
@@ -159,7 +159,7 @@ class TinySource:
         return Built({"source": TINY})
 
 
-# Where a model comes from. `size` and `differs` are those of a request; `fill` puts the model into an empty directory,
+# The sources of a model. `size` and `differs` are those of a request; `fill` puts the model into an empty directory,
 # with the manifest of the model that is being repaired.
 ModelSource = HubSource | DirectorySource | TinySource | CheckpointSource
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How something is staged, the names that it may have, and how staging fails."""
+"""The options of staging, the rules for names, and the error of staging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..common.findings import Finding
 
 # Errors of staging, each with its problem, its place and what to do.
 
-# So many files are named in a message.
+# The number of files that a message names.
 LISTED_NAMES = 20
 
 
@@ -44,7 +44,7 @@ def first(items: Iterable[str]) -> list[str]:
 
 
 def listed(items: Iterable[str]) -> str:
-    """The same as text."""
+    """The items of `first` as text."""
     return ", ".join(first(items))
 
 

@@ -280,7 +280,7 @@ def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str
 # The users' own Python files, copied below the shared root. They have no manifest, and change when the users like.
 
 MODE = 0o644
-# As much as Ansible shows.
+# The maximum size of a diff that Ansible shows.
 DIFF_BYTES = 104448
 
 

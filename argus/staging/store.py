@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staging: a directory or link is created once, completely or not at all, and removed when no job uses it."""
+"""Stages a directory or link once, completely or not at all, and removes it when no job uses it."""
 
 from __future__ import annotations
 

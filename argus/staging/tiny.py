@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny random model and tiny datasets, with which real jobs run in a minute.
+"""Generates a tiny random model and tiny datasets, with which real jobs run in a minute.
 
 Their content depends only on the versions of the libraries: the same versions generate the same files.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the controller: a tar follows the request, and is unpacked beside the item that they are for."""
+"""Receives files of the controller: a tar follows the request, and is unpacked beside its item."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def receive(stream: BinaryIO, attachment: Attachment, target: Path) -> Path:
 
 def remove_received(directory: Path) -> None:
     remove_tree(directory)
-    # Of another upload for the same item.
+    # Another upload for the same item may still use the parent directory.
     with contextlib.suppress(OSError):
         directory.parent.rmdir()

@@ -21,7 +21,7 @@ from ..queue.room import Demand
 from ..ray.api import ALIVE, RayApiError, RayHead
 from .decisions import LOST_RESOURCES_SECONDS
 
-# How often Ray is asked.
+# The interval of the checks.
 ASK_SECONDS = 20.0
 # A trainer closes its TransferQueue seconds before it ends.
 GONE_SECONDS = 60.0
@@ -90,13 +90,13 @@ class AttemptChecks:
 
 
 def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
-    """How many controllers of TransferQueue a job has. Ray also lists dead ones."""
+    """The number of living TransferQueue controllers of a job. Ray also lists dead ones."""
     actors = (actor for actor in actors if actor.get("job_id") == job_id and actor.get("class_name") == CONTROLLER)
     return sum(actor.get("state") == ALIVE for actor in actors)
 
 
 def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
-    """What is wrong with the TransferQueue of an attempt, or "". It has none before its first data, and at its end.
+    """The problem with an attempt's TransferQueue, or "". It has none before its first data, and at its end.
 
     gone_for, gone_at_step: for how long, and since which step, an attempt that has done a step has no controller.
     """
@@ -195,6 +195,6 @@ def nearest(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, float]) -> s
 
 def share(node: Mapping[str, Any], needs: Mapping[str, float]) -> float:
     """The share of the scarcest resource that a node has in total; from 1 on, it could hold everything."""
-    # What a placement group holds is on no node's list; node:10.0.0.7 is of a node whose address may change.
+    # Resources of a placement group are in no node's list; node:10.0.0.7 is of a node whose address may change.
     amounts = {name: need for name, need in needs.items() if "_group_" not in name and name[:5] != "node:"}
     return min((node["resources_total"].get(name, 0) / need for name, need in amounts.items() if need > 0), default=1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus steward: the process that the head's start command runs beside Ray, and starts again when it ends."""
+"""argus steward: looks after all jobs of a head. The head's start command runs it beside Ray, and restarts it."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def write_pages(jobs: Sequence[str]) -> None:
 # registry, in archives and in Ray, so the steward can be killed at any moment. When another version of the program
 # becomes current, this one ends between two steps, and the next one goes on.
 
-# How often the registry is read: a job that is submitted has a steward this soon.
+# The interval of reading the registry; a submitted job has a steward this soon.
 POLL_SECONDS = 0.5
-# How long a job is left alone whose archive cannot be read.
+# The pause after an archive could not be read.
 AGAIN_SECONDS = 10.0
 # The time that running steps get before a new version takes over.
 LEAVE_SECONDS = 30.0
 
-# How often Ray's manager of jobs is called until it answers.
+# The interval of calling Ray's job manager until it answers.
 CALL_SECONDS = 2.0
 
 # Looks after one job until it has ended or the event is set.
@@ -193,7 +193,7 @@ class ClusterSteward:
         return [name for name, thread in list(self.threads.items()) if thread.is_alive()]
 
     def archives(self) -> list[Archive]:
-        """Those of all jobs that this process has seen."""
+        """The archives of all jobs that this process has seen."""
         for name in self.threads.keys() - self.paths.keys():
             with contextlib.suppress(UnreadableError):
                 if job := self.registry.read(name):

@@ -54,7 +54,7 @@ class ActionKind(StrEnum):
     CLEAN_UP = "clean_up"
     # Check a job whose dependency has succeeded, and put it into the queue.
     ADMIT = "admit"
-    # The same after the last attempt; the archive is closed then.
+    # Clean up after the last attempt, and close the archive.
     FINISH = "finish"
 
 

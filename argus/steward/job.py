@@ -39,13 +39,13 @@ from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 from .notify import Notifier, events
 
-# How often the head is asked; the archive is read more often.
+# The intervals of asking the head; the archive is read more often.
 STEP_SECONDS = 2.0
 STEP_SECONDS_RUNNING = 5.0
 POLL_SECONDS = 0.5
-# How often Ray is asked whether an attempt has ended.
+# The interval of asking Ray whether an attempt has ended.
 RAY_POLL_SECONDS = 0.2
-# How much later than the head's the clock of another machine may be; cluster_up finds larger differences.
+# The maximum difference between the clocks of the head and of another machine; cluster_up finds larger ones.
 CLOCK_SECONDS = 30.0
 PERIODIC_SECONDS = 300.0
 # Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
@@ -56,7 +56,7 @@ AFTER_START_SECONDS = 600.0
 UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
-# The same for a job that could not be checked, because the head did not answer.
+# The pause before a job is checked again, if the head did not answer.
 ADMIT_AGAIN_SECONDS = 60.0
 
 # The free resources and Ray's newer records of jobs, of a head at a moment.
@@ -83,7 +83,7 @@ class Observations:
 
 
 def nodes_summary(head: RayHead, _now: float) -> Any:
-    """What the nodes use. Raises RayApiError."""
+    """The resource use of the nodes. Raises RayApiError."""
     return head.get("/nodes?view=summary")
 
 
@@ -146,7 +146,7 @@ class Steward:
         # Each collection is a process on the head: after a restart, not of all jobs at once.
         spread = zlib.crc32(archive.submission_id.encode()) % PERIODIC_SECONDS if self.kept_until else 0.0
         self.next_periodic = clock.time() + PERIODIC_SECONDS - spread
-        # As the last step saw it.
+        # The job's state in the last step.
         self.state: JobState | None = None
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
         self.started_evidence = status.attempt if running and self.kept_until else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell people what happens to a job: `job_notify` of the inventory is called once for each event.
+"""Notifies people about a job: `job_notify` of the inventory is called once for each event.
 
 It is a command, which gets the event as JSON on its standard input, or an address, which gets it by POST. It runs
 beside the steward, which does not wait for it while the job runs.

@@ -109,7 +109,7 @@ PORT_OF_DASHBOARD, FURTHER = "DASHBOARD_METRIC_PORT", 3
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
 # The maximum number of concurrent requests, and of pages among them, because clients may be slow.
 THREADS, PAGES = 8, 4
-# How long the next part of a request may take, a whole one with its answer, and one for a page.
+# The time limits of the next part of a request, of a whole request with its answer, and of one for a page.
 PART_SECONDS, REQUEST_SECONDS, PAGE_SECONDS = 2.0, 5.0, 300.0
 PAGE_BYTES, PIECE_BYTES = 32 << 20, 1 << 16
 # Jobs can write to archives, so their pages run sandboxed without an origin and without network access.

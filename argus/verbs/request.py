@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a verb gets its options, and writes its answer."""
+"""Reads the options of a verb, and writes its answer."""
 
 from __future__ import annotations
 

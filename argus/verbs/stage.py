@@ -43,7 +43,7 @@ from .request import VerbRequest, common, request_from, require_node, require_sa
 
 # The directory of a child, and the file in it that is its standard output, and locked as long as it lives.
 ANSWER_PREFIX, ANSWER = "argus-verb-", "answer"
-# How long a call waits for the answer, and how often it looks.
+# The time that a call waits for the answer, and the interval of its checks.
 MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
 MOST_DESCRIPTORS = 1 << 16
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of files in each format, the files of a dataset, and whether rows fit into the types of Parquet."""
+"""Reads rows from files of each format, checks that they fit the types of Parquet, and writes Parquet."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Fetched:
 
 
 class RowSource(ABC):
-    """Where rows come from."""
+    """A source of rows."""
 
     @property
     @abstractmethod
@@ -37,7 +37,7 @@ class RowSource(ABC):
         """The options that determine the rows, as JSON; the first key tells the kind of source."""
 
     def size(self) -> int:
-        """How many bytes a dataset will take, as far as that is known in advance; an error if the source is missing."""
+        """The bytes that a dataset will take, as far as known in advance; an error if the source is missing."""
         return 0
 
     def differs(self, manifest: Manifest) -> str:
@@ -67,12 +67,12 @@ def shown(option: str, value: object) -> str:
 
 # Files of the controller as a source of rows.
 
-# Where the files of a dataset are, as its option `from` has it.
+# The values of a dataset's option `from`, the place of its files.
 CONTROLLER, SHARED_ROOT, NODE = "controller", "shared_root", "node"
 
 
 def place_of(patterns: Mapping[str, Sequence[str]]) -> str:
-    """Where files are without `from`: relative paths are on the controller, absolute ones on the nodes."""
+    """The place of files without `from`: relative paths are on the controller, absolute ones on the nodes."""
     absolute = {pattern.startswith("/") for several in patterns.values() for pattern in several}
     if len(absolute) > 1:
         remedy = "Set from: controller, shared_root or node."

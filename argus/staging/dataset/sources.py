@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of rows, and which one a dataset has: files, the hub, or generated rows."""
+"""The sources of rows: files, the hub, or generated rows; and the selection of one for a dataset."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def absolute_path(split: str, pattern: str, here: str, machine: str, place: str 
 
 
 def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
-    """What is wrong with a pattern that matches nothing, and what to do. here, machine: paths of the shared root."""
+    """The problem with a pattern that matches nothing, and its remedy. here, machine: paths of the shared root."""
     also = f" ({machine} on its machine)" if machine and machine != here else ""
     remedy = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
     if here and machine and under_root(pattern, machine):

@@ -37,7 +37,7 @@ class DatasetBuilder:
     progress: Progress
 
     def run(self, files: Mapping[str, Sequence[Path]], val_rows: int | None) -> dict[str, int]:
-        """How many rows each split has; if rows have errors, all of them are in one StagingError."""
+        """The number of rows of each split; if rows have errors, all of them are in one StagingError."""
         from pyarrow import ArrowException
 
         self.progress.begin("reading", sum(path.stat().st_size for paths in files.values() for path in paths))
