@@ -46,8 +46,8 @@ def selects(value: str, present: Iterable[str]) -> bool:
     """Whether NCCL selects any: by names or, without =, prefixes, with or without ports; ^ excludes them."""
     text = value.removeprefix("^")
     parts = tuple(part.partition(":")[0] for part in text.removeprefix("=").split(",") if part)
-    named = [name in parts if text.startswith("=") else name.startswith(parts) for name in present]
-    return not all(named) if value.startswith("^") else any(named)
+    matched = [name in parts if text.startswith("=") else name.startswith(parts) for name in present]
+    return not all(matched) if value.startswith("^") else any(matched)
 
 
 # Paths of a job: every node must see the files that the head sees and write where jobs write, and overrides must name
@@ -133,13 +133,13 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
 
 def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
     """The settings that name a file or a directory which is no data, no model and no result of a job."""
-    named: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for key, value in leaves(config.values, used=False):
         is_input = key.endswith("path") and not key.endswith(RESULTS) and HOMES.get(key, USER_CODE) == USER_CODE
         # Interpolations repeat a path.
-        if is_input and isinstance(value, str) and value.startswith("/") and value not in named.values():
-            named[key] = value
-    return {key: path for key, path in named.items() if not under_root(path, f"{shared_root}/{JOBS}")}
+        if is_input and isinstance(value, str) and value.startswith("/") and value not in paths.values():
+            paths[key] = value
+    return {key: path for key, path in paths.items() if not under_root(path, f"{shared_root}/{JOBS}")}
 
 
 def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:

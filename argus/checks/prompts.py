@@ -214,15 +214,15 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
     if request.is_sft:
         # utils/dataset/multiturn_sft_dataset.py: __getitem__, without padding
         ends = truncation == "error"
-        said = "verl ends at the first (data.truncation: error)" if ends else "verl cuts off their ends"
-        return said, ERROR if ends else WARNING
+        outcome = "verl ends at the first (data.truncation: error)" if ends else "verl cuts off their ends"
+        return outcome, ERROR if ends else WARNING
     if request.setting("data.filter_overlong_prompts"):
-        left = sample.measured - longer
+        remaining = sample.measured - longer
         batch = request.number("data.train_batch_size", 1)
-        if not left:
+        if not remaining:
             return "verl drops them all (data.filter_overlong_prompts)", ERROR
-        if sample.split == "train" and sample.measured >= sample.total and left < batch:
-            return f"verl drops them, and the {left} that are left do not fill a batch of {batch}", ERROR
+        if sample.split == "train" and sample.measured >= sample.total and remaining < batch:
+            return f"verl drops them, and the {remaining} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
     # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, whatever data.truncation is
     return "verl cuts off their beginnings, whatever data.truncation is", WARNING

@@ -63,12 +63,12 @@ OF_OTHERS = {
 def listing(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str:
     """Entries of one of Ray's listings; those without a job are of the cluster."""
     return json.dumps(
-        [of_others(entry) if entry.get("job_id") not in {None, *job_ids} else without_env(entry) for entry in entries],
+        [foreign_entry(row) if row.get("job_id") not in {None, *job_ids} else without_env(row) for row in entries],
         indent=1,
     )
 
 
-def of_others(entry: Mapping[str, Any]) -> dict[str, Any]:
+def foreign_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of another job, without its inputs and its output."""
     return {key: value for key, value in entry.items() if key in OF_OTHERS}
 
@@ -82,9 +82,9 @@ def without_env(value: Any) -> Any:
 
 def actor_listing(head: RayHead, job_ids: set[str]) -> str:
     """All actors of the job, including dead ones, and the living actors of other jobs."""
-    job_actors = [actor for job_id in sorted(job_ids) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
+    entries = [actor for job_id in sorted(job_ids) for actor in actors(head, job_filter(job_id), detail=True)[:LIMIT]]
     others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
-    return listing([*job_actors, *itertools.islice(others, LIMIT)], job_ids)
+    return listing([*entries, *itertools.islice(others, LIMIT)], job_ids)
 
 
 def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
 
 def job_list(head: RayHead, submission_id: str) -> str:
     jobs = head.get("/api/jobs/")
-    return json.dumps([without_env(job) if is_of(submission_id, job) else of_others(job) for job in jobs], indent=1)
+    return json.dumps([without_env(job) if is_of(submission_id, job) else foreign_entry(job) for job in jobs], indent=1)
 
 
 def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
@@ -163,7 +163,7 @@ def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, An
     return listed(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
 
 
-def of_job(job_id: str) -> str:
+def job_filter(job_id: str) -> str:
     """The filter for actors of one job, by Ray's id. Ray keeps dead actors of all jobs, and lists at most 10,000."""
     return f"&filter_keys=job_id&filter_predicates=%3D&filter_values={quote(job_id, safe='')}"
 
@@ -190,7 +190,7 @@ def processes_on_head(address: str, submission_id: str) -> JobProcesses:
         job_ids_of(submission_id, jobs), {str(job["driver_node_id"]) for job in jobs if job.get("driver_node_id")}
     )
     for job_id in sorted(processes.job_ids):
-        for actor in actors(head, of_job(job_id)):
+        for actor in actors(head, job_filter(job_id)):
             if actor.get("node_id"):
                 processes.pids.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
     return processes
@@ -287,10 +287,10 @@ def prune(archive: Archive) -> None:
     """Remove all but the newest periodic collections, and their lines in the index."""
     moment = Moment.PERIODIC
     stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
-    old = [f"{stamp}-{moment}-" for stamp in stamps[:-PERIODIC_KEPT]]
-    for name in old:
+    prefixes = [f"{stamp}-{moment}-" for stamp in stamps[:-PERIODIC_KEPT]]
+    for name in prefixes:
         for path in archive.path.glob(f"debug/{name}*"):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    if old:
+    if prefixes:
         lines = archive.read_text(INDEX).splitlines(keepends=True)
-        archive.write_text(INDEX, "".join(line for line in lines if not any(name in line for name in old)))
+        archive.write_text(INDEX, "".join(line for line in lines if not any(name in line for name in prefixes)))

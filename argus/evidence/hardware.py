@@ -74,7 +74,7 @@ class Measurement:
     nodes: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def of_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measurement:
+def measure_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measurement:
     """The use of the workers on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
 
     node_id: of a worker whose processes Ray does not know.

@@ -52,7 +52,7 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
         return "it is a key of the JobSpec: write it beside trainer_overrides"
     settings = [name for name, _value in leaves(job.values, used=False) if "[" not in name and name not in unread]
     settings += [] if "." in key else JobSpec.paths().values()
-    similar = close_settings(key, [name for name in settings if not name.startswith(tuple(absent_parts(job)))])
+    similar = similar_settings(key, [name for name in settings if not name.startswith(tuple(absent_parts(job)))])
     refused = {name: owned_remedy(name) for name in similar}
     if owned := next(filter(None, refused.values()), ""):
         return owned
@@ -63,7 +63,7 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     return next(iter(refused.values()), "")
 
 
-def close_settings(key: str, settings: list[str]) -> list[str]:
+def similar_settings(key: str, settings: list[str]) -> list[str]:
     """The settings that end like a key, or have a similar name in the same section, or the same one in another."""
     section, _dot, name = key.rpartition(".")
     if same_end := [setting for setting in settings if setting.endswith(f".{key}")]:

@@ -59,7 +59,7 @@ def typed(annotation: Any, value: object) -> Any:
     """The value as the type of a field; None for a member of an enumeration that only another version has."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is types.UnionType:
-        (annotation,) = (one for one in arguments if one is not types.NoneType)
+        (annotation,) = (argument for argument in arguments if argument is not types.NoneType)
         return typed(annotation, value)
     if origin is tuple:
         return tuple(typed(arguments[0], entry) for entry in plain(list, value))

@@ -60,15 +60,15 @@ class JobFiles:
             archive.write_json(RECORD, self.record)
 
 
-def job_files(spec: JobSpec, named: Mapping[str, str], python_path: str) -> JobFiles:
+def job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str) -> JobFiles:
     """The files that a JobSpec names, and all of user/code that they import.
 
-    named: the paths that settings of the trainer name. python_path: PYTHONPATH of the job.
+    setting_paths: the paths that settings of the trainer name. python_path: PYTHONPATH of the job.
     """
     root, home, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE}", spec.inputs.reward
     searched = [path for path in python_path.split(":") if path == home or under_root(path, home)]
     search = ImportSearch(root, [str(PurePosixPath(path).relative_to(root)) for path in searched])
-    paths = {**named, **({"reward_fn_path": reward.file} if reward else {})}
+    paths = {**setting_paths, **({"reward_fn_path": reward.file} if reward else {})}
     entries = {
         key: str(PurePosixPath(path).relative_to(root))
         for key, path in paths.items()

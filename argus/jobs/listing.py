@@ -52,17 +52,17 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
     if archive.exists():
         return archive
     if submission_id == LAST and not harms:
-        named = sorted(archives(jobs), key=Archive.created_at)[-1:]
+        matched = sorted(archives(jobs), key=Archive.created_at)[-1:]
     else:
         is_end = RANDOM.fullmatch(submission_id) if harms else len(submission_id) >= LEAST_CHARACTERS
         end = f"-{submission_id}" if harms else submission_id
-        named = [one for one in archives(jobs) if is_end and one.submission_id.endswith(end)]
-    if len(named) > 1:
-        names = ", ".join(sorted(one.submission_id for one in named)[:SUGGESTED])
+        matched = [archive for archive in archives(jobs) if is_end and archive.submission_id.endswith(end)]
+    if len(matched) > 1:
+        names = ", ".join(sorted(archive.submission_id for archive in matched)[:SUGGESTED])
         raise UnknownJobError(f"{submission_id!r} is the end of several ids: {names}.")
-    if not named:
+    if not matched:
         raise UnknownJobError(unknown_job(jobs, submission_id))
-    return named[0]
+    return matched[0]
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:

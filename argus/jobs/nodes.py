@@ -68,9 +68,9 @@ def stop_new_work(node_id: str, registry: str) -> None:
     """Let Ray place nothing on a node any more, which nothing reverses, and remember it. Raises RayApiError."""
     # Run as a module, because the PATH of a connection may lack the program.
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    code, said = run([*ray, "drain-node", "--node-id", node_id, "--reason", REASON, "--reason-message", "drain.yml"])
+    code, output = run([*ray, "drain-node", "--node-id", node_id, "--reason", REASON, "--reason-message", "drain.yml"])
     if code:
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         raise RayApiError(lines[-1] if lines else f"exit code {code}")
     departures.remember_draining(node_id, registry)
 

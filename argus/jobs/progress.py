@@ -107,11 +107,11 @@ def validation(steps: Sequence[metrics.Step]) -> dict[str, float]:
 
 def tokens_per_second(steps: Sequence[metrics.Step], heartbeat: Heartbeat) -> float | None:
     """The throughput of all GPUs from the tokens of the last steps and the pace; None if either is unknown."""
-    tokens, seconds = values(steps, STEP_TOKENS), pace(heartbeat)
+    tokens, seconds = values(steps, STEP_TOKENS), seconds_per_step(heartbeat)
     return sum(tokens) / len(tokens) / seconds if tokens and seconds else None
 
 
-def pace(heartbeat: Heartbeat) -> float | None:
+def seconds_per_step(heartbeat: Heartbeat) -> float | None:
     """Seconds for each step since the first one; None while it is unknown."""
     beat = heartbeat
     if beat.time is None or beat.step is None or beat.first_step is None or beat.first_step_at is None:
@@ -126,7 +126,7 @@ def time_left(heartbeat: Heartbeat, total: int | None, now: float) -> float | No
 
     None while the pace is unknown, or when the launcher has stopped to write: its node may be gone.
     """
-    seconds = pace(heartbeat)
+    seconds = seconds_per_step(heartbeat)
     if total is None or heartbeat.step is None or seconds is None or now - (heartbeat.time or 0) > FRESH_SECONDS:
         return None
     return max(0.0, seconds * (total - heartbeat.step))

@@ -157,7 +157,7 @@ def head_problem(problem: str, away_for: float | None, consequence: str) -> list
     return [f"The head {state}; {consequence}: {printable(problem, lines=False)}"]
 
 
-def fitting(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def fit_columns(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Rows with the columns for which a terminal is wide enough, and the others; with all if it is not even for few."""
     columns = {name: [name, *(str(row[name]) for row in rows)] for name in (rows[0] if rows else ())}
     widths = {name: least_width(column, max(map(len, column))) for name, column in columns.items()}
@@ -190,7 +190,7 @@ def jobs_report(
     status_command: shows one job.
     submit_command: submits one; shown if there are no jobs yet.
     """
-    narrow, left_out = fitting(without_empty_columns([job_row(job, now) for job in listed.jobs]), columns)
+    narrow, left_out = fit_columns(without_empty_columns([job_row(job, now) for job in listed.jobs]), columns)
     header, rows = tuple(narrow[0]) if narrow else (), tuple(tuple(row.values()) for row in narrow)
     shown, total = len(rows), listed.total
     count = f"latest {shown} of {total} jobs" if shown < total else f"{total} job{'s'[: total != 1]}"
@@ -380,7 +380,7 @@ def log_lines(job: JobInfo) -> list[str]:
 
 def attempts_table(attempts: Sequence[Attempt], columns: int | None = None) -> str:
     rows = []
-    for one in attempts:
-        took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
-        rows.append((one.attempt, one.state, one.kind or None, took, one.resumed_from or None, one.reason or None))
+    for run in attempts:
+        took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else None
+        rows.append((run.attempt, run.state, run.kind or None, took, run.resumed_from or None, run.reason or None))
     return table(("attempt", "state", "class", "took", "from step", "reason"), rows, columns)

@@ -73,15 +73,15 @@ class Verdict:
 
 def verdicts(jobs: Path, rules: Rules, registry: Registry, now: float) -> list[Verdict]:
     """All jobs of a directory of archives, the latest first. Raises UnreadableError."""
-    every = sorted(archives(jobs), key=Archive.created_at, reverse=True)
-    uses = used(every, registry)
-    return [verdict(archive, index, uses, rules, now) for index, archive in enumerate(every)]
+    latest = sorted(archives(jobs), key=Archive.created_at, reverse=True)
+    uses = job_uses(latest, registry)
+    return [verdict(archive, index, uses, rules, now) for index, archive in enumerate(latest)]
 
 
 def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -> Verdict:
     try:
         status = archive.read_status()
-        reason = why_it_stays(archive, status, index, uses, rules, now)
+        reason = reason_to_keep(archive, status, index, uses, rules, now)
         paths = () if reason else tuple(removable(archive, status.workload, rules.what, uses))
         size = sum(0 if path.is_symlink() else checkpoints.size(path) for path in paths)
     except (UnreadableError, OSError, ValueError, RecursionError) as error:
@@ -94,7 +94,7 @@ def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) 
     return Verdict(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
 
 
-def why_it_stays(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:
+def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:
     """The reason to keep a job, or "". Raises ValueError for a malformed time."""
     if not status.closed_at:
         return "has not ended"
@@ -134,7 +134,7 @@ def removable(archive: Archive, workload: str, scope: RemovalScope, uses: Uses) 
     yield from (archive.path / name for name in names.values() if f"{archive.submission_id}/{name}" not in uses)
 
 
-def used(archives: Iterable[Archive], registry: Registry) -> Uses:
+def job_uses(archives: Iterable[Archive], registry: Registry) -> Uses:
     """The jobs and checkpoints that jobs name in their JobSpecs, overrides and inventory defaults."""
     uses: Uses = {}
     for archive in archives:

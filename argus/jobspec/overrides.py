@@ -266,7 +266,7 @@ DATA = BatchKeys("data.use_dynamic_bsz", ("data.micro_batch_size",), ("data.max_
 
 
 def settings_of(spec: JobSpec) -> dict[str, str]:
-    return {override_key(one): override_text(one) for one in spec.trainer_overrides if "=" in one}
+    return {override_key(item): override_text(item) for item in spec.trainer_overrides if "=" in item}
 
 
 def batch_overrides(spec: JobSpec) -> list[str]:

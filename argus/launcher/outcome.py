@@ -79,16 +79,16 @@ def outcome(end: End) -> Outcome:
             return Outcome(JobState.STOPPED if stopped else JobState.FAILED, end.steward_verdict)
         return Outcome(JobState.STOPPED, failures.failure(FailureKind.STOPPED, f"stopped with signal {end.stopped_by}"))
     if end.watch_verdict:
-        return of_failure(cause_of_verdict(end, end.watch_verdict))
+        return outcome_of_failure(cause_of_verdict(end, end.watch_verdict))
     if end.problem:
         return Outcome(JobState.FAILED, failures.failure(FailureKind.IMPORT, end.problem))
     if end.exit_code == 0:
         return outcome_without_error(end)
     failure = classify(end, end.log, end.exit_code)
-    return of_failure(replace(failure, reason=failure.reason.replace(TRAINER, end.program, 1)))
+    return outcome_of_failure(replace(failure, reason=failure.reason.replace(TRAINER, end.program, 1)))
 
 
-def of_failure(failure: Failure) -> Outcome:
+def outcome_of_failure(failure: Failure) -> Outcome:
     return Outcome(JobState.ENDING if failure.kind in AMBIGUOUS else JobState.FAILED, failure)
 
 

@@ -217,7 +217,7 @@ class Watch:
         self.overdue = False
         # An ended engine with the time and the size of the metrics then, and ended engines that the trainer survived.
         self.engine: tuple[str, float, int] | None = None
-        self.spared: set[str] = set()
+        self.survived: set[str] = set()
 
     def check(self, now: float, last_output: Callable[[], float]) -> Failure | None:
         """Check once; returns why the trainer has to be ended, or None. last_output: when the trainer last wrote."""
@@ -273,12 +273,12 @@ class Watch:
         """The loss of an inference engine, for which verl usually waits forever."""
         problem = self.health.scan.engine or self.steward().engine
         if self.engine and (not problem or self.size != self.engine[2]):
-            self.spared.add(self.engine[0])
+            self.survived.add(self.engine[0])
             self.engine, self.health.scan.engine = None, ""
             self.archive.event("WENT_ON")
             return None
         is_over = self.total is not None and self.step >= self.total
-        if not problem or problem in self.spared or is_over:
+        if not problem or problem in self.survived or is_over:
             return None
         if not self.engine:
             self.engine = problem, now, self.size
@@ -291,7 +291,7 @@ class Watch:
         if self.size != size:
             return None
         # Collected once, see above.
-        self.spared.add(problem)
+        self.survived.add(problem)
         reason = f"an inference engine ended, and the trainer waited {now - since:.0f} s for it: {problem}"
         return failures.failure(FailureKind.ENGINE_LOST, reason)
 

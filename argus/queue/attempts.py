@@ -89,8 +89,8 @@ def planned_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
 
 def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
     """Whether another attempt follows one that failed so. The end of the head is no job's fault, and costs no retry."""
-    lost = sum(one.kind == FailureKind.HEAD_LOST for one in status.attempts)
-    return kind is FailureKind.HEAD_LOST or (status.attempt - lost <= plan.retries and kind.retryable(steps))
+    free_retries = sum(attempt.kind == FailureKind.HEAD_LOST for attempt in status.attempts)
+    return kind is FailureKind.HEAD_LOST or (status.attempt - free_retries <= plan.retries and kind.retryable(steps))
 
 
 def verdict_file(archive: Archive) -> str:
@@ -195,14 +195,14 @@ def close(archive: Archive, state: str) -> None:
 def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
     """Put the names of nodes into the reasons that a launcher recorded: the log of its trainer has only Ray's ids."""
     status = archive.read_status()
-    named = dataclasses.replace(
+    renamed = dataclasses.replace(
         status,
         reason=with_names(status.reason, nodes),
         failure=status.failure and dataclasses.replace(status.failure, reason=with_names(status.failure.reason, nodes)),
-        attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
+        attempts=tuple(dataclasses.replace(run, reason=with_names(run.reason, nodes)) for run in status.attempts),
     )
-    if named != status:
-        changed = {"reason": named.reason, "failure": named.failure, "attempts": named.attempts}
+    if renamed != status:
+        changed = {"reason": renamed.reason, "failure": renamed.failure, "attempts": renamed.attempts}
         archive.write_json("status.json", {**archive.status_json(), **changed})
 
 

@@ -95,19 +95,19 @@ def turn(
 
     if problem := job.problem_beside(jobs) or room.problem(job.submission_id, job.demand, jobs):
         return answer(problem)
-    left, first = room.left(jobs), []
+    remaining, starting = room.left(jobs), []
     whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in room.workers]
     for one in before:
         if one.problem_beside(jobs):
             continue
-        if not capacity_problem(left, one.demand):
-            left = reserve(left, [one.demand])
-            first.append(one.submission_id)
+        if not capacity_problem(remaining, one.demand):
+            remaining = reserve(remaining, [one.demand])
+            starting.append(one.submission_id)
         # While a node is missing, nothing is reserved for a job that would not fit the empty cluster.
         elif one.patience and now - one.since > one.patience and not capacity_problem(whole, one.demand):
             return answer(f"room is kept for {one.submission_id}, which others have passed for long")
-    problem = capacity_problem(left, job.demand)
-    return answer(f"{problem}, once {', '.join(first[:NAMED])} has started" if problem else "")
+    problem = capacity_problem(remaining, job.demand)
+    return answer(f"{problem}, once {', '.join(starting[:NAMED])} has started" if problem else "")
 
 
 class Queue:
@@ -151,5 +151,5 @@ class Queue:
 def stored(directory: str | Path) -> Sequence[Waiting]:
     """The queue in the registry; empty without one."""
     with contextlib.suppress(OSError, UnreadableError, MalformedError, TypeError):
-        return [parse(Waiting, one) for one in read_json(Path(directory) / FILE, FILE_BYTES)]
+        return [parse(Waiting, entry) for entry in read_json(Path(directory) / FILE, FILE_BYTES)]
     return []

@@ -236,14 +236,14 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
         units = demand.units_per_worker(len(left))
         left = [replace(worker, free_cpus=worker.free_cpus - units) for worker in left]
         for pool in demand.all_pools:
-            left = without(left, pool)
+            left = without_pool(left, pool)
         for cpus in demand.anywhere:
             roomiest = max(left, key=lambda worker: worker.free_cpus, default=None)
             left = [minus(worker, 0, cpus) if worker is roomiest else worker for worker in left]
     return left
 
 
-def without(workers: Sequence[WorkerCapacity], pool: Pool) -> list[WorkerCapacity]:
+def without_pool(workers: Sequence[WorkerCapacity], pool: Pool) -> list[WorkerCapacity]:
     """The free resources after a pool has taken its own."""
     fitting = [worker for worker in workers if fits(worker, pool)]
     chosen = {worker.node_id for worker in sorted(fitting, key=by_free)[: pool.nnodes]}
@@ -285,7 +285,7 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
                 f"{who} needs {pool.nnodes} {'worker' if pool.nnodes == 1 else 'workers'} with {pool.gpus:g} GPUs and "
                 f"{pool.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or 'no worker is alive'})"
             )
-        rest = without(rest, pool)
+        rest = without_pool(rest, pool)
     # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
     cpus = sum(demand.anywhere)
     if demand.pools:

@@ -81,7 +81,7 @@ def read_job(archive: Archive) -> Job:
     plan = readable(archive.plan, None, problems) or Plan()
     starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
     curves = readable(lambda: read_curves(archive, starts), Curves(), problems)
-    events = [*written(archive, problems), *collected(archive, problems), *saved(archive, info)]
+    events = [*logged_events(archive, problems), *evidence_events(archive, problems), *checkpoint_events(archive, info)]
     copied = archive.read_mapping("config/files.json").get("files")
     jobspec_overrides: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
@@ -134,7 +134,7 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
                 yield entry
 
 
-def written(archive: Archive, problems: list[str]) -> list[Event]:
+def logged_events(archive: Archive, problems: list[str]) -> list[Event]:
     """The events in events.jsonl."""
     events: list[Event] = []
     for entry in json_lines(archive, "events.jsonl", problems):
@@ -158,7 +158,7 @@ def details(entry: Mapping[str, Any]) -> str:
     return one_line(", ".join(filter(None, texts)), EVENT_LENGTH)
 
 
-def collected(archive: Archive, problems: list[str]) -> list[Event]:
+def evidence_events(archive: Archive, problems: list[str]) -> list[Event]:
     """One event for each moment at which evidence was collected."""
     events: dict[str, Event] = {}
     for entry in json_lines(archive, "debug/index.jsonl", problems):
@@ -170,7 +170,7 @@ def collected(archive: Archive, problems: list[str]) -> list[Event]:
     return list(events.values())
 
 
-def saved(archive: Archive, info: JobInfo) -> Iterator[Event]:
+def checkpoint_events(archive: Archive, info: JobInfo) -> Iterator[Event]:
     """The checkpoints. A copy of one has another time, mostly after the end of the job."""
     end = (info.ended_at or info.written_at or 0) + CLOCKS_SECONDS
     for step in info.checkpoints[-MOST_EVENTS:]:

@@ -62,8 +62,8 @@ def page(jobs: Sequence[Job], now: float) -> str:
         now,
         jobs=jobs,
         title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
-        data=Markup(drawn(jobs, charts)),  # noqa: S704 - JSON without markup
-        compared=compared(jobs) if len(jobs) > 1 else [],
+        data=Markup(chart_data(jobs, charts)),  # noqa: S704 - JSON without markup
+        compared=comparison_tables(jobs) if len(jobs) > 1 else [],
         charts=charts,
         node_charts=jobs[0].nodes if len(jobs) == 1 else {},
         parts=parts(jobs),
@@ -71,10 +71,10 @@ def page(jobs: Sequence[Job], now: float) -> str:
         facts=lambda job: [(name, cell(value)) for name, value in facts(job, now)],
         advice=outcome.advice,
         attempts=attempts_table,
-        starts=starts,
+        starts=start_phases,
         events=events,
         samples_of=lambda job: job.samples if len(jobs) == 1 else of_last_step(job.samples),
-        line_of_time=line_of_time,
+        line_of_time=timeline,
         configuration=configuration,
         log=lambda job: "\n".join(printable_line(line, colour=False)[:LINE_LENGTH] for line in job.info.log),
     )
@@ -173,13 +173,13 @@ def size(job: Job) -> str:
 
 def attempts_table(job: Job) -> Table:
     rows = []
-    for one in job.info.attempts:
-        took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
-        rows.append((one.attempt, one.state, one.kind or None, took, one.resumed_from, one.reason or None))
+    for run in job.info.attempts:
+        took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else None
+        rows.append((run.attempt, run.state, run.kind or None, took, run.resumed_from, run.reason or None))
     return Table("Attempts", ("Attempt", "State", "Failure", "Took", "From step", "Reason"), rows)
 
 
-def starts(job: Job) -> Table:
+def start_phases(job: Job) -> Table:
     """The seconds of each phase before the first step, by attempt."""
     current = [] if job.info.attempt == len(job.info.attempts) else [(job.info.attempt, job.info.phases)]
     every = [*((attempt.attempt, attempt.phases) for attempt in job.info.attempts), *current]
@@ -212,7 +212,7 @@ def configuration(job: Job) -> Iterator[Table]:
         yield Table(others, header, [row for row in rows if row[0] not in first], is_folded=True)
 
 
-def line_of_time(job: Job) -> Iterator[tuple[str, float, float, str]]:
+def timeline(job: Job) -> Iterator[tuple[str, float, float, str]]:
     """Style, position, width and text of attempts, and of events, which have no width. Positions are percents."""
     times = [event.at for event in job.events] or [0.0]
     begin, width = times[0], max(1.0, times[-1] - times[0])
@@ -220,7 +220,7 @@ def line_of_time(job: Job) -> Iterator[tuple[str, float, float, str]]:
     def place(at: float | None) -> float:
         return 100.0 if at is None else round(100 * min(max(0.0, (at - begin) / width), 1.0), 2)
 
-    bars = [(one.state, one.started_at, one.ended_at, f"attempt {one.attempt}") for one in job.info.attempts]
+    bars = [(run.state, run.started_at, run.ended_at, f"attempt {run.attempt}") for run in job.info.attempts]
     if job.info.attempt > len(job.info.attempts):
         running = [event.at for event in job.events if event.name == "RUNNING"][-1:]
         bars += [("RUNNING", at, None, f"attempt {job.info.attempt}") for at in running]
@@ -250,7 +250,7 @@ def names(jobs: Sequence[Job]) -> list[str]:
     return [job.info.submission_id for job in jobs]
 
 
-def compared(jobs: Sequence[Job]) -> list[Table]:
+def comparison_tables(jobs: Sequence[Job]) -> list[Table]:
     """The results of jobs, and what differs between them."""
     results, values = [result(job) for job in jobs], [settings(job) for job in jobs]
     keys = dict.fromkeys(key for item in values for key in item)
@@ -291,7 +291,7 @@ def settings(job: Job) -> dict[str, str]:
     return {key: cell(value).replace(job.info.submission_id, "<id>") for key, value in values.items() if value}
 
 
-def drawn(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
+def chart_data(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
     """The data for the script, as JSON that cannot end its element. Its axes are the differences between steps."""
     every = [of for section in charts.values() for of in section.values()]
     count = sum(name in job.curves.curves for of in every for name in of for job in jobs)

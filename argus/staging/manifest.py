@@ -17,7 +17,7 @@ from typing import Any
 
 from ..io.reading import MIB, UnreadableError, is_whole, parse_json, read_text
 from .files import file_sha256, files_below, parallel_map
-from .options import StagingError, first
+from .options import StagingError, first_items
 from .source_tree import is_ignored, is_plain_path
 
 MANIFEST = "manifest.json"
@@ -247,7 +247,7 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
 
 def notes(differences: Mapping[str, str]) -> list[str]:
     """A line for each file, its name and its problem; only the first ones if there are many."""
-    return first(f"{name} {problem}" for name, problem in differences.items())
+    return first_items(f"{name} {problem}" for name, problem in differences.items())
 
 
 def protect(directory: Path) -> None:

@@ -38,18 +38,18 @@ OTHER_FORMS = (
 )
 
 
-def excluded(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
+def exclusion_patterns(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
     """The patterns of excluded files, by default those for a model with these files."""
     if exclude is None:
         exclude = OTHER_FORMS if any(name in SAFETENSORS for name in names) else ()
     return [*map(normal, exclude)]
 
 
-def without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
+def select_without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
     """Selects files that are not excluded."""
 
     def select(names: Sequence[str]) -> set[str]:
-        patterns = excluded(exclude, names)
+        patterns = exclusion_patterns(exclude, names)
         return {name for name in names if not matches(name, patterns)}
 
     return select
@@ -73,7 +73,7 @@ class HubSource:
         if revision != (manifest.commit if COMMIT.fullmatch(revision) else manifest.revision):
             return f"contains revision {manifest.revision} ({manifest.commit}) of {name}, not {revision}."
         before = manifest.texts("excluded")
-        if self.exclude is not None and excluded(self.exclude, ()) != before:
+        if self.exclude is not None and exclusion_patterns(self.exclude, ()) != before:
             return f"contains {name} without {', '.join(before) or 'exclusions'}, which exclude does not match."
         return ""
 
@@ -82,7 +82,7 @@ class HubSource:
         if manifest and manifest.commit:
             # A branch may have moved since, and the default exclusions may have changed.
             exclude = manifest.texts("excluded")
-            repository = replace(repository, revision=manifest.commit, select=without(exclude))
+            repository = replace(repository, revision=manifest.commit, select=select_without(exclude))
         hashes = fetch(repository, progress)
         directory.rmdir()
         # Relative: the nodes may see the shared root at another path.
@@ -92,7 +92,7 @@ class HubSource:
             "revision": self.repository.revision,
             "commit": repository.commit,
             "endpoint": repository.endpoint,
-            "excluded": excluded(exclude, repository.names),
+            "excluded": exclusion_patterns(exclude, repository.names),
         }
         return Built(facts, hashes)
 
@@ -139,7 +139,7 @@ class DirectorySource:
         # The hub library's download metadata is not part of the model.
         names = sorted(tree_files(self.path, without=".cache"))
         # Our own manifest has this name in a copy.
-        patterns = [MANIFEST, *excluded(self.exclude, names)]
+        patterns = [MANIFEST, *exclusion_patterns(self.exclude, names)]
         return {name: (self.path / name).stat().st_size for name in names if not matches(name, patterns)}
 
 
@@ -190,7 +190,7 @@ def source_of(options: Model, shared_root: Path, how: StageOptions) -> ModelSour
         )
         raise StagingError("source", f'"{text}" is not a source of models.', remedy)
     address = resolve_endpoint(how.endpoint, how.token)
-    cache, select = shared_root / HUB_CACHE, without(options.exclude)
+    cache, select = shared_root / HUB_CACHE, select_without(options.exclude)
     repository = Repository(text, options.revision, cache, address, how.token or None, select=select)
     return HubSource(repository, options.exclude)
 

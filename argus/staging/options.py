@@ -37,7 +37,7 @@ def reported(target: Path, action: str) -> Iterator[None]:
         raise StagingError(target, f"cannot be {action}: {error}.", remedy) from error
 
 
-def first(items: Iterable[str]) -> list[str]:
+def first_items(items: Iterable[str]) -> list[str]:
     """The items; only the first ones and the number of the others if there are many."""
     items = list(items)
     return [*items[:LISTED_NAMES], *([f"and {len(items) - LISTED_NAMES} more"] if len(items) > LISTED_NAMES else [])]
@@ -45,7 +45,7 @@ def first(items: Iterable[str]) -> list[str]:
 
 def listed(items: Iterable[str]) -> str:
     """The items of `first` as text."""
-    return ", ".join(first(items))
+    return ", ".join(first_items(items))
 
 
 def changed_meanwhile(source: object) -> StagingError:

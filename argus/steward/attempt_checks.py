@@ -64,13 +64,13 @@ class AttemptChecks:
         self.next_at = now + ASK_SECONDS
         # Failed requests to Ray are repeated.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
-            actors = evidence.actors(self.head, evidence.of_job(job_id), detail=True)
+            actors = evidence.actors(self.head, evidence.job_filter(job_id), detail=True)
             if self.demand.controller_cpus:
                 self.judge_queue(alive_controllers(actors, job_id), progress, now)
             self.engine = dead_server(actors)
             pending = [] if progress.step else [actor for actor in actors if actor.get("state") in PENDING]
             groups = [] if progress.step else unplaced(room.placement_groups(self.head), job_id)
-            problem = placement_problem(pending, groups, lasting(nodes, now))
+            problem = placement_problem(pending, groups, latest_nodes(nodes, now))
             waits = problem and f"waits in vain: {problem}"
             waits = waits or placement_notice(groups) or pending_notice(pending)
             if waits != self.waiting[0]:
@@ -149,7 +149,7 @@ def unplaced(groups: Iterable[Mapping[str, Any]], job_id: str) -> list[Mapping[s
     return [group for group in job_groups if group.get("state") in room.UNPLACED]
 
 
-def lasting(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
+def latest_nodes(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
     """The last node of each name that is alive, or ended so recently that it may come back."""
     last = {node["node_name"]: node for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))}
     since = (now - LOST_RESOURCES_SECONDS) * 1000

@@ -215,9 +215,9 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if not head.driver_alive:
         if view.stop_requested:
             return fail(FailureKind.STOPPED, message)
-        named = f"{head.loss}, and the driver with it"
-        lost = named if head.lost_node else "the driver's node was lost"
-        return Action(ActionKind.FAIL, quoting(FailureKind.NODE_LOST, lost, message))
+        loss = f"{head.loss}, and the driver with it"
+        reason = loss if head.lost_node else "the driver's node was lost"
+        return Action(ActionKind.FAIL, quoting(FailureKind.NODE_LOST, reason, message))
     failure = cause_of_loss(message, job.driver_exit_code)
     # A trainer that failed before the stop request has failed; one that was only killed was stopped.
     was_ended = not 0 < (job.driver_exit_code or 0) <= 128 and failure.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)

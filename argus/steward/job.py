@@ -295,7 +295,7 @@ class Steward:
             self.next_measured = moment + hardware.SECONDS
             # Measurements are for people; errors of Ray or the archive must not stop the steward.
             with contextlib.suppress(Exception):
-                measured = hardware.of_job(self.summary(self.head, moment), job.job_id, moment, node_id)
+                measured = hardware.measure_job(self.summary(self.head, moment), job.job_id, moment, node_id)
                 if measured.nodes:
                     hardware.append(self.archive, measured)
                 else:
@@ -314,7 +314,7 @@ class Steward:
         dead = {node["node_id"]: node for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
-        actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
+        actors = evidence.actors(self.head, evidence.job_filter(job.job_id), detail=True)
         dead_nodes = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         gone = [node for node_id, node in dead.items() if node_id in dead_nodes | {job.driver_node_id}]
         self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
@@ -334,7 +334,7 @@ class Steward:
 
     def has_forgotten(self, job_id: str) -> bool:
         """Whether an actor waits for its process, and no node has been asked for one."""
-        actors = evidence.actors(self.head, evidence.of_job(job_id)) if job_id else []
+        actors = evidence.actors(self.head, evidence.job_filter(job_id)) if job_id else []
         return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
     def look(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:

@@ -16,7 +16,7 @@ from ..common.findings import Finding
 from ..common.shared_root import JOBS
 from ..common.text import size_text
 from ..jobs.registry import Registry
-from ..jobs.superfluous import SUPERFLUOUS, RemovalScope, Rules, Verdict, used, verdict, verdicts
+from ..jobs.superfluous import SUPERFLUOUS, RemovalScope, Rules, Verdict, job_uses, verdict, verdicts
 from ..staging.files import remove_tree
 from .request import VerbRequest, common, of_tag, request_from, require_same_cluster, show, write_answer
 
@@ -38,7 +38,7 @@ class JobsGcRequest(VerbRequest, Rules):
 
 def remove(candidate: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[Finding]]:
     """Remove the superfluous parts of a job, unless a job submitted meanwhile names it; returns the result as text."""
-    uses = used(archives(candidate.archive.jobs), registry)
+    uses = job_uses(archives(candidate.archive.jobs), registry)
     current = verdict(candidate.archive, candidate.index, uses, rules, time.time())
     if current.text != SUPERFLUOUS:
         return current.text, []

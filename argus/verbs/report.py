@@ -42,7 +42,7 @@ class ReportRequest(VerbRequest):
 
     def names(self) -> list[str]:
         """The jobs, each once, those with the tags in the order of their submission."""
-        with_tags = [one for one in archives(self.root / JOBS) if has_tags(one, self.tags)] if self.tags else []
+        with_tags = [job for job in archives(self.root / JOBS) if has_tags(job, self.tags)] if self.tags else []
         tagged = [archive.submission_id for archive in sorted(with_tags, key=Archive.created_at)]
         return list(dict.fromkeys((*self.submission_ids, *tagged)))
 

@@ -266,11 +266,11 @@ def unified(schemas: Sequence[Schema]) -> Schema:
     import pyarrow
 
     bare = [schema.remove_metadata() for schema in schemas]
-    one = pyarrow.unify_schemas(bare, promote_options="permissive")
+    schema = pyarrow.unify_schemas(bare, promote_options="permissive")
     # The metadata of datasets (for images, for example) is only valid for exactly these columns, and that of a data
     # frame describes rows that the output does not have.
     metadata = {name: value for name, value in (schemas[0].metadata or {}).items() if name != b"pandas"}
-    return one.with_metadata(metadata) if one == bare[0] and metadata else one
+    return schema.with_metadata(metadata) if schema == bare[0] and metadata else schema
 
 
 def conformed(batch: Batch, schema: Schema) -> Batch:
@@ -278,8 +278,8 @@ def conformed(batch: Batch, schema: Schema) -> Batch:
     import pyarrow
 
     parts = [schema.empty_table(), pyarrow.Table.from_batches([batch])]
-    (one,) = pyarrow.concat_tables(parts, promote_options="permissive").combine_chunks().to_batches()
-    return one
+    (result,) = pyarrow.concat_tables(parts, promote_options="permissive").combine_chunks().to_batches()
+    return result
 
 
 def text_column(batch: Batch, name: str | None) -> Array:

@@ -125,8 +125,8 @@ class FileRows(RowSource):
 
     @property
     def label(self) -> str:
-        named = [pattern for split in SPLITS for pattern in self.patterns.get(split, ())]
-        return ", ".join(named[:2]) + (f" and {len(named) - 2} more" if len(named) > 2 else "")
+        patterns = [pattern for split in SPLITS for pattern in self.patterns.get(split, ())]
+        return ", ".join(patterns[:2]) + (f" and {len(patterns) - 2} more" if len(patterns) > 2 else "")
 
     @property
     def identity(self) -> Facts:

@@ -56,7 +56,7 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
     nodes.append(node("head", "02000000", raylet=raylet))
     # What Ray could not measure.
     nodes.append(node("gpu-5", "02000000", mem=None, disk={}, networkSpeed=None, gpus=None, shm=None))
-    hardware.append(archive, hardware.of_job({"data": {"summary": nodes}}, "02000000", 1000.04))
+    hardware.append(archive, hardware.measure_job({"data": {"summary": nodes}}, "02000000", 1000.04))
     [measured] = hardware.read(archive)
     assert (measured.time, list(measured.nodes)) == (1000.0, ["gpu-1", "gpu-3", "gpu-5"])
     assert measured.nodes["gpu-1"] == Usage(
@@ -73,7 +73,7 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
     assert measured.nodes["gpu-5"] == Usage(cpu=64.7)
     # A command, of whose processes Ray knows nothing, is on the node of its driver.
     nodes = [node("gpu-1", ""), node("gpu-2", "", raylet={"nodeName": "gpu-2", "state": "ALIVE", "nodeId": "ab12"})]
-    assert [*hardware.of_job({"data": {"summary": nodes}}, "", 1000.0, "ab12").nodes] == ["gpu-2"]
+    assert [*hardware.measure_job({"data": {"summary": nodes}}, "", 1000.0, "ab12").nodes] == ["gpu-2"]
 
 
 def test_lines_of_a_long_job_are_left_out_evenly(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from argus.staging import models, tiny
 from argus.staging.hub import matches
 from argus.staging.manifest import MANIFEST, Staged, Status
 from argus.staging.models import (
-    excluded,
+    exclusion_patterns,
     remove_model,
     request,
 )
@@ -97,7 +97,7 @@ def test_other_formats_are_excluded_if_there_are_safetensors() -> None:
     both = [*others, "config.json", "onnx/config.json", "model.safetensors"]
 
     def taken(names: list[str]) -> list[str]:
-        return [name for name in names if not matches(name, excluded(None, names))]
+        return [name for name in names if not matches(name, exclusion_patterns(None, names))]
 
     assert taken(both) == ["config.json", "model.safetensors"]
     assert taken(others) == others

@@ -18,7 +18,7 @@ from argus.steward.attempt_checks import (
     UNPLACEABLE_SECONDS,
     WAITING_SECONDS,
     AttemptChecks,
-    lasting,
+    latest_nodes,
     placement_problem,
 )
 from argus.steward.decisions import LOST_RESOURCES_SECONDS
@@ -160,7 +160,7 @@ def infeasible(*bundles: dict[str, float], name: str = "verl") -> dict[str, Any]
     ],
 )
 def test_an_actor_that_no_node_can_hold(needs: dict[str, float], more: list[dict[str, Any]], problem: str) -> None:
-    found = placement_problem([actor("PENDING_CREATION", **needs)], [], lasting([*NODES, *more], NOW))
+    found = placement_problem([actor("PENDING_CREATION", **needs)], [], latest_nodes([*NODES, *more], NOW))
     assert problem in found and bool(problem) == bool(found)
 
 
@@ -180,7 +180,7 @@ def test_a_placement_group_that_no_nodes_can_hold(
     groups: list[dict[str, Any]], more: list[dict[str, Any]], is_problem: bool
 ) -> None:
     more = [{"resources_total": SMALL, **node} for node in more]
-    assert bool(placement_problem([], groups, lasting([*NODES, *more], NOW))) == is_problem
+    assert bool(placement_problem([], groups, latest_nodes([*NODES, *more], NOW))) == is_problem
 
 
 def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
