@@ -181,7 +181,7 @@ class LogSummary:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class WarningInputs:
     """The data from which warnings are derived.
 
     saved: the steps that have a checkpoint. over: whether the attempt has ended without an error.
@@ -214,7 +214,7 @@ class Evidence:
         return step if step >= self.metrics.first else 0
 
 
-def find(evidence: Evidence) -> tuple[JobWarning, ...]:
+def find(evidence: WarningInputs) -> tuple[JobWarning, ...]:
     """The warnings about a job, the most serious first."""
     checks = (raised, rewards, gradients, losses, prompts, responses, validation, saving, space)
     return tuple(warning for check in checks for warning in check(evidence))
@@ -229,7 +229,7 @@ def share(count: int, of: int, unit: str) -> str:
     return f"{count} of {of} {unit}" if of >= count > 0 else f"{count} {unit}"
 
 
-def raised(evidence: Evidence) -> Iterator[JobWarning]:
+def raised(evidence: WarningInputs) -> Iterator[JobWarning]:
     of, logged = evidence.samples, evidence.logged
     for kind, source, exceptions in (
         (WarningKind.REWARD_RAISES, "reward function", logged.reward),
@@ -241,7 +241,7 @@ def raised(evidence: Evidence) -> Iterator[JobWarning]:
             yield warning(kind, text, exceptions.count, of)
 
 
-def rewards(evidence: Evidence) -> Iterator[JobWarning]:
+def rewards(evidence: WarningInputs) -> Iterator[JobWarning]:
     metrics = evidence.metrics
     mean, low, high = metrics.of("critic/score/mean"), *map(metrics.of, SCORES)
     if mean.bad:
@@ -252,7 +252,7 @@ def rewards(evidence: Evidence) -> Iterator[JobWarning]:
         yield warning(WarningKind.REWARD_CONSTANT, text, metrics.steps, metrics.steps)
 
 
-def gradients(evidence: Evidence) -> Iterator[JobWarning]:
+def gradients(evidence: WarningInputs) -> Iterator[JobWarning]:
     for name in GRADIENTS:
         values = evidence.metrics.of(name)
         if values.bad:
@@ -263,7 +263,7 @@ def gradients(evidence: Evidence) -> Iterator[JobWarning]:
             yield warning(WarningKind.GRADIENT_ZERO, text, values.zeros, values.count)
 
 
-def losses(evidence: Evidence) -> Iterator[JobWarning]:
+def losses(evidence: WarningInputs) -> Iterator[JobWarning]:
     for name in LOSSES:
         values = evidence.metrics.of(name)
         if values.bad:
@@ -280,7 +280,7 @@ def losses(evidence: Evidence) -> Iterator[JobWarning]:
             yield warning(WarningKind.LOSS_CONSTANT, text, values.count, values.count)
 
 
-def prompts(evidence: Evidence) -> Iterator[JobWarning]:
+def prompts(evidence: WarningInputs) -> Iterator[JobWarning]:
     logged, seen, limit = evidence.logged, evidence.metrics, evidence.settings.max_prompt_length
     if logged.cut:
         longest = f", the longest has {logged.longest}" if logged.longest else ""
@@ -297,7 +297,7 @@ def prompts(evidence: Evidence) -> Iterator[JobWarning]:
         yield warning(WarningKind.PROMPTS_DROPPED, text, logged.dropped, logged.rows)
 
 
-def responses(evidence: Evidence) -> Iterator[JobWarning]:
+def responses(evidence: WarningInputs) -> Iterator[JobWarning]:
     limit, clipped = evidence.settings.max_response_length, evidence.metrics.of("response_length/clip_ratio")
     # verl's ratio is that of responses as long as the longest of their step.
     if not limit or evidence.metrics.of("response_length/max").high < limit or not evidence.is_enough:
@@ -308,7 +308,7 @@ def responses(evidence: Evidence) -> Iterator[JobWarning]:
         yield warning(WarningKind.RESPONSES_CUT, text, round(ratio * evidence.samples), evidence.samples)
 
 
-def validation(evidence: Evidence) -> Iterator[JobWarning]:
+def validation(evidence: WarningInputs) -> Iterator[JobWarning]:
     settings, due = evidence.settings, evidence.due(evidence.settings.test_freq)
     if evidence.metrics.validated or not evidence.metrics.steps:
         return
@@ -320,7 +320,7 @@ def validation(evidence: Evidence) -> Iterator[JobWarning]:
         yield warning(WarningKind.NO_VALIDATION, "there was no validation, although trainer.val_before_train=True")
 
 
-def saving(evidence: Evidence) -> Iterator[JobWarning]:
+def saving(evidence: WarningInputs) -> Iterator[JobWarning]:
     due, newest = evidence.due(evidence.settings.save_freq), max(evidence.saved, default=0)
     if newest < due:
         has = f"the newest is that of step {newest}" if newest else "there is none"
@@ -328,7 +328,7 @@ def saving(evidence: Evidence) -> Iterator[JobWarning]:
         yield warning(WarningKind.NO_CHECKPOINT, text)
 
 
-def space(evidence: Evidence) -> Iterator[JobWarning]:
+def space(evidence: WarningInputs) -> Iterator[JobWarning]:
     """Warns of a disk that is almost full, because a failed save ends the attempt."""
     settings, needed, free = evidence.settings, evidence.saved_bytes, evidence.free_bytes
     # checkpoint_manager.py: verl removes the oldest one before it saves, unless it is the only one.

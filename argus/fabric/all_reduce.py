@@ -206,7 +206,7 @@ def is_waiting(error: str) -> bool:
     return "Dist" in error or "timeout" in error.lower() or "no answer" in error
 
 
-class Cluster:
+class WorkerGroups:
     """Measures groups of workers, whose resources it holds."""
 
     def __init__(self, connection: Connection, workers: Sequence[Worker]) -> None:
@@ -298,7 +298,7 @@ def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
     try:
         if len(workers) < 2:
             raise SkippedError("it needs two workers")
-        with closing(Cluster(connection, workers)) as cluster:
+        with closing(WorkerGroups(connection, workers)) as cluster:
             verdict = FaultSearch([worker.name for worker in workers], cluster.measure).run()
     except SkippedError as error:
         if not silent:

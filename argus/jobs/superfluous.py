@@ -57,7 +57,7 @@ class Rules(BaseModel):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """The decision about a job. paths: the directories to remove. size: their bytes, counted only if there are any.
 
     index: its place among the latest jobs.
@@ -71,27 +71,27 @@ class Verdict:
     size: int = 0
 
 
-def verdicts(jobs: Path, rules: Rules, registry: Registry, now: float) -> list[Verdict]:
+def verdicts(jobs: Path, rules: Rules, registry: Registry, now: float) -> list[Decision]:
     """All jobs of a directory of archives, the latest first. Raises UnreadableError."""
     latest = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     uses = job_uses(latest, registry)
     return [verdict(archive, index, uses, rules, now) for index, archive in enumerate(latest)]
 
 
-def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -> Verdict:
+def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -> Decision:
     try:
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
         paths = () if reason else tuple(removable(archive, status.workload, rules.what, uses))
         size = sum(0 if path.is_symlink() else checkpoints.size(path) for path in paths)
     except (UnreadableError, OSError, ValueError, RecursionError) as error:
-        return Verdict(archive, index, "", f"cannot be read: {error}")
+        return Decision(archive, index, "", f"cannot be read: {error}")
     if not reason and not paths:
         users = uses.get(archive.submission_id, [])
         reason = (
             f"its last checkpoint is {used_by(users)}" if users and archive.checkpoints() else "no such checkpoints"
         )
-    return Verdict(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
+    return Decision(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
 
 
 def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from ..archive import checkpoints, failures, job_warnings, metrics
 from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.failures import Failure, FailureKind
-from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, MetricsSummary, Settings
+from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, JobWarning, MetricsSummary, Settings, WarningInputs
 from ..archive.plan import VAL_ONLY, Plan
 from ..archive.program import Runner
 from ..archive.status import Phase
@@ -170,8 +170,8 @@ class Health:
         with contextlib.suppress(UnreadableError):
             saved = self.archive.checkpoints()
         size, free = self.last_size(saved), self.free_bytes()
-        current = job_warnings.find(Evidence(self.settings, self.metrics, self.scan.logged, saved, over, size, free))
-        current = (*current, *self.warnings_of_nodes(now))
+        inputs = WarningInputs(self.settings, self.metrics, self.scan.logged, saved, over, size, free)
+        current = (*job_warnings.find(inputs), *self.warnings_of_nodes(now))
         kinds = {warning.kind for warning in current}
         warnings = (*current, *(warning for warning in self.earlier if warning.kind not in kinds))
         old_kinds = {warning.kind for warning in self.warnings}

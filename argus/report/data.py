@@ -51,7 +51,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobPage:
     """overrides: values by key. jobspec_keys: of the overrides in the JobSpec. samples: by kind, in order."""
 
     info: JobInfo
@@ -73,7 +73,7 @@ class Job:
         return max(0.0, end - begin) if begin and end else None
 
 
-def read_job(archive: Archive) -> Job:
+def read_job(archive: Archive) -> JobPage:
     """Reads the data of a job's page; unreadable parts are listed as problems."""
     problems: list[str] = []
     info = with_checkpoints(archive, describe(archive, None, tail=LOG_LINES))
@@ -86,7 +86,7 @@ def read_job(archive: Archive) -> Job:
     jobspec_overrides: list[str] = []
     with contextlib.suppress(ValueError, RecursionError):
         jobspec_overrides = override_list(jobspec.get("trainer_overrides") or [])
-    return Job(
+    return JobPage(
         info=info,
         jobspec=jobspec,
         plan=plan,

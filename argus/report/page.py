@@ -27,7 +27,7 @@ from ..jobs.report import clock, origin, situation, tags_text, timing
 from ..launcher import outcome
 from ..queue import attempts
 from .curves import GPU_MEMORY, MEMORY, MOST_POINTS, STEP_PARTS, Charts, Curve, charts_of
-from .data import Event, Job, Sample, read_job
+from .data import Event, JobPage, Sample, read_job
 
 # The maximum points of all curves of a page (about 2.2 MB), the minimum of one, and those of step parts and clocks.
 TOTAL_POINTS, LEAST_POINTS, FEW_POINTS = 200_000, 30, 400
@@ -52,7 +52,7 @@ class Table(NamedTuple):
     is_folded: bool = False
 
 
-def page(jobs: Sequence[Job], now: float) -> str:
+def page(jobs: Sequence[JobPage], now: float) -> str:
     """The page of one job, or one that compares several."""
     charts = charts_of([job.curves for job in jobs])
     return render(
@@ -124,7 +124,7 @@ def cell(value: Any) -> str:
     return text if len(text) <= CELL_LENGTH else f"{text[: CELL_LENGTH - 1]}…"
 
 
-def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
+def facts(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
     yield from (line for line in situation(job.info) if line[0] not in ELSEWHERE)
     fields = (
         ("Module", "module"),
@@ -140,7 +140,7 @@ def facts(job: Job, now: float) -> Iterator[tuple[str, Any]]:
     yield from (*timing(job.info, now), *origin(job.info))
 
 
-def summary(job: Job) -> dict[str, str]:
+def summary(job: JobPage) -> dict[str, str]:
     """The results and resource use of a job, as far as known."""
     results: dict[str, str] = {}
     curve = job.curves.curves.get(job.info.progress.metric, Curve())
@@ -163,7 +163,7 @@ def summary(job: Job) -> dict[str, str]:
     return results
 
 
-def size(job: Job) -> str:
+def size(job: JobPage) -> str:
     def words(pool: Pool) -> str:
         beside = f", {pool.name}: " if pool.name else ""
         return f"{beside}{pool.nnodes} node{'s'[: pool.nnodes != 1]} with {pool.gpus:g} GPU{'s'[: pool.gpus != 1]}"
@@ -171,7 +171,7 @@ def size(job: Job) -> str:
     return "".join(map(words, job.plan.all_pools))
 
 
-def attempts_table(job: Job) -> Table:
+def attempts_table(job: JobPage) -> Table:
     rows = []
     for run in job.info.attempts:
         took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else None
@@ -179,7 +179,7 @@ def attempts_table(job: Job) -> Table:
     return Table("Attempts", ("Attempt", "State", "Failure", "Took", "From step", "Reason"), rows)
 
 
-def start_phases(job: Job) -> Table:
+def start_phases(job: JobPage) -> Table:
     """The seconds of each phase before the first step, by attempt."""
     current = [] if job.info.attempt == len(job.info.attempts) else [(job.info.attempt, job.info.phases)]
     every = [*((attempt.attempt, attempt.phases) for attempt in job.info.attempts), *current]
@@ -188,7 +188,7 @@ def start_phases(job: Job) -> Table:
     return Table("Seconds before the first step", ("Attempt", *names), rows)
 
 
-def events(job: Job) -> Table:
+def events(job: JobPage) -> Table:
     rows = [(clock(event.at), since(event, job), event.name, event.text) for event in job.events]
     return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > FOLDED_ROWS)
 
@@ -197,11 +197,11 @@ def of_last_step(samples: Mapping[str, Sequence[Sample]]) -> dict[str, list[Samp
     return {kind: [sample for sample in some if sample.step == some[-1].step] for kind, some in samples.items() if some}
 
 
-def since(event: Event, job: Job) -> str:
+def since(event: Event, job: JobPage) -> str:
     return duration(event.at - job.events[0].at)
 
 
-def configuration(job: Job) -> Iterator[Table]:
+def configuration(job: JobPage) -> Iterator[Table]:
     overrides = [(key, cell(value)) for key, value in job.overrides.items()]
     versions = [(name, cell(version)) for name, version in job.versions.items()]
     for title, header, rows, first, others in (
@@ -212,7 +212,7 @@ def configuration(job: Job) -> Iterator[Table]:
         yield Table(others, header, [row for row in rows if row[0] not in first], is_folded=True)
 
 
-def timeline(job: Job) -> Iterator[tuple[str, float, float, str]]:
+def timeline(job: JobPage) -> Iterator[tuple[str, float, float, str]]:
     """Style, position, width and text of attempts, and of events, which have no width. Positions are percents."""
     times = [event.at for event in job.events] or [0.0]
     begin, width = times[0], max(1.0, times[-1] - times[0])
@@ -231,7 +231,7 @@ def timeline(job: Job) -> Iterator[tuple[str, float, float, str]]:
             yield event.name.lower(), place(event.at), 0, f"{event.name} after {since(event, job)}: {event.text}"
 
 
-def parts(jobs: Sequence[Job]) -> Table:
+def parts(jobs: Sequence[JobPage]) -> Table:
     """The mean seconds of each part of a step, and for one job the shares."""
     means = [[mean(job.curves.parts.get(part, Curve())) for part in STEP_PARTS] for job in jobs]
     rows: list[list[Any]] = [[name, *values] for name, *values in zip(STEP_PARTS, *means, strict=True) if any(values)]
@@ -246,11 +246,11 @@ def mean(curve: Curve) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def names(jobs: Sequence[Job]) -> list[str]:
+def names(jobs: Sequence[JobPage]) -> list[str]:
     return [job.info.submission_id for job in jobs]
 
 
-def comparison_tables(jobs: Sequence[Job]) -> list[Table]:
+def comparison_tables(jobs: Sequence[JobPage]) -> list[Table]:
     """The results of jobs, and what differs between them."""
     results, values = [result(job) for job in jobs], [settings(job) for job in jobs]
     keys = dict.fromkeys(key for item in values for key in item)
@@ -264,7 +264,7 @@ def comparison_tables(jobs: Sequence[Job]) -> list[Table]:
     ]
 
 
-def result(job: Job) -> dict[str, Any]:
+def result(job: JobPage) -> dict[str, Any]:
     info, done = job.info, job.info.progress
     return {
         "State": info.state,
@@ -281,7 +281,7 @@ def result(job: Job) -> dict[str, Any]:
     }
 
 
-def settings(job: Job) -> dict[str, str]:
+def settings(job: JobPage) -> dict[str, str]:
     """The settings to compare between jobs. A job's own id in a value, such as a directory, is no difference."""
     values: dict[str, Any] = {"workload": job.info.workload, "code": job.info.code_id, "size": size(job)}
     values |= {key: job.jobspec.get(key) for key in ("module", "command", "model", "dataset", "reward_fn_path")}
@@ -291,7 +291,7 @@ def settings(job: Job) -> dict[str, str]:
     return {key: cell(value).replace(job.info.submission_id, "<id>") for key, value in values.items() if value}
 
 
-def chart_data(jobs: Sequence[Job], charts: Mapping[str, Charts]) -> str:
+def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, Charts]) -> str:
     """The data for the script, as JSON that cannot end its element. Its axes are the differences between steps."""
     every = [of for section in charts.values() for of in section.values()]
     count = sum(name in job.curves.curves for of in every for name in of for job in jobs)

@@ -33,7 +33,7 @@ TEXT_LENGTH = 500
 
 
 @dataclass(frozen=True)
-class Event:
+class Notification:
     """A notification. key: unique among the events of the job. kind: the cause of a failure."""
 
     key: str
@@ -46,15 +46,15 @@ class Event:
     text: str
 
 
-def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float | None) -> Iterator[Event]:
+def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float | None) -> Iterator[Notification]:
     """The present events, including those already sent. away_for: seconds that a head was away, if just returned."""
     status, cluster = view.status, cluster_name()
     kind = status.failure.kind if status.failure else ""
     why = f" ({kind})" if kind else ""
 
-    def event(name: str, key: str, text: str) -> Event:
+    def event(name: str, key: str, text: str) -> Notification:
         line = printable(f"{submission_id} on {cluster}: {text}", lines=False)[:TEXT_LENGTH]
-        return Event(key, name, submission_id, cluster, str(status.state), status.attempt, kind, line)
+        return Notification(key, name, submission_id, cluster, str(status.state), status.attempt, kind, line)
 
     if status.state and status.state.ended:
         warned = f", with {count_of(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
@@ -85,7 +85,7 @@ class Notifier:
             self.sent = set(self.file.read_text(encoding="utf-8").split())
         self.threads: list[threading.Thread] = []
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: Notification) -> None:
         if not self.target or event.key in self.sent:
             return
         self.sent.add(event.key)
@@ -96,7 +96,7 @@ class Notifier:
         self.threads = [running for running in self.threads if running.is_alive()] + [thread]
         thread.start()
 
-    def send(self, event: Event) -> None:
+    def send(self, event: Notification) -> None:
         values = {name: value for name, value in asdict(event).items() if name != "key"}
         try:
             if self.target.startswith(("http://", "https://")):
@@ -113,7 +113,7 @@ class Notifier:
         except Exception as error:
             self.record(event, type(error).__name__)
 
-    def record(self, event: Event, reason: str) -> None:
+    def record(self, event: Notification, reason: str) -> None:
         with contextlib.suppress(OSError):
             self.archive.event("NOT_TOLD", what=event.event, reason=reason)
 

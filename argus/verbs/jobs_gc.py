@@ -16,7 +16,7 @@ from ..common.findings import Finding
 from ..common.shared_root import JOBS
 from ..common.text import size_text
 from ..jobs.registry import Registry
-from ..jobs.superfluous import SUPERFLUOUS, RemovalScope, Rules, Verdict, job_uses, verdict, verdicts
+from ..jobs.superfluous import SUPERFLUOUS, Decision, RemovalScope, Rules, job_uses, verdict, verdicts
 from ..staging.files import remove_tree
 from .request import VerbRequest, common, of_tag, request_from, require_same_cluster, show, write_answer
 
@@ -36,7 +36,7 @@ class JobsGcRequest(VerbRequest, Rules):
     check: bool = False
 
 
-def remove(candidate: Verdict, rules: Rules, registry: Registry) -> tuple[str, list[Finding]]:
+def remove(candidate: Decision, rules: Rules, registry: Registry) -> tuple[str, list[Finding]]:
     """Remove the superfluous parts of a job, unless a job submitted meanwhile names it; returns the result as text."""
     uses = job_uses(archives(candidate.archive.jobs), registry)
     current = verdict(candidate.archive, candidate.index, uses, rules, time.time())

@@ -10,11 +10,11 @@ import pytest
 
 from argus.archive import metrics
 from argus.archive.job_warnings import (
-    Evidence,
     ExceptionCount,
     LogSummary,
     MetricsSummary,
     Settings,
+    WarningInputs,
     find,
 )
 from argus.io.output import MAX_LENGTH
@@ -44,11 +44,11 @@ def seen(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
 def kinds(
     settings: Settings, found: MetricsSummary, over: bool = True, saved: Sequence[int] = (), **logged: Any
 ) -> list[str]:
-    return [warning.kind for warning in find(Evidence(settings, found, LogSummary(**logged), saved, over))]
+    return [warning.kind for warning in find(WarningInputs(settings, found, LogSummary(**logged), saved, over))]
 
 
 def text(settings: Settings, found: MetricsSummary, **logged: Any) -> str:
-    (warning,) = find(Evidence(settings, found, LogSummary(**logged), (), True))
+    (warning,) = find(WarningInputs(settings, found, LogSummary(**logged), (), True))
     return warning.text
 
 
@@ -78,10 +78,10 @@ def test_rewards_that_raise() -> None:
     steps = seen(*[{"actor/lr": 1.0}] * 10)
     # More than there are: those of a validation are among them.
     assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
-    (warning,) = find(Evidence(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
+    (warning,) = find(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     assert "ValueError: no answer (/private/user/code/r.py, line 7)" in warning.text
-    (warning,) = find(Evidence(Settings(), steps, LogSummary(reward=ExceptionCount(1, "x" * 1000))))
+    (warning,) = find(WarningInputs(Settings(), steps, LogSummary(reward=ExceptionCount(1, "x" * 1000))))
     assert len(warning.text) == MAX_LENGTH and warning.text.endswith("x …")
 
 
@@ -208,7 +208,7 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
 def test_room_for_the_next_checkpoint(
     settings: Settings, saved: tuple[int, ...], free: int, over: bool, found: bool
 ) -> None:
-    given = Evidence(settings, seen({"train/lr": 1.0}), saved=saved, saved_bytes=10, free_bytes=free, over=over)
+    given = WarningInputs(settings, seen({"train/lr": 1.0}), saved=saved, saved_bytes=10, free_bytes=free, over=over)
     assert [warning.kind for warning in find(given)] == ["no_space"] * found
 
 

@@ -20,10 +20,12 @@ from argus.archive.status import Status
 from argus.io.schema import parse
 from argus.steward import notify
 from argus.steward.decisions import HeadAnswer, View
-from argus.steward.notify import Event, Notifier, events
+from argus.steward.notify import Notification, Notifier, events
 
 NOW = 10_000.0
-ENDED = Event("ended", "ended", "one", "mvp", "FAILED", 2, "gpu_oom", "one on mvp: FAILED (gpu_oom): $(touch /tmp/x)")
+ENDED = Notification(
+    "ended", "ended", "one", "mvp", "FAILED", 2, "gpu_oom", "one on mvp: FAILED (gpu_oom): $(touch /tmp/x)"
+)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -116,7 +118,7 @@ def test_what_fails_is_an_event_and_delays_nothing(
     assert len(not_told(scene)) == 1 and reason in not_told(scene)[0] and "secret" not in not_told(scene)[0]
 
 
-def told(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[Event]:
+def told(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[Notification]:
     status = parse(Status, {"state": state, "attempt": 1, **(details or {})})
     heartbeat = Heartbeat(stalled=more.pop("stalled", ""))
     away_for = more.pop("away_for", None)
