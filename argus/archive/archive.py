@@ -316,10 +316,10 @@ class Archive:
 
 
 def archives(jobs: Path) -> list[Archive]:
-    """All archives of a directory; whatever else is there does not count. Raises UnreadableError."""
+    """All archives of a directory; other entries are ignored. Raises UnreadableError."""
     return [Archive(jobs / name) for name in sorted(reading.list_directory(jobs, kind=is_archive))]
 
 
 def is_archive(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory with the name of a job, and not a link to one. Jobs can fill theirs with others."""
+    """Whether an entry is a directory with the name of a job, and not a link to one."""
     return bool(SUBMISSION_ID.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)

@@ -221,7 +221,7 @@ def config_findings(request: CheckRequest, facts: Facts, source: ModelRef, secti
 
 
 def read_config(source: ModelRef) -> tuple[dict[str, Any], list[Finding]]:
-    """The model's config.json, and what is wrong with it."""
+    """The model's config.json, and findings about it."""
     path = source.path / "config.json"
     try:
         if is_lfs_pointer(path):

@@ -224,5 +224,5 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
         if sample.split == "train" and sample.measured >= sample.total and remaining < batch:
             return f"verl drops them, and the {remaining} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
-    # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, whatever data.truncation is
+    # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, for any data.truncation
     return "verl cuts off their beginnings, whatever data.truncation is", WARNING

@@ -46,7 +46,7 @@ def ended_children() -> Iterator[tuple[int, int]]:
 
 
 def end_all(directory: Path, parent: int = 0) -> set[int]:
-    """Kill the processes of a node and the children of a process; return what is left after a while."""
+    """Kill the processes of a node and the children of a process; return the PIDs that are left after a while."""
     deadline = time.monotonic() + SWEEP_SECONDS
     while (left := processes(directory, parent) - {os.getpid()}) and time.monotonic() < deadline:
         for pid in left:

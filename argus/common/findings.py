@@ -12,7 +12,7 @@ ERROR = "error"
 WARNING = "warning"
 NOTE = "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
-# The widest column of a table of findings, so that it fits a terminal whatever the longest message is.
+# The maximum column width in a table of findings, so that it fits a terminal.
 CELL_WIDTH = 72
 HEADER = ("severity", "where", "what", "what to do")
 INDENT = " " * 9
@@ -24,7 +24,7 @@ class Finding:
 
     where: the host, file or key that was checked, as people read it.
     what: the problem, with the value.
-    todo: what the reader can do about it.
+    todo: the remedy.
     severity: "error" stops the operation, "warning" does not. "note" is information, or an accepted problem.
     key: for code, the key of the JobSpec or of the composed configuration that the finding is about, dotted, with
         overrides below ``trainer_overrides``; or the key of the check of preflight. Empty if it is not about a key.
@@ -61,7 +61,7 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
 
 
 def paragraph(finding: Finding, width: int) -> str:
-    """A finding below its severity and its place. Lines that a job has written into it look like no other line."""
+    """A finding as a paragraph. Lines that a job has written are indented, so that they look like no other line."""
     remedy = f"To do: {finding.todo}" if finding.todo else ""
     texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.what, remedy) if text)]
     lines = [filled(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]

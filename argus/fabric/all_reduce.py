@@ -197,7 +197,7 @@ def backend_of(workers: Sequence[Worker]) -> str:
 
 
 def bus_bandwidth(mib: int, processes: int, seconds: float) -> float:
-    """In GB/s, as nccl-tests count it: what each link carries, whatever the number of processes."""
+    """The GB/s that each link carries, independent of the number of processes, as in nccl-tests."""
     return (mib << 20) * 2 * (processes - 1) / processes / max(seconds, 1e-9) / 1e9
 
 

@@ -36,7 +36,7 @@ MARKER_BYTES = 4096
 
 
 class UnreadableError(Exception):
-    """A file that exists is not what it should be. The message says which file, and what is wrong with it."""
+    """An existing file is unreadable or malformed. The message names the file and the problem."""
 
     def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(f"{path} {why}")

@@ -175,7 +175,7 @@ def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tup
 
 
 def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
-    """Add a file, also if it has several names, with the size that it has now; returns what is wrong with it."""
+    """Add a file, also if it has several names, with its present size; returns the reason if it is skipped."""
     try:
         content = open_file(path)
     except FileNotFoundError:

@@ -143,7 +143,7 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
         except RayApiError:
             # Nor does it answer for the others. Their archives are closed when the nodes are gone, as this one.
             break
-        except Exception:  # noqa: S112 - whatever a job has put into its archive, the others are ended
+        except Exception:  # noqa: S112 - one broken archive must not keep other jobs running
             continue
     deadline = services.clock.monotonic() + END_SECONDS
     while any(map(is_open, waiting)) and services.clock.monotonic() < deadline:

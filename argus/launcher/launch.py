@@ -38,7 +38,7 @@ from .outcome import TRAINER, End, Outcome, outcome
 from .watch import ENDED_BY_WATCH, Health, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
-# Run by a Python that is started exactly as the trainer: same environment, same working directory.
+# A check run by a Python that is started exactly as the trainer: same environment, same working directory.
 PRECHECK = """
 import importlib.util, json
 specs = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]

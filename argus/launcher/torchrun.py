@@ -50,7 +50,7 @@ def arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
 
 
 def die_with(parent: int) -> None:
-    """Have this process, whatever it becomes by exec, killed when its parent has ended."""
+    """Have this process killed when its parent has ended, also after exec."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -54,7 +54,7 @@ class Waiting:
         return -self.priority, self.submitted_at, self.submission_id
 
     def problem_beside(self, jobs: Iterable[Mapping[str, Any]]) -> str:
-        """Why the job may not start, whatever room there is, or ""."""
+        """Why the job may not start, regardless of free resources, or ""."""
         others = [job for job in jobs if not is_of(self.submission_id, job)]
         limited = (limit.problem(self.demand, others) for limit in self.limits)
         return next(filter(None, limited), "") or exclusive_problem(self.demand, others)

@@ -162,7 +162,7 @@ VALIDATION, MOST_VALIDATIONS = ("val-core/", "val/"), 12
 
 @dataclass
 class Curves:
-    """clock: seconds of training at each step, as far as verl measures them. problems: what is left out."""
+    """clock: seconds of training at each step, as far as verl measures them. problems: the parts that are left out."""
 
     curves: dict[str, Curve] = field(default_factory=dict)
     parts: dict[str, Curve] = field(default_factory=lambda: defaultdict(lambda: Curve(is_mean=True)))

@@ -81,7 +81,7 @@ def page(jobs: Sequence[JobPage], now: float) -> str:
 
 
 def render(name: str, scripts: Sequence[str], style: str, now: float, **values: Any) -> str:
-    """A template with scripts and styles of ours, and no other code than these, and nothing from anywhere.
+    """Render a template with our own scripts and styles; a policy blocks all other code and external resources.
 
     Whatever a template writes is text.
     """

@@ -220,7 +220,7 @@ class CheckpointSource:
 
 
 def merger_of(code_path: str, shared_root: Path) -> str:
-    """The snapshot of a job, which has to have a model_merger. A job can write into its plan whatever it likes."""
+    """The snapshot of a job, which must have a model_merger. Jobs can write anything into their plans."""
     if not under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
     if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():

@@ -32,7 +32,7 @@ ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^][/:?#
 # The name of a blob: SHA-256 for a file in LFS, git's own SHA-1 for any other.
 ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 SHA256_DIGITS = 64
-# The timeout for an answer: a mistake in the address shall be reported soon.
+# The timeout for an answer, so that a wrong address is reported soon.
 ANSWER_SECONDS = 30.0
 # The number of characters of a message that are shown.
 SHOWN_CHARACTERS = 300
@@ -280,7 +280,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 @contextlib.contextmanager
 def explained(repository: Repository) -> Iterator[None]:
-    """Errors of HTTP, of sockets, of the library and of Xet become StagingErrors. A full disk is none of the hub."""
+    """Errors of HTTP, of sockets, of the library and of Xet become StagingErrors. A full disk is not a hub error."""
     try:
         yield
     except StagingError:

@@ -279,7 +279,7 @@ class Status(StrEnum):
 
 
 def item_name(item: object) -> str:
-    """How an item is named for people, whatever is wrong with it; or ""."""
+    """The name of an item for people, even if the item is malformed; or ""."""
     options = item if isinstance(item, Mapping) else {"name": item}
     return next((str(options[key]) for key in ("name", "code_id", "source") if options.get(key)), "")
 

@@ -159,7 +159,7 @@ def latest_nodes(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping
 def placement_problem(
     actors: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Why a pending actor or placement group can never start on these nodes, whatever becomes free, or ""."""
+    """Why a pending actor or placement group can never start on these nodes, even if they are free, or ""."""
     needs = [(f"actor {actor.get('class_name')}", actor.get("required_resources") or {}) for actor in actors]
     needs += [(group_name(group), bundle) for group in groups for bundle in room.bundles(group)]
     problems = [

@@ -113,7 +113,7 @@ def look_after(
     leaving: threading.Event,
     **shared: Any,
 ) -> None:
-    """Look after a job to the end of its archive, whatever happens meanwhile. shared: what all stewards share."""
+    """Look after a job to the end of its archive, and retry after errors. shared: arguments that all stewards share."""
     problem = ""
     while not leaving.is_set():
         try:

@@ -20,7 +20,7 @@ from ..ray.api import JobRecord
 UNKNOWN_SECONDS = 60.0
 # A launcher that ends normally writes its end before Ray notices.
 GRACE_SECONDS = 10.0
-# A launcher whose heartbeat is younger lives, whatever Ray says; it is written every 2 s.
+# A launcher with a younger heartbeat is alive, even if Ray reports otherwise. It writes one every 2 s.
 BEAT_SECONDS = 6.0
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
 LOST_RESOURCES_SECONDS = 86_400.0
@@ -30,12 +30,12 @@ PENDING_SECONDS = 600.0
 OVERDUE_SECONDS = 180.0
 # An API that answers without a job that it had before belongs to a head that was restarted.
 FORGOTTEN_SECONDS = 30.0
-# After how long an attempt that was starting when the head ended is started again: Ray forgets the lease of an actor
+# The time before an attempt that was starting when the head ended is started again. Ray forgets the lease of an actor
 # that waits for its process, and the submission of a driver.
 HEAD_LOST_SECONDS = 40.0
-# verl usually waits forever for processes of a lost node: the time in which it may resume or fail by itself.
+# The time for the trainer to resume or fail by itself; verl usually waits forever for processes of a lost node.
 LOST_NODE_SECONDS = 5.0
-# A trainer that fails of a node that ended, rather than of one out of reach, fails at once.
+# If a node ends, rather than being out of reach, the trainer fails at once.
 NOTICE_SECONDS = departures.KILLED_SECONDS
 # Ray's message for a job whose supervisor, the actor that runs the launcher, was killed.
 SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")

@@ -199,7 +199,7 @@ class Steward:
             self.clock.sleep(POLL_SECONDS)
 
     def step(self) -> bool:
-        """Observe the job once and do what is to be done; True at its end."""
+        """Observe the job once and act on it; True at its end."""
         heartbeat = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
         self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **heartbeat, **self.waiting())
         view = self.observe()

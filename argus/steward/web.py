@@ -196,7 +196,7 @@ def key_of(token: str) -> str:
 
 
 def serve(archives: Callable[[], Iterable[Archive]]) -> None:
-    """Answer requests, some at once: who connects, or a shared root that hangs, keeps jobs from nothing.
+    """Answer requests concurrently. Slow clients and a hanging shared root do not affect jobs.
 
     archives: of the jobs that this steward has looked after.
     """

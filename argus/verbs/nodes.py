@@ -24,7 +24,7 @@ from ..ray.api import RayApiError, RayHead, local_head, slowness
 from ..ray.departures import loss_sentences
 from .request import VerbRequest, common, request_from, terminal_width, write_answer
 
-# argus nodes: the nodes of the cluster, what is free on them, and their jobs; with --json also what is missing.
+# argus nodes: the nodes of the cluster, their free resources and jobs; with --json also the missing nodes.
 
 
 class NodesRequest(VerbRequest):

@@ -112,7 +112,7 @@ def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False,
 def write_answer(
     result: Mapping[str, Any], findings: Sequence[Finding] = (), changed: bool = False, err: bool = False
 ) -> None:
-    """Write an answer to the standard output of this process, whatever sys.stdout is, or with `err` to sys.stderr."""
+    """Write an answer to this process's standard output, even with another sys.stdout, or with `err` to sys.stderr."""
     answer = {"changed": changed, "findings": [finding.as_dict() for finding in findings], "result": result}
     click.echo(json.dumps(answer), sys.stderr if err else sys.__stdout__)
 

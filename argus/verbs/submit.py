@@ -34,7 +34,7 @@ class SubmitRequest(VerbRequest, JobRequest):
         return self.model_copy(update={"defaults": with_defaults(self.defaults, of_node)})
 
     def located(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Findings that name the shared root also as people see it, who copy files to it."""
+        """Findings that also name the shared root's path on the machines, where people copy files."""
         root, source = self.shared_root, on_machines(self.shared_root)
         return [
             replace(finding, what=with_source(finding.what, root, source), todo=with_source(finding.todo, root, source))
