@@ -20,7 +20,7 @@ SEQUENCE = "engine.ulysses_sequence_parallel_size"
 NO_PROMPT = "would ask for an account, and no one can answer"
 
 
-# By logger, the variables of which the job's environment needs one, and the consequence without them.
+# By logger, the variables, one of them required in the job's environment, and the consequence without it.
 # utils/tracking.py:Tracking.__init__
 ACCOUNTS = {
     "wandb": (("WANDB_API_KEY", "WANDB_MODE"), f"wandb {NO_PROMPT}"),
