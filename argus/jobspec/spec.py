@@ -197,181 +197,169 @@ class JobSpec(BaseModel):
             "it out",
         ),
     ] = key(
-        "The id of the job. It matches `[a-z0-9][a-z0-9._-]{0,62}`. If it is not set, the id is "
+        "The id of the job, which matches `[a-z0-9][a-z0-9._-]{0,62}`, and the name of its archive. By default "
         "`<workload>-<UTC time>-<random>`.",
         None,
     )
     workload: Literal["ppo", "grpo", "sft", "eval", "command"] = key(
-        "The kind of job. `ppo` (with a critic), `grpo` (without one) and `eval` run verl's `main_ppo`, `sft` its SFT "
-        "trainer, all on Ray. `eval` trains nothing: it validates the model, or the checkpoint of `resume_from`, once. "
-        "`command` runs any program."
+        "`ppo` trains with a critic, `grpo` without one (verl's `main_ppo`), `sft` with verl's SFT trainer. "
+        "`eval` validates the model, or the checkpoint of `resume_from`, once. `command` runs any program."
     )
     command: Command = key(
-        "The program of `workload: command` and its arguments. No shell reads them. It runs on one worker, in "
-        "`output/` of the job's archive.",
+        "The program of `workload: command` and its arguments, without a shell. It runs on one worker, in "
+        "`output/` of the archive.",
         [],
     )
     module: Annotated[
         str | None,
         fits(is_dotted_name, "{} is not the name of a module", "write it as in python -m: recipe.dapo.main_dapo"),
     ] = key(
-        "The Python module to run in place of verl's trainer, of the snapshot or in `<shared_root>/user/code/`, such "
-        "as `recipe.dapo.main_dapo`. It is a program with `@hydra.main` whose configuration extends that of verl's "
-        "trainer for the workload.",
+        "A Python module to run in place of verl's trainer, of the snapshot or of `<shared_root>/user/code/`: a "
+        "program with `@hydra.main`, whose configuration extends that of verl's trainer.",
         None,
     )
-    config_name: str | None = key("The name of its configuration, if it is not that of its `@hydra.main`.", None)
+    config_name: str | None = key("Its configuration, if it is not that of its `@hydra.main`.", None)
     shared_root: Annotated[str, AfterValidator(plain_root)] = key(
-        "The directory that all nodes share, at the same path. That of the inventory, or not set.", DEFAULT_SHARED_ROOT
+        "The directory that all nodes share, at the same path: that of the inventory, or not set.", DEFAULT_SHARED_ROOT
     )
     code_path: str = key(
-        "The snapshot of verl to run, as the name of a directory in `<shared_root>/common/code/verl/` or as an "
-        "absolute path. `command` does not need one."
+        "The snapshot of verl, as a name in `<shared_root>/common/code/verl/` or an absolute path. Not required "
+        "for `command`."
     )
     reward_fn_path: str | None = key(
-        "A Python file with the reward function, as `FILE.py` or `FILE.py:FUNCTION`, relative to "
-        "`<shared_root>/user/code/` or absolute. The default function is `compute_score`. Or a function of a module "
-        "in `<shared_root>/user/code/`, as `PACKAGE.MODULE:FUNCTION`. The module is imported by its name, so it may "
-        "have relative imports. If it is not set, verl uses its own reward function for the `data_source` of the "
-        "dataset.",
+        "The reward function, as `FILE.py` (its function `compute_score`), `FILE.py:FUNCTION` or "
+        "`PACKAGE.MODULE:FUNCTION`, relative to `<shared_root>/user/code/`; a file may have an absolute path. By "
+        "default, verl chooses its own by the `data_source` of each row.",
         None,
     )
     model: str = key(
-        "The base model, as the name of a directory in `<shared_root>/common/models/` or as an absolute path. Not for "
-        "`command`."
+        "The base model, as a name in `<shared_root>/common/models/` or an absolute path. Not for `command`."
     )
     dataset: str = key(
-        "A directory with `train.parquet` and `val.parquet`, as the name of a directory in `<shared_root>/datasets/` "
-        "or as an absolute path. `sft` does not need `val.parquet`, and `eval` needs nothing else. Not for `command`."
+        "A directory with `train.parquet` and `val.parquet`, as a name in `<shared_root>/datasets/` or an "
+        "absolute path. `sft` needs no `val.parquet`, `eval` nothing else. Not for `command`."
     )
     address: Annotated[
         str,
         fits(parse_address, "{} is not an address", "give scheme, host and port only, such as http://127.0.0.1:8265"),
     ] = key(
-        "The address of Ray's Jobs API, as seen from the head, to which the cluster's token is sent. It is on the head "
-        "itself, or that of the inventory.",
+        "The address of Ray's Jobs API as seen from the head: on the head itself, or that of the inventory.",
         "http://127.0.0.1:8265",
         "ray.address",
     )
     runtime_env: Values = key(
-        "Parts of Ray's runtime environment of the job that the collection does not decide. `env_vars`, which "
-        "`env_vars` replaces, `config` with `setup_timeout_seconds` and `eager_install`, `nsight` and `rocprof_sys`.",
+        "The parts of Ray's runtime environment that a job may decide: `env_vars`, `config` with "
+        "`setup_timeout_seconds` and `eager_install`, `nsight`, `rocprof_sys`.",
         {},
         "ray.runtime_env",
     )
     entrypoint_resources: Resources = key(
-        "Custom resources. At least one of them must exist only on workers, to keep the driver off the head.",
+        "Custom resources of the driver. One of them has to exist on workers only, to keep it off the head.",
         {"worker_node": 1},
         "ray.resources.entrypoint_resources",
     )
     entrypoint_num_cpus: Annotated[Number, AfterValidator(amount)] = key(
-        "The number of CPUs that the driver requests.", 1, "ray.resources.entrypoint_num_cpus"
+        "The CPUs of the driver.", 1, "ray.resources.entrypoint_num_cpus"
     )
-    nnodes: Size = key("The number of workers. The default is all workers that are alive.", None, "resources.nnodes")
+    nnodes: Size = key("The number of workers. By default, all of them.", None, "resources.nnodes")
     gpus_per_node: Size = key(
-        "The number of GPUs on each worker. The default is all GPUs.", None, "resources.gpus_per_node"
+        "The GPUs on each worker. By default, those of the worker with the fewest.", None, "resources.gpus_per_node"
     )
     gpus: Annotated[Number, AfterValidator(amount)] = key(
-        "The number of GPUs of a `command` that uses those of one worker. A program that uses Ray sets `nnodes` and "
-        "`gpus_per_node` instead, by which its GPUs are counted.",
+        "The GPUs of a `command` that uses those of one worker. A program that uses Ray sets `nnodes` and "
+        "`gpus_per_node`.",
         0,
         "resources.gpus",
     )
     rollout_nnodes: Size = key(
-        "The number of workers for the rollouts of `trainer.v1.trainer_mode=separate_async`, beside those of the "
-        "trainer.",
+        "The workers for the rollouts of `trainer.v1.trainer_mode=separate_async`.",
         None,
         "resources.pools.rollout.nnodes",
     )
     rollout_gpus_per_node: Size = key(
-        "The number of GPUs on each of them. The default is that of the trainer.",
+        "The GPUs on each of them. By default, as many as for the trainer.",
         None,
         "resources.pools.rollout.gpus_per_node",
     )
     reward_nnodes: Size = key(
-        "The number of workers for the reward model, with `reward.reward_model.enable=True`.",
+        "The workers for the reward model, with `reward.reward_model.enable=True`.",
         None,
         "resources.pools.reward.nnodes",
     )
     reward_gpus_per_node: Size = key(
-        "The number of GPUs on each of them. The default is that of the trainer.",
+        "The same for these.",
         None,
         "resources.pools.reward.gpus_per_node",
     )
     teacher_nnodes: Size = key(
-        "The number of workers for the teachers, with `distillation.enabled=True`.",
+        "The workers for the teachers, with `distillation.enabled=True`.",
         None,
         "resources.pools.teacher.nnodes",
     )
     teacher_gpus_per_node: Size = key(
-        "The number of GPUs on each of them. The default is that of the trainer.",
+        "The same for these.",
         None,
         "resources.pools.teacher.gpus_per_node",
     )
     trainer_overrides: Overrides = key(
-        "Hydra overrides for the trainer, as a list of `key=value` or as a mapping, nested or with dotted keys. They "
-        "replace the job's defaults, such as `trainer.total_epochs=1` and `trainer.save_freq=10`.",
+        "Hydra overrides, as a list of `key=value` or as a mapping, nested or with dotted keys. They replace the "
+        "defaults of the job.",
         [],
     )
     env_vars: Values = key("Environment variables of the driver and its workers.", {})
     before: Commands = key(
-        "Shell commands that run one after the other on the driver's node before each attempt, such as one that starts "
-        "a sandbox. One that fails, or takes longer than 10 minutes, ends the attempt.",
+        "Shell commands on the driver's node before each attempt. One that fails, or takes longer than 10 "
+        "minutes, ends the attempt.",
         [],
     )
     after: Commands = key(
-        "Shell commands that run there after each attempt, however it ended, unless its launcher was killed or its "
-        "node was lost. The next attempt waits for them.",
+        "Shell commands there after each attempt, however it ended, unless its launcher was killed or its node "
+        "was lost. The next attempt waits for them.",
         [],
     )
     secrets: Names = key(
-        "Names of environment variables with secret values, such as `WANDB_API_KEY`. The driver and its workers get "
-        "them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs. The "
-        "values come from `job_secrets`.",
+        "Names of environment variables with secret values, such as `WANDB_API_KEY`. The values come from "
+        "`job_secrets`.",
         [],
     )
     retries: Annotated[Whole, between(0, 100, "the number of further attempts")] = key(
-        "The number of further attempts after a node was lost, a process was killed, or communication failed after the "
-        "first step. They resume from the last complete checkpoint. Errors in the job itself are never retried. If "
-        "a job ends with the head, it resumes when the head is back, and this costs no attempt.",
+        "The number of further attempts, `0` to `100`, after failures that are not the job's own. They resume "
+        "from the last complete checkpoint.",
         0,
     )
     deadline: Duration = key(
-        "The time limit of the job, in seconds or as in `90m`, `1h30m` or `2d`. It starts with the submission and "
-        "includes time in the queue and all attempts.",
+        "The time limit of the job, with its time in the queue and all attempts.",
         None,
     )
     wait_for_resources: Duration = key(
-        "How long the job may wait until other jobs release resources, in seconds or as in `2h`. If it is not set, a "
-        "job that does not fit at once is refused. A retry waits for the same time, or one day if it is not set.",
+        "How long the job may wait for resources. If it is not set, a job that does not fit at once is refused, "
+        "and a retry waits for a day.",
         None,
     )
     priority: Annotated[Whole, between(-1000, 1000, "a priority")] = key(
-        "The place in the queue of jobs that wait for resources. Higher priorities come first, equal ones in the order "
-        "of submission. Running jobs are not stopped for it. `-1000` to `1000`.",
+        "The place in the queue, `-1000` to `1000`. Higher ones come first, equal ones in the order of "
+        "submission. Running jobs are not stopped.",
         0,
     )
     queue_patience: Duration = key(
-        "For how long jobs after this one in the queue may start before it, because they fit and it does not. Later, "
-        "what becomes free is kept for it. `0` means for ever.",
+        "How long later jobs may start before this one, because they fit and it does not. After that, what "
+        "becomes free is kept for it. `0` means for ever.",
         "1h",
     )
-    start_timeout: Duration = key(
-        "The job is stalled if an attempt has not done its first step within this time. `0` means no limit.", "60m"
-    )
+    start_timeout: Duration = key("An attempt without a first step by then is stalled. `0` means no limit.", "60m")
     stall_timeout: Duration = key(
-        "After its first step, the job is stalled after this time without a step and without a new line in its log. "
-        "`0` turns the check off.",
+        "After the first step, a job without a step and without a line in its log for so long is stalled. `0` "
+        "means no limit.",
         "30m",
     )
     # RAY or TORCHRUN.
     launcher: Literal["ray", "torchrun"] = key(
-        "What starts the processes of the trainer. `ray` is verl's way, `torchrun` is for `sft`: "
-        "`verl.trainer.sft_trainer` then runs under `torch.distributed.run`, started by a task on each node.",
+        "What starts the processes of the trainer. `torchrun` is for `sft`: a task on each node starts "
+        "`torch.distributed.run`.",
         "ray",
     )
     on_stall: Literal["report", "stop"] = key(
-        "What happens to a stalled job after its evidence was collected. `report` lets it run, `stop` ends it.",
+        "What happens to a stalled job after its evidence was collected: `report` lets it run, `stop` ends it.",
         "report",
     )
     resume_from: Annotated[
@@ -382,51 +370,47 @@ class JobSpec(BaseModel):
             "give the id of the job whose last checkpoint this job resumes from",
         ),
     ] = key(
-        "The id of a job with the same workload, for `eval` of a `ppo` or `grpo` one. The new job resumes from its "
-        "last complete checkpoint.",
+        "The id of a job with the same workload (for `eval`, of a `ppo` or `grpo` one), from whose last complete "
+        "checkpoint this one starts.",
         None,
     )
     env_from: Annotated[dict[str, str], BeforeValidator(mapping)] = key(
-        "Environment variables with the addresses of servers, by the ids of their jobs, as in "
-        "`{JUDGE_URL: command-…}`. The job starts once they answer.",
+        "Environment variables with the addresses of servers, by the ids of their jobs: `{JUDGE_URL: command-…}`. "
+        "The job starts once they answer.",
         {},
     )
     ready_port: Annotated[Whole | None, between(1, 65535, "a port")] = key(
-        "The port of a `command` that is a server. The job is RUNNING once the server answers a request with a status "
-        "below 300. It has to listen on all interfaces.",
+        "The port of a `command` that is a server. It is RUNNING once it answers with a status below 300. It has "
+        "to listen on all interfaces.",
         None,
         "ready.port",
     )
     ready_path: Annotated[str, fits(lambda value: value.startswith("/"), "is {}", "begin it with /")] = key(
-        "The path of the request.", "/", "ready.path"
+        "The path of that request.", "/", "ready.path"
     )
     depends_on: Annotated[
         str | None,
         fits(SUBMISSION_ID.fullmatch, "{} is not a submission id", "give the id of the job that has to succeed before"),
     ] = key(
-        "The id of a job that was submitted to this cluster. The new job waits until that one has succeeded, and fails "
-        "if it ends otherwise. Model, dataset and the checkpoint to resume from may be that job's results.",
+        "The id of a job of this cluster that has to succeed first. Model, dataset and checkpoint may be its results.",
         None,
     )
     debugger: Literal["post_mortem", "legacy"] | None = key(
-        "Ray's debugger for the tasks and actors of the job. `post_mortem` requires `debugpy` 1.8 or newer on the "
-        "workers and is used with VS Code; `legacy` is used with `ray debug`. A job that waits for a debugger counts "
-        "as stalled.",
+        "Ray's debugger for tasks and actors. `post_mortem` is used with VS Code and needs `debugpy` 1.8 or newer "
+        "on the workers, `legacy` with `ray debug`. A job that waits for a debugger counts as stalled.",
         None,
     )
     tags: Values = key("Labels of the job, as names and values.", {})
     check_reward: Annotated[
         Whole, between(0, MOST_TRIAL_ROWS, "the number of rows with which the gate calls the reward function")
     ] = key(
-        "The number of rows of the dataset with which the gate calls the reward function, in the environment of the "
-        "job without its secrets. Each row is tried with its ground truth and with an empty text as the answer. A call "
-        "that raises, or does not return a number, is an error. `0` to `64`.",
+        "The number of rows, `0` to `64`, with which the gate calls the reward function, each with its ground "
+        "truth and with an empty answer.",
         0,
     )
     accept: Annotated[tuple[Literal["requirements", "space", "release"], ...], BeforeValidator(items)] = key(
-        "Problems to report as warnings instead of errors. `requirements` means that the image lacks packages that the "
-        "snapshot declares. `space` means that the checkpoints are not expected to fit on the disk. `release` silences "
-        "the warning about a verl that is newer than all that are known.",
+        "Problems to report as warnings: `requirements`, packages that the snapshot declares and the image lacks; "
+        "`space`, checkpoints that are not expected to fit; `release`, a verl newer than all that are known.",
         [],
     )
 

@@ -1,4 +1,4 @@
-"""Experiments beside the three that the README begins with: other estimators, modes of the trainer, evaluations."""
+"""Experiments beside the three that the README begins with: those of docs/recipes.md, and more."""
 
 from __future__ import annotations
 
@@ -7,19 +7,62 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from system import HEAD, SHARED_ROOT, Job, Submit, on_node, playbook, said, until
+import yaml
+from system import HEAD, REPO, SHARED_ROOT, Job, Submit, on_node, playbook, said, until
+
+from argus.io.hydra import merge, override_list
 
 VALIDATED = "val-core/openai/gsm8k/acc/mean@1"
 OWN = Path(__file__).with_name("own")
 
 
+PAGE = {
+    section.partition("\n")[0]: re.findall(r"```(yaml|python)\n(.*?)```", section, re.DOTALL)
+    for section in (REPO / "docs/recipes.md").read_text().split("\n## ")[1:]
+}
+ONE = {"nnodes": 1, "gpus_per_node": 1}
+
+
+def blocks(title: str) -> list[dict[str, Any]]:
+    """The YAML of a section of the page."""
+    return [yaml.safe_load(text) for language, text in PAGE[title] if language == "yaml"]
+
+
+def recipe(*titles: str, **changes: Any) -> dict[str, Any]:
+    """The JobSpecs that end sections of the page as one, for the tiny model, with sizes that it learns from."""
+    spec: dict[str, Any] = {}
+    overrides: list[str] = []
+    for title in titles:
+        spec |= blocks(title)[-1]
+        overrides = merge(overrides, override_list(spec["trainer_overrides"]))
+    tiny = yaml.safe_load((REPO / "inventories/dev/jobspecs" / f"{spec['workload']}.yaml").read_text())
+    for changed in (tiny, changes):
+        overrides = merge(overrides, override_list(changed["trainer_overrides"]))
+    return {
+        **spec,
+        "model": "tiny-qwen2",
+        "dataset": "gsm8k_tiny",
+        "resources": ONE,
+        **changes,
+        "trainer_overrides": overrides,
+    }
+
+
 @pytest.fixture(scope="module", autouse=True)
 def stuck(submit: Submit) -> Job:
     """A job that waits for an actor which no node can hold, beside the tests of this file."""
-    shutil.copytree(OWN, SHARED_ROOT / "user/code/own", dirs_exist_ok=True)
-    return submit("grpo", module="own.main", trainer_overrides={"own.stuck": True})
+    code = SHARED_ROOT / "user/code"
+    for text in (text for section in PAGE.values() for _language, text in section if text.startswith("# user/code/")):
+        file = SHARED_ROOT / text.partition("\n")[0].removeprefix("# ")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    shutil.copy(OWN / "stuck.py", code / "own")
+    with (code / "own/add.py").open("a") as file:
+        file.write((OWN / "always.py").read_text())
+    return submit("grpo", module="own.stuck")
 
 
 def assert_validated(job: Job, step: str) -> None:
@@ -31,21 +74,15 @@ def assert_validated(job: Job, step: str) -> None:
     assert f"Validation: {VALIDATED}" in shown and step in shown
 
 
-ONE = {"nnodes": 1, "gpus_per_node": 1}
 # verl's own rollout, with vLLM's CPU backend.
 VLLM = {"actor_rollout_ref.rollout.name": "vllm"}
-TOOL = "/private/user/code/own/add.py"
-# A program of users' code with a configuration of its own, another estimator, and an agent that calls a tool after each
-# answer.
+# An agent that calls a tool after each answer, with another estimator, in a program of users' code.
 AGENT = {
-    **{"own.note": "hello", "algorithm.adv_estimator": "rloo", "trainer.v1.trainer_mode": "colocate_async"},
+    **{"trainer.v1.trainer_mode": "colocate_async", "actor_rollout_ref.rollout.prometheus.enable": True},
     **{"trainer.total_training_steps": 2, "trainer.save_freq": 2},
-    "data": {"max_prompt_length": 256, "max_response_length": 160, "return_raw_chat": True},
-    "actor_rollout_ref.rollout.agent.default_agent_loop": "tool_agent",
-    "actor_rollout_ref.rollout.prometheus.enable": True,
-    "actor_rollout_ref.rollout.multi_turn": {
-        **{"enable": True, "format": "always", "max_assistant_turns": 3, "function_tool_path": TOOL}
-    },
+    "data": {"max_prompt_length": 256, "max_response_length": 160},
+    # The model never asks for one.
+    "actor_rollout_ref.rollout.multi_turn.format": "always",
 }
 
 
@@ -67,10 +104,12 @@ def counts(job: Job) -> bool:
 
 
 def test_an_evaluation_waits_for_an_agent_that_is_trained(submit: Submit) -> None:
-    training = submit("grpo", module="own.main", trainer_overrides={**VLLM, **AGENT})
+    titles = ("RLOO and other estimators", "An agent with a tool", "A trainer of your own")
+    training = submit("grpo", **recipe(*titles, trainer_overrides={**VLLM, **AGENT}))
     origin = training.submission_id
     of_model = submit("eval")
-    of_checkpoint = submit("eval", depends_on=origin, resume_from=origin, trainer_overrides=VLLM)
+    of_job = {"depends_on": origin, "resume_from": origin, "reward_fn_path": "digit_share.py"}
+    of_checkpoint = submit("eval", **recipe("An evaluation", **of_job, trainer_overrides=VLLM))
     assert of_checkpoint.archive.read_status().reason == f"waits for {origin} to succeed"
     until(lambda: counts(training), "Prometheus finds its engines", 300)
     assert training.wait()["state"] == "SUCCEEDED"
@@ -88,15 +127,9 @@ SEPARATE = {
     **{"trainer.total_training_steps": 3, "trainer.save_freq": 3, "trainer.v1.trainer_mode": "separate_async"},
     **{"trainer.v1.separate_async.parameter_sync_step": 2, "actor_rollout_ref.actor.ppo_mini_batch_size": 4},
 }
-# DAPO's settings, for an adapter that the engine loads.
 DAPO = {
     **{"trainer.total_training_steps": 2, "trainer.save_freq": 2},
-    "algorithm.filter_groups": {"enable": True, "metric": "reward", "max_num_gen_batches": 4},
-    "actor_rollout_ref.actor": {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28},
-    "reward.reward_manager.name": "dapo",
-    "+reward.reward_kwargs.overlong_buffer_cfg": {"enable": True, "len": 16, "penalty_factor": 1.0, "log": True},
-    "+reward.reward_kwargs.max_resp_len": 32,
-    "actor_rollout_ref.model": {"lora_rank": 8, "lora_alpha": 16},
+    **{"+reward.reward_kwargs.overlong_buffer_cfg.len": 16, "+reward.reward_kwargs.max_resp_len": 32},
 }
 
 
@@ -104,13 +137,30 @@ def test_separate_rollouts_and_dapo_with_lora(submit: Submit) -> None:
     """At once, so that one starts while the other trains."""
     pools = {"resources": {**ONE, "pools": {"rollout": ONE}}}
     separate = submit("grpo", **pools, trainer_overrides={**VLLM, **SEPARATE})
-    dapo = submit("grpo", trainer_overrides={**VLLM, **DAPO})
+    dapo = submit("grpo", **recipe("DAPO", "LoRA", trainer_overrides={**VLLM, **DAPO}))
     for job, steps, gpus in ((separate, 3, 2), (dapo, 2, 1)):
         assert job.wait()["state"] == "SUCCEEDED"
         assert len(job.values("critic/rewards/mean")) == steps
         assert job.archive.plan().gpus == gpus
 
 
+# In place of vLLM and a model that can judge.
+JUDGE = """
+import http.server, json
+class Judge(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.reply({})
+    def do_POST(self):
+        assert "right answer" in self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.reply({"choices": [{"message": {"content": "Yes."}}]})
+    def reply(self, value):
+        text = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", len(text))
+        self.end_headers()
+        self.wfile.write(text)
+http.server.ThreadingHTTPServer(("", 8000), Judge).serve_forever()
+"""
 ASKS = """
 import os, time, urllib.request
 print("GPUs", os.environ["CUDA_VISIBLE_DEVICES"])
@@ -123,9 +173,23 @@ while True:
 """
 
 
-def test_a_server_and_the_commands_that_use_it(submit: Submit) -> None:
-    server = ["python3", "-m", "http.server", "8123"]
-    judge = submit("command", command=server, ready={"port": 8123}, before=["sleep 3", "echo yes > begun"])
+def stage_fork(directory: Path) -> None:
+    """As the page does, from a directory rather than a repository."""
+    (item,) = blocks("A fork of verl")[0]["staging_snapshots"]
+    shutil.copytree(SHARED_ROOT / "common/code/verl/verl-0.9.1/verl", directory / "fork/verl")
+    trainer = directory / "fork/verl/trainer/main_ppo.py"
+    trainer.chmod(0o644)
+    trainer.write_text(f"{trainer.read_text()}\nprint('This is a fork')\n")
+    nothing: dict[str, Any] = {"staging_models": [], "staging_datasets": [], "staging_user_code": []}
+    playbook("stage", **nothing, staging_snapshots=[{**item, "source": str(directory / "fork")}])
+
+
+def test_a_judge_of_a_fork_and_of_commands(submit: Submit, tmp_path: Path) -> None:
+    server = {**blocks("A judge")[0], "command": ["python3", "-c", JUDGE]}
+    judge = submit("command", **server, before=["sleep 3", "echo yes > begun"])
+    stage_fork(tmp_path)
+    of_page = recipe("A judge", "A fork of verl", trainer_overrides={"trainer.total_training_steps": 2})
+    graded = submit("grpo", **{**of_page, "env_from": {"JUDGE_URL": judge.submission_id}})
     uses = {"command": ["python3", "-c", ASKS], "env_from": {"JUDGE_URL": judge.submission_id}}
     once, always = (
         submit("command", **uses, env_vars={"ONCE": number}, resources={"gpus": 1}, after=["cp answer kept"])
@@ -139,9 +203,12 @@ def test_a_server_and_the_commands_that_use_it(submit: Submit) -> None:
     inside = shlex.split(opening.replace(" -it ", " -i "))
     done = subprocess.run(inside, input="pwd; id -u; echo $JUDGE_URL", capture_output=True, text=True, check=True)
     directory, user, address = done.stdout.split()
-    assert (directory, user) == (f"/private/jobs/{always.submission_id}/output", "61000") and address.endswith(":8123")
+    assert (directory, user) == (f"/private/jobs/{always.submission_id}/output", "61000") and address.endswith(":8000")
     shown = said(playbook("status", submission_id=judge.submission_id).stdout)
-    assert re.search(r"RUNNING .*Address: +http://[\d.]+:8123 ", shown)
+    assert re.search(r"RUNNING .*Address: +http://[\d.]+:8000 ", shown)
+    assert graded.wait()["state"] == "SUCCEEDED"
+    assert graded.values("critic/rewards/mean") == [1.0, 1.0]
+    assert "This is a fork" in graded.log()
     playbook("stop", submission_id=judge.submission_id)
     assert judge.wait("STOPPED")["state"] == "STOPPED"
     assert always.wait("FAILED")["failure"]["kind"] == "dependency"
