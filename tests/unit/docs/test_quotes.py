@@ -71,7 +71,7 @@ def test_every_quoted_message_is_in_the_source() -> None:
 def test_troubleshooting_quotes_messages() -> None:
     """The markup is what the test above goes by: were it lost, that test would pass."""
     found = [quote for quote in quoted() if quote.place.startswith("docs/troubleshooting.md")]
-    assert len(found) > 150
+    assert len(found) > 20
 
 
 @pytest.mark.parametrize(
