@@ -59,6 +59,8 @@ def test_variables_of_commands_exist() -> None:
     assert [f"{place}: {name}" for place, name in named if name not in known] == []
 
 
-def test_playbooks_all_have_a_page() -> None:
+def test_playbooks_are_all_described() -> None:
     playbooks = {file.stem for file in pages.REPO.glob("playbooks/*.yml")}
-    assert {file.stem for file in pages.REPO.glob("docs/playbooks/*.md")} == playbooks
+    described = {file.stem for file in pages.REPO.glob("docs/playbooks/*.md")}
+    described |= {name for _place, text in everywhere() for name in re.findall(r"playbooks/(\w+)\.yml", text)}
+    assert playbooks <= described
