@@ -30,8 +30,8 @@ ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$",
 CONTENTS = {
     "Guides": [
         "docs/index", "docs/install", "docs/production", "docs/platform", "docs/preflight", "docs/staging",
-        "docs/jobspec", "docs/recipes", "docs/life_of_a_job", "docs/failures", "docs/warnings", "docs/curves", "docs/debugging",
-        "docs/security", "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
+        "docs/jobspec", "docs/recipes", "docs/life_of_a_job", "docs/failures", "docs/warnings", "docs/curves",
+        "docs/debugging", "docs/security", "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
     ],
     "Other machines": [
         "docs/slurm", "docs/torchrun", "docs/from_dstack", "docs/podman", "docs/rocm", "docs/images",
