@@ -74,7 +74,7 @@ def description(option: Mapping[str, Any]) -> str:
 def plain(description: str | list[str]) -> str:
     """Ansible's markup as Markdown."""
     text = " ".join([description] if isinstance(description, str) else description)
-    return MARKUP.sub(lambda found: f"`{found[2].removeprefix('jobspec.')}`", text)
+    return MARKUP.sub(lambda match: f"`{match[2].removeprefix('jobspec.')}`", text)
 
 
 def options_table(title: str, options: Options) -> str:
@@ -124,7 +124,7 @@ def keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str,
 
 def item_tables() -> dict[str, str]:
     return {
-        f"items of {name}": options_table("Key", dict(item_keys(options(each)))) for name, each in VARIABLES.items()
+        f"items of {name}": options_table("Key", dict(item_keys(options(model)))) for name, model in VARIABLES.items()
     }
 
 
@@ -140,7 +140,8 @@ def jobspec_tables() -> dict[str, str]:
 
 
 def preflight_tables() -> dict[str, str]:
-    rows = [(f"`{key}`", check.severity, check.tier, check.about, check.todo) for key, check in sorted(CHECKS.items())]
+    checks = sorted(CHECKS.items())
+    rows = [(f"`{key}`", check.severity, check.tier, check.about, check.remedy) for key, check in checks]
     return {"checks": table(("Key", "Severity", "Tier", "Expected", "What to do"), rows)}
 
 
@@ -158,7 +159,7 @@ def port_tables() -> dict[str, str]:
 
 
 def filled(text: str, tables: Mapping[str, str]) -> str:
-    return BLOCK.sub(lambda found: f"{found['begin']}{tables[found['name']]}{found['end']}", text)
+    return BLOCK.sub(lambda match: f"{match['begin']}{tables[match['name']]}{match['end']}", text)
 
 
 def pages() -> Iterator[tuple[Path, dict[str, str]]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.cluster_plan`: plan a whole cluster, and refuse what must not begin.
+"""`argus.verl.cluster_plan`: plan a whole cluster, and refuse a run that must not begin.
 
 Documented in plugins/modules/cluster_plan.py.
 """
@@ -31,9 +31,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     removal_findings,
     rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived_environments
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
-    Attendance,
+    Presence,
     machine_problem,
     shortage_findings,
     task_problem,
@@ -43,7 +43,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Nod
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
 
-# In what runs register what they did on a machine after it was probed.
+# The variables in which a run registers its work on a machine after the probe.
 LATER = ("__ray_image_failed", "__ray_node_prepared")
 INSPECT, START, PREPARE, CHANGE, REMOVE = "inspect", "start", "prepare", "change", "remove"
 TITLES = {PREPARE: "Images", CHANGE: "Missing nodes"}
@@ -79,7 +79,7 @@ def probed_machines(
 
 
 def later_problem(variables: Variables) -> str:
-    """What failed on a machine after it was probed; or ""."""
+    """Why a task failed on a machine after its probe; or ""."""
     for result in filter(None, map(variables.get, LATER)):
         if problem := task_problem(result):
             images = ", ".join(result.get("images") or ())
@@ -91,7 +91,7 @@ def plan_findings(plan: ClusterPlan, planner: Planner, remedy: str) -> list[Find
     """Why a run must not go on."""
     values = planner.variables[planner.heads[0]]
     nodes = plan.nodes.items()
-    present = Attendance(
+    present = Presence(
         heads=tuple(name for name, node in nodes if node.expected.head),
         workers=tuple(name for name, node in nodes if not node.expected.head),
         absent={name: node.absent for name, node in nodes if node.absent},
@@ -104,9 +104,9 @@ def plan_findings(plan: ClusterPlan, planner: Planner, remedy: str) -> list[Find
 
 
 def unreached_findings(machines: Iterable[PlannedMachine]) -> list[Finding]:
-    """Machines that did not answer, on which something of a removed cluster may be left."""
-    todo = "run cluster_down.yml again when it answers: its nodes, and the token there, are not removed"
-    return [Finding(machine.name, machine.problem, todo) for machine in machines if not machine.answers]
+    """Machines that did not answer, where parts of a removed cluster may be left."""
+    remedy = "run cluster_down.yml again when it answers: its nodes, and the token there, are not removed"
+    return [Finding(machine.name, machine.problem, remedy) for machine in machines if not machine.answers]
 
 
 class ActionModule(NodeAction):
@@ -120,7 +120,7 @@ class ActionModule(NodeAction):
         if problems:
             return show("Variables", findings=problems)
         purpose = arguments["purpose"]
-        environment, is_checked = derived(hostvars, groups[NODES]), purpose in (START, PREPARE, CHANGE)
+        environment, is_checked = derived_environments(hostvars, groups[NODES]), purpose in (START, PREPARE, CHANGE)
         planner = Planner(
             variables=typed,
             heads=groups[HEADS],
@@ -151,14 +151,14 @@ class ActionModule(NodeAction):
         return {**result, "unreached": unreached}
 
     def active_jobs(self, is_removed: bool) -> tuple[ActiveJobs, Sequence[Mapping[str, Any]]]:
-        """The jobs that have not ended, and the nodes that the head knows. is_removed: the whole cluster."""
+        """The jobs that have not ended, and the nodes that the head knows. is_removed: whether the cluster is."""
         state: Result = {}
         try:
             state = self.ask("nodes", {}, needs_node=True)
             problem = str(state["problem"])
         except ProgramError as error:
             problem = str(error)
-        # Open archives are listed if the head cannot list its jobs; with the cluster, the jobs that wait end as well.
+        # Open archives stand for jobs that the head cannot list, and for waiting jobs, which end with the cluster.
         unended = self.open_archives() if problem or is_removed else []
         running = {job["submission_id"]: job["status"] for job in state.get("jobs", ())}
         return ActiveJobs(running, problem, unended), state.get("nodes", ())

@@ -37,9 +37,9 @@ def inventory_findings(
     findings += inventory.run_findings(run, works_on, groups)
     findings += inventory.source_findings(sources)
     if constants.INJECT_FACTS_AS_VARS:
-        what = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
-        todo = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"
-        findings.append(Finding("ansible.cfg", what, todo))
+        text = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
+        remedy = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"
+        findings.append(Finding("ansible.cfg", text, remedy))
     return findings
 
 

@@ -30,40 +30,40 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.page import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import no_answer, no_such_id
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id, unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 display = Display()
-# The slowest file system and compression.
+# The slowest rate of a file system with compression.
 BYTES_PER_SECOND = 10 << 20
 HEADER = ("job", "state", "steps", "metric", "first", "last")
 
 
-def seconds(size: Limits) -> float:
+def packing_seconds(size: Limits) -> float:
     """How long packing may take."""
     return SECONDS + size.total / BYTES_PER_SECOND
 
 
-def row(job: JobInfo) -> list[Any]:
+def job_row(job: JobInfo) -> list[Any]:
     progress = job.progress
     values = [None if value is None else round(value, 3) for value in (progress.first, progress.last)]
     return [job.submission_id, job.state, progress.step, progress.metric, *values]
 
 
-def whole_id(asked: str, archive: object) -> str:
-    """The id of a job that was asked for by its end, or as the last one, from the path of its archive."""
+def whole_id(reference: str, archive: object) -> str:
+    """The whole id of a job, from the path of its archive. reference: the end of the id, or `last`."""
     name = archive.rpartition("/")[2] if isinstance(archive, str) else ""
-    return name if SUBMISSION_ID.fullmatch(name) and (asked == LAST or name.endswith(asked)) else asked
+    return name if SUBMISSION_ID.fullmatch(name) and (reference == LAST or name.endswith(reference)) else reference
 
 
 def page_of(archive: Archive) -> str:
-    """The path of the page of a job, which is made here; "" if it cannot be made, and the user is told why."""
+    """Write the page of a job, and return its path; on an error, show a warning and return ""."""
     try:
-        # One there may be of a job, with the time of its status.
+        # The archive may have a page that a job wrote, with the time of its status.
         (archive.path / PAGE).unlink(missing_ok=True)
         write_page(archive)
-    # What jobs leave must not hide that the files are here.
+    # The files are here, whatever jobs wrote into them.
     except Exception as error:
         display.warning(f"The page of {archive.submission_id} was not made: {printable(str(error), lines=False)}")
         return ""
@@ -83,11 +83,11 @@ class ActionModule(NodeAction):
         submission_id = request["submission_id"]
         if not SUBMISSION_ID.fullmatch(submission_id or ""):
             # The id becomes a path on the controller.
-            return failed(no_such_id(submission_id))
+            return failed(unknown_id(submission_id))
         size = limits(request["checkpoints"])
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
-                answer = self.fetch(request, bundle.name, size.bundle, seconds(size))
+                answer = self.fetch(request, bundle.name, size.bundle, packing_seconds(size))
                 if not answer.done:
                     return failed(answer.reasons)
                 submission_id = whole_id(submission_id, answer.result.get("archive"))
@@ -103,8 +103,8 @@ class ActionModule(NodeAction):
             display.warning(f"Not all files were fetched: {'; '.join(skipped)}")
         job = describe(Archive(target), None, tail=0)
         archive = archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
-        where = [f"Archive:  {archive}", f"Here:     {target}", *([f"Page:     {page}"] if page else [])]
-        show("Fetched", HEADER, [row(job)], text=where)
+        text = [f"Archive:  {archive}", f"Here:     {target}", *([f"Page:     {page}"] if page else [])]
+        show("Fetched", HEADER, [job_row(job)], text=text)
         return {
             "changed": bool(files),
             "path": str(target),
@@ -123,7 +123,7 @@ class ActionModule(NodeAction):
         except ProgramError as error:
             result = failed(error)
         except AnsibleConnectionFailure as error:
-            result = failed(no_answer(error, self.node.name))
+            result = failed(unreachable_text(error, self.node.name))
         missing = "; ".join(result.get("problems") or [result.get("msg", "")])
         nodes = ", ".join(result.get("nodes", []))
         return {**result, "row": [self.node.name, result.get("files", 0), nodes or None, missing or None]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.machine_info`: add when the controller asked and had the answer, for the machine's clock.
+"""`argus.verl.machine_info`: add the times of question and answer, to compare the machine's clock.
 
 Documented in plugins/modules/machine_info.py.
 """

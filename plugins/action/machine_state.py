@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import sent
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import upload_program
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -23,6 +23,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         if arguments.get("state", "present") == "present":
-            arguments["program"] = program_name() if self._task.check_mode else sent(self)
+            arguments["program"] = program_name() if self._task.check_mode else upload_program(self)
         result: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
         return result

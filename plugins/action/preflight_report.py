@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, grouped
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, grouped
 from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     BuildError,
     image_builds,
     image_sources,
-    planned,
-    reported,
+    preflight_plan,
+    preflight_result,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import OF_NODES, play_variables
 
 
-def hardware_rows(result: Judged) -> tuple[list[str], list[list[str]]]:
+def hardware_rows(result: Judgement) -> tuple[list[str], list[list[str]]]:
     """A table of the hardware. Machines that are alike share a row."""
     titles = list(dict.fromkeys(title for cells in result.hardware.values() for title in cells))
     hosts: dict[tuple[str, ...], list[str]] = {}
@@ -37,7 +37,7 @@ def hardware_rows(result: Judged) -> tuple[list[str], list[list[str]]]:
     return ["machine", *titles], [[", ".join(names), *cells] for cells, names in hosts.items()]
 
 
-def shown(findings: Sequence[Finding]) -> list[Finding]:
+def with_keys(findings: Sequence[Finding]) -> list[Finding]:
     """Findings for a terminal, with the key by which they are accepted."""
     return [
         replace(finding, what=f"{finding.what} [{finding.key}]") if finding.key else finding
@@ -53,20 +53,20 @@ class ActionModule(Action):
         if arguments["state"] == "planned":
             # Once for all machines: Ansible's own validation of a role is a task on each of them.
             typed, problems = play_variables(variables, self._templar, (*OF_NODES, "preflight"))
-            plan = {} if problems else planned(groups, hostvars, arguments["hosts"], typed)
+            plan = {} if problems else preflight_plan(groups, hostvars, arguments["hosts"], typed)
             return {**show("Variables", findings=problems), **plan}
         try:
-            # Only here: who takes a cluster down may have another controller, without these files.
+            # Not while planning: a controller that takes a cluster down may lack these files.
             builds = image_builds(arguments["builds"], arguments["images"], str(variables.get("inventory_dir") or "."))
         except BuildError as error:
             return failed(error)
-        missing, held = image_sources(arguments, hostvars, groups)
-        report = self._report(arguments, reported(arguments, hostvars, groups, missing))
-        return {**report, "image_builds": builds, "controller_images": held}
+        missing, local_images = image_sources(arguments, hostvars, groups)
+        report = self._report(arguments, preflight_result(arguments, hostvars, groups, missing))
+        return {**report, "image_builds": builds, "controller_images": local_images}
 
-    def _report(self, arguments: Mapping[str, Any], result: Judged) -> Result:
+    def _report(self, arguments: Mapping[str, Any], result: Judgement) -> Result:
         dest, hosts = arguments["dest"], len(result.hosts)
-        # Where the result is wanted, people want to see everything.
+        # With dest, people want to see the whole result.
         header, rows = hardware_rows(result) if dest else (None, None)
         text = list(result.measured)
         if dest and not result.findings:
@@ -74,10 +74,10 @@ class ActionModule(Action):
             text.append(f"The {result.tier} checks of {where} have found nothing.")
         if dest and not self._task.check_mode:
             text.append(f"Report: {save(dest, arguments['cluster'], result)}")
-        return {**show("Preflight", header, rows, shown(result.findings), text), "preflight": asdict(result)}
+        return {**show("Preflight", header, rows, with_keys(result.findings), text), "preflight": asdict(result)}
 
 
-def save(dest: str, cluster: str, result: Judged) -> Path:
+def save(dest: str, cluster: str, result: Judgement) -> Path:
     """Write the result to the controller; return the file."""
     when = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     file = Path(dest).expanduser() / f"{cluster}.json"

@@ -34,7 +34,7 @@ class ActionModule(NodeAction):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         timeout, earlier = arguments["wait_timeout"], arguments["earlier"]
         if not arguments["plan"]:
-            return self.awaited([ExpectedNode(**each) for each in arguments["expected"]], earlier, timeout)
+            return self.awaited([ExpectedNode(**node) for node in arguments["expected"]], earlier, timeout)
         results = RunResults(variables["hostvars"], arguments["plan"])
         answer = self.awaited(results.expected(head_answers=earlier.get("problem") == ""), earlier, timeout)
         if arguments["show"] == "never" or (arguments["show"] == "ready" and answer["missing"]):
@@ -43,29 +43,29 @@ class ActionModule(NodeAction):
         return shown if shown.get("failed") else answer
 
     def awaited(self, expected: Sequence[ExpectedNode], earlier: Result, timeout: float) -> Result:
-        """What the head answers when all nodes are there that may come, or when none has come for `timeout` seconds."""
+        """The head's answer once all nodes that may join have joined, or none has joined for `timeout` seconds."""
         began, end = earlier.get("began", time.time()), time.time() + timeout
-        awaited = len(earlier.get("awaited", [each for each in expected if not each.absent]))
+        awaited = len(earlier.get("awaited", [node for node in expected if not node.absent]))
         while True:
             answer, is_gone = self.state(expected, max(0.0, end - time.time()))
-            still = len(answer["awaited"])
-            has_joined = timeout > 0 and still < awaited
-            # It may be started again meanwhile, as its engine does.
+            remaining = len(answer["awaited"])
+            has_joined = timeout > 0 and remaining < awaited
+            # Its engine may restart the head meanwhile.
             may_return = is_gone and time.time() + PAUSE_SECONDS < end
-            if not still or not (has_joined or may_return):
+            if not remaining or not (has_joined or may_return):
                 return {**answer, "changed": False, "began": began, "waited": round(max(0, time.time() - began), 1)}
             if has_joined:
-                awaited, end = still, time.time() + timeout
+                awaited, end = remaining, time.time() + timeout
             else:
                 time.sleep(PAUSE_SECONDS)
 
     def state(self, expected: Sequence[ExpectedNode], timeout: float) -> tuple[Result, bool]:
         """What the head answers, and whether it may answer later. Without an answer, all nodes are missing."""
-        request = {"expected": [each.to_json() for each in expected], "wait_timeout": timeout}
+        request = {"expected": [node.to_json() for node in expected], "wait_timeout": timeout}
         try:
             # Only the head itself can be asked.
             answer = self.ask("nodes", request, SECONDS + timeout, needs_node=True)
-            # Jobs can register nodes with Ray, and commands to paste have addresses.
+            # Jobs can register nodes with Ray, and people paste commands with these addresses.
             for node in answer["nodes"]:
                 node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}
             return answer, False

@@ -35,9 +35,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     announcement,
     answers,
     job_commands,
-    no_answer,
-    no_such_id,
     playbook_command,
+    unknown_id,
+    unreachable_text,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
@@ -49,7 +49,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import unstaged
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_findings
 
 display = Display()
 # Each poll costs nearly a second of CPU, on two cores at the expense of the job, and takes up to two on a slow machine:
@@ -72,7 +72,7 @@ class ActionModule(NodeAction):
             else:
                 result = self.submit(arguments, variables)
         except AnsibleConnectionFailure as error:
-            return failed(no_answer(error, f"The head {self.node.name}"))
+            return failed(unreachable_text(error, f"The head {self.node.name}"))
         if not result.get("failed"):
             self.show_job(result, arguments)
         return result
@@ -87,7 +87,7 @@ class ActionModule(NodeAction):
         if arguments["state"] == "stopped":
             show_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
             return
-        # A job that is followed has shown them before it began.
+        # For a followed job, they were shown before it began.
         notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
         if check:
             show_report(text=[*notes, f"The job would be {state}: no errors were found."])
@@ -97,11 +97,11 @@ class ActionModule(NodeAction):
 
     @property
     def shared_root(self) -> str:
-        """As people see it, who may not be in a node."""
+        """The path of the shared root outside of nodes, for people."""
         return self.node.shared_root_source or self.node.shared_root
 
     def stop(self, submission_id: str, requested_by: str) -> Result:
-        if problem := wrong_id(submission_id):
+        if problem := id_failure(submission_id):
             return problem
         check = bool(self._task.check_mode)
         if not check:
@@ -116,8 +116,8 @@ class ActionModule(NodeAction):
         results: list[Result] = []
         for job in sweep["jobs"]:
             display.display(f"Checking {printable(job['submission_id'], lines=False)}")
-            of_job = [{"set": [f"submission_id={job['submission_id']}", *job["set"]]}]
-            results.append(self.submit({**arguments, "limits": limits}, variables, of_job))
+            settings = [{"set": [f"submission_id={job['submission_id']}", *job["set"]]}]
+            results.append(self.submit({**arguments, "limits": limits}, variables, settings))
             if results[-1].get("failed"):
                 break
         submitted = [result for result in results if not result.get("failed")]
@@ -135,15 +135,15 @@ class ActionModule(NodeAction):
         return {**(results[-1] if len(submitted) < len(results) else {}), "changed": changed, "jobs": submitted}
 
     def submit(
-        self, arguments: Mapping[str, Any], variables: Mapping[str, Any], of_job: Sequence[Mapping[str, Any]] = ()
+        self, arguments: Mapping[str, Any], variables: Mapping[str, Any], job_settings: Sequence[Mapping[str, Any]] = ()
     ) -> Result:
-        """Submit a job. of_job: keys and overrides of it, beside those of the command line."""
+        """Submit a job. of_job: its keys and overrides, besides those of the command line."""
         check = bool(self._task.check_mode)
         origin = arguments["resubmitted_from"]
         variables_of_run = extra_variables(self._loader, origin is None) if arguments["command_line"] else []
-        further = [*variables_of_run, *of_job]
+        settings = [*variables_of_run, *job_settings]
         request = {
-            "command_line": further,
+            "command_line": settings,
             "defaults": arguments["defaults"],
             "secrets": arguments["secret_values"],
             "notify": arguments["notify"],
@@ -153,7 +153,7 @@ class ActionModule(NodeAction):
         }
         verb = "submit"
         if origin is not None:
-            if problem := wrong_id(origin):
+            if problem := id_failure(origin):
                 return problem
             verb, request["submission_id"] = "resubmit", origin
         elif arguments["file"] is None:
@@ -161,19 +161,19 @@ class ActionModule(NodeAction):
         else:
             sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
             # The command line may have all that is required.
-            alone = not arguments["file"] and any(value is not None for each in further for value in each.values())
-            request["jobspec"], findings = ({}, []) if alone else load_jobspec(arguments["file"], sources)
+            complete = not arguments["file"] and any(value is not None for keys in settings for value in keys.values())
+            request["jobspec"], findings = ({}, []) if complete else load_jobspec(arguments["file"], sources)
             if findings:
                 return refused(findings)
         answer = self.call(verb, request, SUBMIT_SECONDS, needs_node=True)
-        edited = unstaged(arguments["user_code"], answer.result.get("files") or {})
+        edited = edited_findings(arguments["user_code"], answer.result.get("files") or {})
         findings = [*answer.findings, *edited]
         if not answer.done:
             return failed(answer.reasons) if is_of_program(answer) else refused(findings)
         if findings:
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}
-        if wrong_id(result["submission_id"]):
+        if id_failure(result["submission_id"]):
             # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
             return failed(f"the head answered for {result['submission_id']!r}, which is not a submission id")
         facts = result.get("facts") or {}
@@ -199,11 +199,11 @@ class ActionModule(NodeAction):
                     break
         except ProgramError as error:
             return {"failed": True, "msg": str(error)}
-        return end_of(job, answer["job"], archive_path(self.shared_root, submission_id))
+        return end_result(job, answer["job"], archive_path(self.shared_root, submission_id))
 
 
 def is_of_program(answer: Answer) -> bool:
-    """Whether the program could not examine or submit a job, rather than refuse its JobSpec."""
+    """Whether the program itself failed, rather than refuse the JobSpec."""
     return any(finding.where == PROGRAM_ITSELF for finding in answer.findings)
 
 
@@ -215,10 +215,10 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def wrong_id(submission_id: object) -> Result | None:
+def id_failure(submission_id: object) -> Result | None:
     """A failure if this is not a submission id: it becomes part of paths and commands."""
     is_id = isinstance(submission_id, str) and SUBMISSION_ID.fullmatch(submission_id)
-    return None if is_id else failed(no_such_id(submission_id))
+    return None if is_id else failed(unknown_id(submission_id))
 
 
 def show(text: str) -> None:
@@ -235,7 +235,7 @@ def show_progress(job: JobInfo, now: float, shown: str) -> str:
     return line
 
 
-def end_of(job: JobInfo, returned: Result, archive: str) -> Result:
+def end_result(job: JobInfo, returned: Result, archive: str) -> Result:
     """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed.
 
     returned: the job as ray_job_info returned it. archive: its path for people.
@@ -244,8 +244,8 @@ def end_of(job: JobInfo, returned: Result, archive: str) -> Result:
         if lines := [*([f"Reason:  {job.reason}"] if job.reason else []), *warning_lines(job)]:
             show("\n".join(lines))
         return {"job": returned, "state": job.state}
-    where = f"Its log:  {archive}/logs"
-    show("\n".join([*log_lines(job), *failure_lines(job.failure), *warning_lines(job), where]))
+    log_line = f"Its log:  {archive}/logs"
+    show("\n".join([*log_lines(job), *failure_lines(job.failure), *warning_lines(job), log_line]))
     fetch = playbook_command("fetch", {"submission_id": job.submission_id})
     message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
     kind = job.failure.kind if job.failure else None

@@ -34,7 +34,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line
 display = Display()
 # How long a call waits for the log to grow.
 WAIT_SECONDS = 8.0
-# How what selects lines of a log is shown.
+# The options that select lines of a log, with their words in its title.
 SELECTED = {"rank": "rank ", "attempt": "attempt "}
 
 
@@ -48,7 +48,7 @@ class ActionModule(NodeAction):
             return failed(NO_JOB)
         if shown == "follow" and arguments["attempt"]:
             return failed("The lines of one attempt cannot be followed. Leave job_wait or job_log_attempt out")
-        # A head with an earlier version of the program knows less of them.
+        # An earlier version of the program, on the head, lacks some of these.
         arguments = {name: value for name, value in arguments.items() if value or name not in SELECTED}
         answer = self.job_info(arguments)
         if shown == "status":
@@ -98,27 +98,27 @@ class ActionModule(NodeAction):
 def finite(value: Any) -> Any:
     """A value for JSON, which has no numbers that are not finite."""
     if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
-def show_lines(job: JobInfo, asked: Mapping[str, Any]) -> None:
+def show_lines(job: JobInfo, options: Mapping[str, Any]) -> None:
     """Show the last lines of a log, or those that were asked for."""
     title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
-    selected = ", ".join(f"{word}{asked[name]}" for name, word in SELECTED.items() if asked.get(name))
-    of_these = f" with {printable(selected, lines=False)}" if selected else ""
-    if asked["first_errors"]:
-        lines = f"{'first error of each process' if job.log else 'no error at the end'}{of_these}"
+    selected = ", ".join(f"{word}{options[name]}" for name, word in SELECTED.items() if options.get(name))
+    selection = f" with {printable(selected, lines=False)}" if selected else ""
+    if options["first_errors"]:
+        lines = f"{'first error of each process' if job.log else 'no error at the end'}{selection}"
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
     elif job.log or selected:
         lines = f"last {len(job.log)} lines" if len(job.log) != 1 else "last line"
-        lines += of_these
+        lines += selection
         display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
     else:
-        why = f": {printable(job.reason, lines=False)}" if job.reason else ""
-        display.display(f"\n{title}, no log{'' if job.state in ENDED else ' yet'}{why}")
+        reason = f": {printable(job.reason, lines=False)}" if job.reason else ""
+        display.display(f"\n{title}, no log{'' if job.state in ENDED else ' yet'}{reason}")
     show(job.log)
     if job.state in ENDED:
         show(failure_lines(job.failure))

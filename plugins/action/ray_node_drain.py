@@ -54,9 +54,9 @@ class ActionModule(NodeAction):
             nodes, problem = (), str(error)
         leaving = departure(arguments["worker"], nodes, machines, expected, host_of[heads[0]])
         silent = {machine.name: machine.problem for machine in machines.values() if not machine.answers}
-        known = dict.fromkeys([*expected, *(node["node_name"] for node in nodes)])
+        names = dict.fromkeys([*expected, *(node["node_name"] for node in nodes)])
         node_machine = machines[host_of[leaving.node]].name if leaving.in_inventory else ""
-        findings = departure_findings(leaving, heads, list(known), silent, node_machine)
+        findings = departure_findings(leaving, heads, list(names), silent, node_machine)
         if problem:
             findings.append(Finding(heads[0], problem, "repair the head: cluster_up.yml"))
         name = machines[leaving.machine].name if leaving.machine in machines else leaving.machine

@@ -15,7 +15,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, R
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import Wish, batch_script, wish_findings
 
 display = Display()
 LOOK_SECONDS = 0.5
@@ -25,7 +24,7 @@ SAME_USER = (
     "read and change what is in it, such as keys, inventories and the files of shells. Use an account that has nothing "
     "else (docs/security.md)"
 )
-# A job in one of these never runs.
+# The states of a job that never runs.
 GONE = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("REVOKED", "TIMEOUT", "COMPLETING"),
@@ -33,13 +32,13 @@ GONE = (
 LISTS = ("head", "options", "setup", "srun_options", "prefix")
 
 
-def wish_of(name: str, given: dict[str, Any]) -> Wish:
-    """What is asked for; -e passes text."""
-    cpus = given.get("cpus")
-    known: dict[str, Any] = {key: str(value) for key, value in given.items() if value is not None}
-    known |= {key: tuple(map(str, given.get(key) or ())) for key in LISTS}
-    known |= {"nodes": int(given.get("nodes") or 0), "cpus": None if cpus in (None, "") else int(cpus)}
-    return Wish(**{**known, "job_name": name})
+def request_of(name: str, values: dict[str, Any]) -> commands.AllocationRequest:
+    """The request of a task with its types: -e passes text."""
+    cpus = values.get("cpus")
+    fields: dict[str, Any] = {key: str(value) for key, value in values.items() if value is not None}
+    fields |= {key: tuple(map(str, values.get(key) or ())) for key in LISTS}
+    fields |= {"nodes": int(values.get("nodes") or 0), "cpus": None if cpus in (None, "") else int(cpus)}
+    return commands.AllocationRequest(**{**fields, "job_name": name})
 
 
 class ActionModule(Action):
@@ -55,21 +54,21 @@ class ActionModule(Action):
             return failed(error)
 
     def _absent(self, name: str) -> Result:
-        job_id = commands.job_named(name)
+        job_id = commands.job_id_of(name)
         if job_id is not None and not self._task.check_mode:
             commands.cancel(job_id)
         return {"changed": job_id is not None, "job_id": job_id or 0}
 
     def _present(self, arguments: Mapping[str, Any]) -> Result:
         name = arguments["name"]
-        wish = wish_of(name, arguments["wish"])
-        job_id = commands.job_named(name)
+        request = request_of(name, arguments["wish"])
+        job_id = commands.job_id_of(name)
         result: Result = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
-            findings = list(wish_findings(wish))
+            findings = list(commands.request_findings(request))
             if findings:
                 return failed(f"Nothing was asked for.\n{findings_table(findings)}")
-            result["script"] = batch_script(wish)
+            result["script"] = commands.batch_script(request)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
             show("The batch script", text=result.get("script", "").splitlines())
@@ -85,33 +84,33 @@ class ActionModule(Action):
         return {**result, "job_id": job_id, **({"failed": True, "msg": problem} if problem else {})}
 
 
-def wait(look: Callable[[], Allocation | None], job_id: int, seconds: float) -> str:
-    """Wait until a job runs, and show why it does not; why it never will, or ""."""
+def wait(read_job: Callable[[], Allocation | None], job_id: int, seconds: float) -> str:
+    """Wait until a job runs, and show why it does not yet. Return why it never will, or ""."""
     began = time.monotonic()
     shown = ""
     pause = LOOK_SECONDS
     while True:
-        found = look()
-        if found is not None and found.state == RUNNING:
+        job = read_job()
+        if job is not None and job.state == RUNNING:
             return ""
-        if found is None or found.state in GONE:
-            reason = f"{found.state} ({found.reason or 'no reason given'})" if found else "not known to Slurm any more"
+        if job is None or job.state in GONE:
+            reason = f"{job.state} ({job.reason or 'no reason given'})" if job else "not known to Slurm any more"
             return f"Slurm's job {job_id} is {reason}"
-        line = waiting_line(found, time.time())
+        line = waiting_line(job, time.time())
         if line != shown:
             display.display(line)
             shown = line
         if seconds and time.monotonic() - began > seconds:
-            return f"Slurm's job {job_id} still waits after {seconds:.0f} s: {found.reason or found.state}"
+            return f"Slurm's job {job_id} still waits after {seconds:.0f} s: {job.reason or job.state}"
         time.sleep(pause)
-        # A controller of Slurm serves a whole site.
+        # Less often: the controller of Slurm serves a whole site.
         pause = min(pause * 1.5, 15.0)
 
 
-def waiting_line(found: Allocation, now: float) -> str:
+def waiting_line(job: Allocation, now: float) -> str:
     """Why a job waits, in Slurm's words, and when it may begin."""
-    why = f" ({found.reason})" if found.reason else ""
+    reason = f" ({job.reason})" if job.reason else ""
     begins = ""
-    if found.starts_at and found.starts_at > now:
-        begins = f", expected to begin at {time.strftime('%H:%M on %Y-%m-%d', time.localtime(found.starts_at))}"
-    return printable(f"Slurm's job {found.job_id} is {found.state}{why}{begins}", lines=False)
+    if job.starts_at and job.starts_at > now:
+        begins = f", expected to begin at {time.strftime('%H:%M on %Y-%m-%d', time.localtime(job.starts_at))}"
+    return printable(f"Slurm's job {job.job_id} is {job.state}{reason}{begins}", lines=False)

@@ -25,7 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tr
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import no_answer
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
@@ -35,8 +35,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
     StagingCalls,
     controller_files,
     every_file,
-    read,
     upload_of,
+    with_hashes,
 )
 
 display = Display()
@@ -50,39 +50,39 @@ class ActionModule(StagingCalls):
     options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        self.given, self.variables = arguments, variables
-        # A date in YAML is none in JSON.
+        self.task_arguments, self.variables = arguments, variables
+        # YAML has dates, JSON has none.
         plain = {name: json.loads(json.dumps(arguments[name], default=str)) for name in KINDS}
-        given = {kind: plain[kind if kind == "user_code" else f"{kind}s"] for kind in ORDER}
+        items_by_kind = {kind: plain[kind if kind == "user_code" else f"{kind}s"] for kind in ORDER}
         # Snapshots need no node.
-        needs_node = any(items for kind, items in given.items() if kind != "snapshot")
-        checked = {kind: items for kind, items in given.items() if kind != "user_code"}
+        needs_node = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
+        checked = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
         answer = self.call("stage", {"items": checked}, needs_node=needs_node)
         if not answer.done:
             return self.result([], answer.findings)
         work: dict[str, Callable[[Any], dict[str, Any]]] = {
             "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
         }  # fmt: skip
-        return self.result([self.staged(kind, work[kind], item) for kind in ORDER for item in given[kind]])
+        return self.result([self.staged(kind, work[kind], item) for kind in ORDER for item in items_by_kind[kind]])
 
     def result(self, staged: Sequence[dict[str, Any]], refusals: Sequence[Finding] = ()) -> Result:
         """The result of the task. refusals: why nothing was staged."""
         rows = [[str(item[name]) for name in HEADER] for item in staged]
         findings = [*refusals, *(finding for item in staged for finding in item.pop("findings"))]
-        if self.given["report"]:
+        if self.task_arguments["report"]:
             result = show("Staged" if staged else None, HEADER, rows, findings)
         else:
-            of_item = (f"{finding.where}: " if len(staged) > 1 else "" for finding in findings)
-            wrong = [f"{item}{each.what} {each.todo}".strip() for item, each in zip(of_item, findings, strict=True)]
+            places = [f"{finding.where}: " if len(staged) > 1 else "" for finding in findings]
+            lines = [f"{place}{row.what} {row.todo}".strip() for place, row in zip(places, findings, strict=True)]
             is_refused = refusals or any(item["status"] == Status.REFUSED for item in staged)
-            result = {"failed": True, "msg": printable("\n".join(wrong))} if is_refused else {}
+            result = {"failed": True, "msg": printable("\n".join(lines))} if is_refused else {}
         diff = [part for item in staged for part in item.pop("diff", []) if item["changed"]]
-        found = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
+        shown = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
         changed = any(item["changed"] for item in staged)
-        return {**result, "changed": changed, "staged": list(staged), "findings": found, "diff": diff}
+        return {**result, "changed": changed, "staged": list(staged), "findings": shown, "diff": diff}
 
     def staged(self, kind: str, work: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
-        """The result of an item, and findings about it. Whatever is wrong with it, others are staged."""
+        """The result of an item, and findings about it. Its errors do not stop other items."""
         name = item_name(item) or "-"
         result: dict[str, Any] = {"name": name, "path": "-", "status": Status.REFUSED.value, "changed": False}
         try:
@@ -93,15 +93,16 @@ class ActionModule(StagingCalls):
         except StagingError as error:
             findings = [error.finding]
         except OSError as error:
-            # Of a source on the controller.
+            # A source on the controller.
             findings = [Finding("source", f"{error}.", "See the message.")]
         except ProgramError as error:
             findings = [Finding("", f"{error}.", "cluster_up.yml brings the cluster up")]
         except AnsibleConnectionFailure as error:
             # Not "unreachable", after which Ansible would run nothing more for this host.
             machine = self.node.machine or self.node.name
-            findings = [Finding("", f"{no_answer(error, machine)}.", "Then run it again")]
-        return {**result, "kind": kind, "findings": [placed(f"{kind} {result['name']}", each) for each in findings]}
+            findings = [Finding("", f"{unreachable_text(error, machine)}.", "Then run it again")]
+        place = f"{kind} {result['name']}"
+        return {**result, "kind": kind, "findings": [item_finding(place, finding) for finding in findings]}
 
     def model(self, item: Any) -> dict[str, Any]:
         return self.item("model", item)
@@ -111,16 +112,16 @@ class ActionModule(StagingCalls):
         if not files:
             return self.item("dataset", item)
         upload = upload_of(files, self.inventory())
-        is_full = self.given["verify"] == Verify.FULL
+        is_full = self.task_arguments["verify"] == Verify.FULL
         result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
         if not result or result.get("files_needed"):
             # Files are read only if their size and time of change do not tell, or if the dataset does not exist.
-            upload = read(upload)
+            upload = with_hashes(upload)
             result = self.item("dataset", item, upload=asdict(upload))
         size = f"{size_text(upload.bytes)} of {upload.label}"
         if result.get("files_needed"):
             display.display(f"{item['name']}: uploading {size}")
-            return self.send("dataset", item, *packed(upload.members), upload=asdict(upload))
+            return self.send("dataset", item, *openers_of(upload.members), upload=asdict(upload))
         if self._task.check_mode and result.get("status") == Status.STAGED:
             display.display(f"{item['name']}: would upload {size}")
         return result
@@ -139,11 +140,11 @@ class ActionModule(StagingCalls):
         result = self.item("user_code", code, diff=self._task.diff)
         if result.get("files_needed"):
             members = {file.path: replace(file, path=str(sources[file.path])) for file in files}
-            result = self.send("user_code", code, *packed(members), diff=self._task.diff)
+            result = self.send("user_code", code, *openers_of(members), diff=self._task.diff)
         before = result.pop("before", {})
         return {
             **result,
-            "diff": [difference(path, text, sources[path]) for path, text in before.items() if path in sources],
+            "diff": [diff_of(path, text, sources[path]) for path, text in before.items() if path in sources],
         }
 
     def snapshot(self, item: Any) -> dict[str, Any]:
@@ -172,12 +173,12 @@ class ActionModule(StagingCalls):
             return self.send("snapshot", item, files, {name: sha256(files[name]) for name in files}, parts=parts)
 
     def inventory(self) -> Path:
-        """Where relative paths begin."""
+        """The directory where relative paths begin."""
         return Path(str(self.variables.get("inventory_dir") or Path.cwd()))
 
 
-def packed(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str, str]]:
-    """Files as they are sent, and their hashes as they were announced."""
+def openers_of(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str, str]]:
+    """Openers of the files to send, and the hashes that were announced for them."""
 
     def opener(path: str) -> Opener:
         return lambda: Path(path).open("rb")
@@ -186,12 +187,12 @@ def packed(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str
     return openers, {name: file.sha256 for name, file in files.items()}
 
 
-def placed(where: str, finding: Finding) -> Finding:
+def item_finding(where: str, finding: Finding) -> Finding:
     """A finding about an item."""
-    what = f"{finding.where}: {finding.what}" if finding.where else finding.what
-    return Finding(where, what, finding.todo, finding.severity)
+    problem = f"{finding.where}: {finding.what}" if finding.where else finding.what
+    return Finding(where, problem, finding.todo, finding.severity)
 
 
-def difference(path: str, before: str, file: Path) -> dict[str, str]:
+def diff_of(path: str, before: str, file: Path) -> dict[str, str]:
     after = file.read_text(encoding="utf-8", errors="replace")
     return {"before_header": path, "before": before, "after_header": str(file), "after": after}

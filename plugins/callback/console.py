@@ -68,9 +68,9 @@ FAILED = "failed"
 UNREACHABLE = "unreachable"
 # How many failed hosts the last line names.
 NAMED_HOSTS = 8
-# What Ansible says of an error that is not a module's own, such as that of a template or a crash.
+# Ansible's prefix for an error that no module returned, such as a template's or a crash.
 UNEXPECTED = "Task failed: "
-# What Ansible counts, in the order in which it is shown, and its name there.
+# Ansible's counters in the order of the summary, with their names there.
 COUNTS = {
     "ok": "ok", "changed": "changed", "unreachable": "unreachable", "failures": "failed", "rescued": "rescued",
     "ignored": "ignored",
@@ -91,7 +91,7 @@ def is_rescued(task: Task) -> bool:
 
 
 def kind_of(result: CallbackTaskResult) -> str:
-    """What becomes of a failure."""
+    """How a failure counts: failed, rescued or ignored."""
     # Without the underscore, ansible-core 2.21 prints a warning at each failure.
     if result._task_fields.get("ignore_errors"):
         return "ignored"
@@ -99,7 +99,7 @@ def kind_of(result: CallbackTaskResult) -> str:
 
 
 def without_controls(display: Callable[..., None]) -> Callable[..., None]:
-    """Ansible's function through which all passes that is shown, with what a terminal would act on escaped."""
+    """Ansible's display function, with control characters escaped."""
 
     @wraps(display)
     def filtered(msg: str, *arguments: Any, **options: Any) -> None:
@@ -118,7 +118,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         super().__init__()
         if "display" not in vars(self._display):
             self._display.display = without_controls(self._display.display)
-        # What was shown of a task that may be shown again, with the host that it was shown for.
+        # By task and error text: the first host for which the error was shown.
         self._shown: dict[tuple[str, str], str] = {}
 
     def _is_verbose(self) -> bool:
@@ -173,8 +173,8 @@ class CallbackModule(Default):  # type: ignore[misc]
         """The message of a failed task, and what its program has printed."""
         answer = result.result
         message = str(answer.get("msg") or answer.get("censored") or "it failed without a message")
-        said = next(filter(None, (answer.get(name) for name in ("module_stderr", "stderr", "stdout"))), "")
-        lines = [*message.removeprefix(UNEXPECTED).splitlines(), *str(said).splitlines()]
+        output = next(filter(None, (answer.get(name) for name in ("module_stderr", "stderr", "stdout"))), "")
+        lines = [*message.removeprefix(UNEXPECTED).splitlines(), *str(output).splitlines()]
         return "\n  ".join(printable(line, lines=False) for line in lines if line.strip())
 
     # --- Progress ---
@@ -222,7 +222,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
         failed = [host for host, counts in hosts.items() if counts["failures"] or counts["unreachable"]]
         total = {name: sum(counts[key] for counts in hosts.values()) for key, name in COUNTS.items()}
-        # Programs look for this one, to see whether a run changed something.
+        # Programs search for `changed`, to see whether a run changed something.
         counted = " ".join(f"{name}={count}" for name, count in total.items() if count or name == "changed")
         text = f"{len(hosts)} host{'s'[: len(hosts) != 1]}"
         colour = constants.COLOR_CHANGED if total["changed"] else constants.COLOR_OK

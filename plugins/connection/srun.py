@@ -70,15 +70,15 @@ from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
 from ansible_collections.argus.verl.plugins.plugin_utils import streams
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import passed_on
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import inherited
 
 Answer = tuple[int, bytes, bytes]
-# What srun says of every command that fails, and of a site that binds no CPUs.
+# Messages of srun about every command that fails, and about sites that bind no CPUs.
 NOISE = re.compile(
     rb"^srun: (?:cluster configuration lacks support for cpu binding|error: \S+: task 0: .*)\n?", re.MULTILINE
 )
 ENDED = re.compile(r"Invalid job id|has expired|Job/step already completing")
-# What it says when it ran nothing, or lost the host.
+# Messages of srun when it ran nothing, or lost the host.
 REFUSED = re.compile(r"^(?:(?:srun|slurmstepd\S*): error|argus\.verl): .*$", re.MULTILINE)
 RELAY = inspect.getsource(relay)
 LONGEST_REASON = 400
@@ -98,22 +98,22 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         """A command line for the controller that runs a command on the host; its input is passed on."""
         job, component = str(self.get_option("job")), self.get_option("component")
         part = [] if component is None else [f"--het-group={component}"]
-        where = [f"--jobid={job}", *part, "--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
-        # It uses nothing of the host for itself.
-        how = ["--overlap", "--cpu-bind=none", "--mem=0", "--quiet", "--chdir=/"]
+        target = [f"--jobid={job}", *part, "--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
+        # The step itself takes no CPUs and no memory of the host.
+        options = ["--overlap", "--cpu-bind=none", "--mem=0", "--quiet", "--chdir=/"]
         relayed = [str(self.get_option("python")), "-I", "-c", RELAY, job]
-        return ["srun", *where, *how, *relayed, self._play_context.executable, "-c", command]
+        return ["srun", *target, *options, *relayed, self._play_context.executable, "-c", command]
 
     def _refusal(self, code: int, stdout: bytes, stderr: bytes) -> str:
         """Why Slurm did not run a command, or lost it; empty if it ran, whatever became of the command."""
         if not code or stdout:
             # A module that ran has printed something.
             return ""
-        said, job = stderr.decode(errors="replace"), self.get_option("job")
-        if ENDED.search(said):
+        message, job = stderr.decode(errors="replace"), self.get_option("job")
+        if ENDED.search(message):
             return f"{self._node}: Slurm's job {job} has ended. slurm_up.yml asks for another one"
-        found = REFUSED.search(said)
-        return f"{self._node}: no step in Slurm's job {job}: {one_line(found[0])[:LONGEST_REASON]}" if found else ""
+        match = REFUSED.search(message)
+        return f"{self._node}: no step in Slurm's job {job}: {one_line(match[0])[:LONGEST_REASON]}" if match else ""
 
     def _connect(self) -> Connection:
         self._connected = True
@@ -133,16 +133,16 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             raise AnsibleConnectionFailure(f"{self._node}: there is no command srun here")
         line = streams.limited_command(shlex.join(self._argv(command)), limit)
         began = time.monotonic()
-        done = subprocess.run(
-            ["/bin/sh", "-c", line], input=in_data or b"", env=passed_on(os.environ), capture_output=True, check=False
+        result = subprocess.run(
+            ["/bin/sh", "-c", line], input=in_data or b"", env=inherited(os.environ), capture_output=True, check=False
         )
-        said = NOISE.sub(b"", done.stderr)
-        problem = self._refusal(done.returncode, done.stdout, said)
-        if slow := streams.answer_problem(done.returncode, done.stdout, limit, time.monotonic() - began):
+        message = NOISE.sub(b"", result.stderr)
+        problem = self._refusal(result.returncode, result.stdout, message)
+        if slow := streams.answer_problem(result.returncode, result.stdout, limit, time.monotonic() - began):
             problem = f"{self._node}: {slow}"
         if problem:
             raise AnsibleConnectionFailure(problem)
-        return done.returncode, done.stdout, said
+        return result.returncode, result.stdout, message
 
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the controller to the host."""
@@ -157,7 +157,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def _copied(self, path: str, command: str, data: bytes | None) -> bytes:
         code, stdout, stderr = self._run(command, data)
         if code:
-            raise AnsibleError(streams.not_copied(self._node, path, stderr))
+            raise AnsibleError(streams.copy_error(self._node, path, stderr))
         return stdout
 
     def reset(self) -> None:

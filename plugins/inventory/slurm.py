@@ -72,33 +72,33 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             inventory.add_child("ray", group)
         inventory.set_variable("all", "slurm_job_name", name)
         try:
-            found = self._allocation(name)
-            if found is not None:
-                self._add(found)
+            job = self._allocation(name)
+            if job is not None:
+                self._add(job)
         except SlurmError as error:
             raise AnsibleParserError(str(error)) from error
 
     def _allocation(self, name: str) -> model.Allocation | None:
-        job_id = self.get_option("job_id") or commands.job_named(name)
+        job_id = self.get_option("job_id") or commands.job_id_of(name)
         if job_id is None:
             display.warning(f"Slurm has no job {name} of this user. slurm_up.yml asks for one")
             return None
-        found = commands.allocation(int(job_id))
-        if found is None or not found.hosts:
-            state = f"is {found.state} ({found.reason or 'no reason given'})" if found else "is not known any more"
+        job = commands.allocation(int(job_id))
+        if job is None or not job.hosts:
+            state = f"is {job.state} ({job.reason or 'no reason given'})" if job else "is not known any more"
             display.warning(f"Slurm's job {job_id} has no hosts: it {state}")
             return None
-        return found
+        return job
 
-    def _add(self, found: model.Allocation) -> None:
-        for name, value in model.group_variables(found, os.getuid()).items():
+    def _add(self, job: model.Allocation) -> None:
+        for name, value in model.group_variables(job, os.getuid()).items():
             self.inventory.set_variable("ray", name, value)
         self.inventory.set_variable("ray", "ansible_connection", "argus.verl.srun")
-        for host in model.inventory_hosts(found):
+        for host in model.inventory_hosts(job):
             self.inventory.add_host(host.name, host.group)
             for name, value in host.variables.items():
                 self.inventory.set_variable(host.name, name, value)
-        for node in found.hosts:
+        for node in job.hosts:
             if node.leaving:
                 display.warning(
                     f"Slurm's node {node.name} is {node.leaving}. Its jobs go on; "

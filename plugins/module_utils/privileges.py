@@ -43,16 +43,16 @@ def user_of(shared_root: Path) -> User:
     # The shared root itself may be a link of the machine's. What is in it, a job may have replaced by a link.
     for look, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS)):
         try:
-            found = look(path)
+            status = look(path)
         except FileNotFoundError:
             continue
         except PermissionError:
             # On NFS, root may have no rights (root_squash).
             user = User(UNPRIVILEGED, UNPRIVILEGED)
             continue
-        if found.st_uid:
-            return User(found.st_uid, found.st_gid or found.st_uid)
-        if stat.S_ISLNK(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if status.st_uid:
+            return User(status.st_uid, status.st_gid or status.st_uid)
+        if stat.S_ISLNK(status.st_mode) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             user = User(UNPRIVILEGED, UNPRIVILEGED)
     return user
 
@@ -95,7 +95,7 @@ def _child(user: User, shared_root: Path, work: Callable[[], dict[str, Any]], wr
             # On NFS, root may not have the right to search in it, and the user has.
             directory = os.open(shared_root, os.O_PATH | os.O_DIRECTORY)
             if os.geteuid() == 0:
-                # Then no link leads out of it. NFS may refuse that as well; then links lead where the user may go.
+                # No link leads out of a chroot. NFS may refuse it as well; then links lead where the user may go.
                 with contextlib.suppress(PermissionError):
                     os.chroot(shared_root)
                 drop(user)

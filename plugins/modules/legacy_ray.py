@@ -64,16 +64,16 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import ru
 
 def absent(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Remove what is named, and return the result."""
-    found = machine.look()
-    if refused := refusals(params["host"], found, params["remove"], params["ends_jobs"]):
+    rays = machine.rays()
+    if refused := refusals(params["host"], rays, params["remove"], params["ends_jobs"]):
         raise LegacyError("; ".join(f"{finding.what}: {finding.todo}" for finding in refused))
-    removed = [one for one in found if one.name in params["remove"]]
+    removed = [ray for ray in rays if ray.name in params["remove"]]
     if not check_mode:
-        for one in removed:
-            machine.remove(one)
-    left = [one.name for one in found if one not in removed]
-    diff = {"before": lines(one.name for one in found), "after": lines(left)}
-    return {"changed": bool(removed), "removed": [one.name for one in removed], "diff": diff}
+        for ray in removed:
+            machine.remove(ray)
+    remaining = [ray.name for ray in rays if ray not in removed]
+    diff = {"before": lines(ray.name for ray in rays), "after": lines(remaining)}
+    return {"changed": bool(removed), "removed": [ray.name for ray in removed], "diff": diff}
 
 
 def lines(names: Iterable[str]) -> str:
@@ -95,7 +95,7 @@ def main() -> None:
     try:
         if params["state"] == "absent":
             module.exit_json(**absent(machine, params, module.check_mode))
-        module.exit_json(**legacy_report(params["host"], machine.look(), params["remove"], params["ends_jobs"]))
+        module.exit_json(**legacy_report(params["host"], machine.rays(), params["remove"], params["ends_jobs"]))
     except LegacyError as error:
         module.fail_json(msg=str(error))
 

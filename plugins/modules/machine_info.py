@@ -71,7 +71,7 @@ options:
   process:
     description:
       - A node that runs here without a container, C(ray_node_runtime=process), to report with the machine, by the
-        arguments of C(look) in C(module_utils/cluster/process_host.py).
+        arguments of C(inspect_host) in C(module_utils/cluster/process_host.py).
     type: dict
   expect:
     description:
@@ -115,7 +115,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
-from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import look
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import inspect_host
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
@@ -145,7 +145,7 @@ def arguments() -> dict[str, Any]:
     }
 
 
-def tried(shared_root: Path, host: str, state: str, token: str, hosts: list[str]) -> dict[str, Any]:
+def trial_step(shared_root: Path, host: str, state: str, token: str, hosts: list[str]) -> dict[str, Any]:
     """A step of a trial of the shared root."""
 
     def work() -> dict[str, Any]:
@@ -163,11 +163,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=arguments(), supports_check_mode=True)
     options = module.params
     # The first module of every play on machines: also of those that did not check the inventory, because of --limit.
-    wrong = list(problems(cluster_name=options["cluster"]))
-    if wrong:
-        module.fail_json(msg=wrong[0])
+    errors = list(problems(cluster_name=options["cluster"]))
+    if errors:
+        module.fail_json(msg=errors[0])
     if options["trial"]:
-        module.exit_json(**tried(Path(options["expect"]["shared_root"]), options["host"], **options["trial"]))
+        module.exit_json(**trial_step(Path(options["expect"]["shared_root"]), options["host"], **options["trial"]))
     process = options["process"]
     expected = Expectation.from_json({**options["expect"], **({"python": process["python"]} if process else {})})
     token = Path(expected.token_file)
@@ -175,7 +175,7 @@ def main() -> None:
     question = {name: options[name] for name in ("cluster", "engine", "names", "images")}
     machine = Probe().machine(**question, paths=list(filter(None, paths)), python=expected.python)
     if process:
-        machine = replace(machine, process=look(**process))
+        machine = replace(machine, process=inspect_host(**process))
     if expected.token_file:
         machine = replace(machine, program=program_of(token.parent))
     if machine.process and not expected.address:

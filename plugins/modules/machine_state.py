@@ -94,19 +94,19 @@ def networks(module: AnsibleModule, *filters: str) -> list[str]:
     return [line.split()[0] for line in out.splitlines() if line.split()[1:] == [module.params["network"]]]
 
 
-def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
+def change_network(module: AnsibleModule, exists: bool) -> list[str]:
     """Create or remove the network, and return what changed."""
     name = module.params["network"]
     # A network without the label may be used, but belongs to another owner and is not removed.
     label = f"{CLUSTER_LABEL}={module.params['cluster']}"
     if name in (None, "host"):
         return []
-    there = networks(module, *([] if wanted else ["--filter", f"label={label}"]))
-    if bool(there) == wanted:
+    ids = networks(module, *([] if exists else ["--filter", f"label={label}"]))
+    if bool(ids) == exists:
         return []
     if not module.check_mode:
         create = ["create", "--label", label, name]
-        module.run_command([module.params["engine"], "network", *(create if wanted else ["rm", *there])], check_rc=True)
+        module.run_command([module.params["engine"], "network", *(create if exists else ["rm", *ids])], check_rc=True)
     return [f"network {name}"]
 
 
@@ -120,15 +120,15 @@ def check_params(module: AnsibleModule) -> None:
         "shared_root_source": params["shared_root"],
         "ray_node_user": params["user"],
     }
-    wrong = list(problems(**{name: value for name, value in values.items() if value is not None}))
+    errors = list(problems(**{name: value for name, value in values.items() if value is not None}))
     if params["user"] == "":
-        wrong.append("user is empty")
-    if not wrong and params["shared_root"] is not None:
+        errors.append("user is empty")
+    if not errors and params["shared_root"] is not None:
         state_dir, shared_root = os.path.realpath(params["state_dir"]), os.path.realpath(params["shared_root"])
         if os.path.commonpath([state_dir, shared_root]) == shared_root:
-            wrong.append("cluster_state_dir lies in the shared root, where every job could replace the token: move it")
-    if wrong:
-        module.fail_json(msg="; ".join(wrong))
+            errors.append("cluster_state_dir lies in the shared root, where every job could replace the token: move it")
+    if errors:
+        module.fail_json(msg="; ".join(errors))
 
 
 def present(module: AnsibleModule) -> None:
@@ -137,7 +137,7 @@ def present(module: AnsibleModule) -> None:
     state = State(params["state_dir"], params["cluster"], module.check_mode)
     # With the directory locked: of two runs at the same time, the second finds everything.
     with state.opened(create=True) as exists:
-        changes = change_network(module, wanted=True)
+        changes = change_network(module, exists=True)
         changes += state.protect() if exists else []
         changes += state.provide_token(user, params["token"] or "", params["rotate"])
         changes += state.provide_program(Path(params["program"])) if params["program"] else []
@@ -154,15 +154,15 @@ def present(module: AnsibleModule) -> None:
 
 
 def absent(module: AnsibleModule) -> None:
-    changes = change_network(module, wanted=False)
+    changes = change_network(module, exists=False)
     state = State(module.params["state_dir"], module.params["cluster"], module.check_mode)
     with state.opened() as exists:
-        removed, left = state.remove() if exists else ([], [])
+        removed, remaining = state.remove() if exists else ([], [])
         changes += removed
-    if left:
-        module.warn(f"{state.path} is kept: this collection did not create {', '.join(left)}")
+    if remaining:
+        module.warn(f"{state.path} is kept: this collection did not create {', '.join(remaining)}")
     before = "".join(f"{change}\n" for change in changes)
-    module.exit_json(changed=bool(changes), left=left, diff={"before": before, "after": ""})
+    module.exit_json(changed=bool(changes), left=remaining, diff={"before": before, "after": ""})
 
 
 def main() -> None:

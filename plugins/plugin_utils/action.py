@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the actions of the collection have in common. Their options are those that their modules document."""
+"""The base of the collection's action plugins, whose options are those that their modules document."""
 
 from __future__ import annotations
 
@@ -64,4 +64,4 @@ class Action(ActionBase):  # type: ignore[misc]
 
     @abstractmethod
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        """The result of the task, whose variables these are."""
+        """Run the task, and return its result. variables: those of the task."""

@@ -31,5 +31,6 @@ def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool =
         return "all"
     if context.CLIARGS.get("subset"):
         findings = inventory.without_hosts([str(source) for source in sources])
-        raise AnsibleFilterError("; ".join(f"the inventory {each.where} {each.what}: {each.todo}" for each in findings))
+        problems = [f"the inventory {finding.where} {finding.what}: {finding.todo}" for finding in findings]
+        raise AnsibleFilterError("; ".join(problems))
     return "localhost"

@@ -29,27 +29,27 @@ from ansible_collections.argus.verl.plugins.plugin_utils.reporting import column
 COLLECTION = "argus.verl."
 # Set by the command argus: the options of its inventory.
 ARGUS = "ARGUS_COMMAND"
-# The verbs whose name is not that of their playbook, and how options are written that are no variable's value.
+# Verbs and playbooks with different names, variables that are arguments, and options without a value.
 VERBS = {"debug_bundle": "evidence"}
 PLAYBOOKS = {"report": "fetch"}
 ARGUMENTS = ("submission_id", "jobspec", "set")
 OPTIONS = {"job_wait": "--follow"}
 
 
-def inventory_arguments(given: Sequence[str], default: Sequence[str]) -> list[str]:
+def inventory_arguments(sources: Sequence[str], default: Sequence[str]) -> list[str]:
     """The -i options of this run. Ansible makes their paths absolute, and fills in its default if there were none."""
-    if list(given) == list(default):
+    if list(sources) == list(default):
         return []
-    here = Path.cwd()
+    directory = Path.cwd()
     arguments = []
-    for source in given:
+    for source in sources:
         path = Path(source)
-        near = path.is_absolute() and path.is_relative_to(here)
-        arguments += ["-i", os.path.relpath(path, here) if near else source]
+        is_below = path.is_absolute() and path.is_relative_to(directory)
+        arguments += ["-i", os.path.relpath(path, directory) if is_below else source]
     return arguments
 
 
-def sibling(name: str, ran: Sequence[str]) -> str:
+def sibling_playbook(name: str, ran: Sequence[str]) -> str:
     """The playbook of that name, written in the same way as the playbook that runs."""
     for playbook in ran:
         if playbook.startswith(COLLECTION):
@@ -78,7 +78,7 @@ def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
     words = [
         "ansible-playbook",
         *inventory_arguments(arguments.get("inventory") or (), constants.DEFAULT_HOST_LIST if arguments else ()),
-        sibling(PLAYBOOKS.get(name, name), ran if isinstance(ran, (list, tuple)) else ()),
+        sibling_playbook(PLAYBOOKS.get(name, name), ran if isinstance(ran, (list, tuple)) else ()),
     ]
     for key, value in variables.items():
         words += ["-e", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
@@ -100,7 +100,7 @@ COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def commands(submission_id: str, *names: str, checkpoint: int | None = None) -> list[str]:
+def command_lines(submission_id: str, *names: str, checkpoint: int | None = None) -> list[str]:
     """checkpoint: the step of the job's last complete checkpoint, from which the next job resumes."""
     lines = []
     for name in names:
@@ -115,10 +115,10 @@ def commands(submission_id: str, *names: str, checkpoint: int | None = None) -> 
 def job_commands(submission_id: str, state: str, checkpoint: int | None = None) -> list[str]:
     """The lines with the commands for a job in a given state; `checkpoint` as for commands."""
     if state in ENDED:
-        left = checkpoint if state != JobState.SUCCEEDED else None
+        resumable = checkpoint if state != JobState.SUCCEEDED else None
         export = ["Export"] if checkpoint else []
-        return commands(submission_id, "Status", "Log", "Resubmit", "Fetch", *export, checkpoint=left)
-    return commands(submission_id, "Status", "Follow", "Stop", "Evidence", "Fetch")
+        return command_lines(submission_id, "Status", "Log", "Resubmit", "Fetch", *export, checkpoint=resumable)
+    return command_lines(submission_id, "Status", "Follow", "Stop", "Evidence", "Fetch")
 
 
 def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         if result.get("registered") is False:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]
-        shown = commands(job.submission_id, *names, checkpoint=job.resumable)
+        shown = command_lines(job.submission_id, *names, checkpoint=job.resumable)
         return report.job_report(job, result["time"], shown, columns()).to_json()
     return report.jobs_report(
         JobList.from_json(result),
@@ -162,12 +162,12 @@ NO_JOB = "No job was named. Pass -e submission_id=ID; status.yml lists the lates
 
 def announcement(submission_id: str) -> str:
     """Shown before following begins: an interrupted ansible-playbook cannot show anything afterwards."""
-    again = playbook_command("logs", {"submission_id": submission_id, "job_wait": True})
+    command = playbook_command("logs", {"submission_id": submission_id, "job_wait": True})
     first = f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:"
-    return f"{printable(first, lines=False)}\n  {printable(again, lines=False)}"
+    return f"{printable(first, lines=False)}\n  {printable(command, lines=False)}"
 
 
-def no_such_id(submission_id: object) -> str:
+def unknown_id(submission_id: object) -> str:
     """The message for an id that cannot be one; an empty id means that none was given."""
     shown = printable(repr(submission_id))
     return f"{shown} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_JOB
@@ -216,17 +216,17 @@ def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[Job
         if not problem:
             answered = time.monotonic()
         elif time.monotonic() - answered > UNANSWERED_SECONDS:
-            raise ProgramError(given_up(submission_id, problem))
+            raise ProgramError(give_up_text(submission_id, problem))
         time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
 
 
-def given_up(submission_id: str, problem: str) -> str:
+def give_up_text(submission_id: str, problem: str) -> str:
     """The message when following ends before the job does."""
     status = playbook_command("status", {"submission_id": submission_id})
     message = f"Stopped following {submission_id}, which may still be running: {problem}. Check it later: {status}"
     return printable(message, lines=False)
 
 
-def no_answer(error: AnsibleConnectionFailure, node: str) -> str:
+def unreachable_text(error: AnsibleConnectionFailure, node: str) -> str:
     """The message for a node to which no connection was made. The connection's own has what to do."""
     return f"{node} cannot be reached: {one_line(error)}"

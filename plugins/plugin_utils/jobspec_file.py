@@ -30,10 +30,10 @@ CONSTRUCTION_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupEr
 class JobSpecError(Exception):
     """A file that cannot be read as a JobSpec. `line` is the number of the line, or 0 for the whole file."""
 
-    def __init__(self, what: str, todo: str, mark: Any = None) -> None:
+    def __init__(self, problem: str, remedy: str, mark: Any = None) -> None:
         """mark: PyYAML's mark of the place, which has one of two types."""
-        super().__init__(what)
-        self.todo = todo
+        super().__init__(problem)
+        self.remedy = remedy
         self.line = mark.line + 1 if mark else 0
 
 
@@ -44,29 +44,29 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
     """
     paths = [Path(inventory) for inventory in inventories]
     directories = [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
-    found = existing([Path(name), *(directory / name for directory in directories)]) if name else None
-    if found is None:
-        known = sorted(
+    file = first_file([Path(name), *(directory / name for directory in directories)]) if name else None
+    if file is None:
+        names = sorted(
             path.name for directory in directories for path in directory.glob("*.[jy]*") if path.suffix in (JSON, *YAML)
         )
-        todo = f"the inventory has {', '.join(known) or 'none'}; a path to any other file works as well"
-        what = f"there is no file {name[:200]!r}" if name else "no file was named"
-        return None, [Finding("jobspec", what, nearest(name[:200], known) or todo)]
+        remedy = f"the inventory has {', '.join(names) or 'none'}; a path to any other file works as well"
+        problem = f"there is no file {name[:200]!r}" if name else "no file was named"
+        return None, [Finding("jobspec", problem, nearest(name[:200], names) or remedy)]
     try:
-        text = read_file(found)
-        given = parse_yaml(text.expandtabs() if found.suffix == JSON else text)
-        if found.suffix == JSON:
+        text = read_file(file)
+        content = parse_yaml(text.expandtabs() if file.suffix == JSON else text)
+        if file.suffix == JSON:
             with contextlib.suppress(ValueError):
                 # For YAML, 1e-06 is text.
-                given = json.loads(text)
+                content = json.loads(text)
     except JobSpecError as error:
-        where = f"{found}, line {error.line}" if error.line else str(found)
-        return None, [Finding(where, one_line(error, LONGEST_ERROR), error.todo)]
-    findings = limit_findings(given)
-    return (None, findings) if findings else (given, [])
+        where = f"{file}, line {error.line}" if error.line else str(file)
+        return None, [Finding(where, one_line(error, LONGEST_ERROR), error.remedy)]
+    findings = limit_findings(content)
+    return (None, findings) if findings else (content, [])
 
 
-def existing(candidates: Sequence[Path]) -> Path | None:
+def first_file(candidates: Sequence[Path]) -> Path | None:
     """The first of these that exists and is no directory."""
     for candidate in candidates:
         try:
@@ -85,8 +85,8 @@ def read_file(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            todo = "move data and code to files under the shared root"
-            raise JobSpecError(f"has more than {MAX_BYTES // 1024} KiB", todo)
+            remedy = "move data and code to files under the shared root"
+            raise JobSpecError(f"has more than {MAX_BYTES // 1024} KiB", remedy)
         return content.decode("utf-8")
     except OSError as error:
         raise JobSpecError(f"cannot be read: {error.strerror}", "correct the path or its permissions") from error
@@ -102,8 +102,8 @@ class Loader(yaml.SafeLoader):
         lines: dict[tuple[str, str], int] = {}
         for key, _value in mapping.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in lines:
-                what = f"the key {key.value[:100]!r} is in line {lines[key.tag, key.value]} as well"
-                raise JobSpecError(what, "keep only one of them", key.start_mark)
+                problem = f"the key {key.value[:100]!r} is in line {lines[key.tag, key.value]} as well"
+                raise JobSpecError(problem, "keep only one of them", key.start_mark)
             if isinstance(key, yaml.ScalarNode):
                 lines[key.tag, key.value] = key.start_mark.line + 1
         return mapping
@@ -141,20 +141,20 @@ def extra_variables(loader: Any, of_new_job: bool) -> list[dict[str, Any]]:
     playbooks have, is the id of the job that is submitted, and not that of its origin.
     """
     options = [str(option) for option in context.CLIARGS.get("extra_vars") or ()]
-    known = dict(load_extra_vars(loader))
+    variables = dict(load_extra_vars(loader))
     further = []
     for option in options:
         if option.lstrip().startswith(f"{SET}="):
             match = STRUCTURE.fullmatch(option)
-            further.append({SET: structure(match[1]) if match else parse_kv(option)[SET]})
-    if SET in known and not further:
-        further = [{SET: plain(known[SET])}]
-    job = known.pop(JOB, None)
+            further.append({SET: parse_structure(match[1]) if match else parse_kv(option)[SET]})
+    if SET in variables and not further:
+        further = [{SET: plain(variables[SET])}]
+    job = variables.pop(JOB, None)
     named = [{SET: [f"{JOB}={job}"]}] if of_new_job and job else []
-    return [{str(name): None for name in known if name != SET}, *named, *further]
+    return [{str(name): None for name in variables if name != SET}, *named, *further]
 
 
-def structure(text: str) -> Any:
+def parse_structure(text: str) -> Any:
     """A list or mapping in YAML; the text itself, which is then reported as the wrong value, if it is none."""
     try:
         return plain(yaml.safe_load(text))

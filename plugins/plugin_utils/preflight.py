@@ -19,19 +19,19 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
-    Judged,
-    Probed,
+    Judgement,
+    ProbedHost,
     all_reduce_findings,
     all_reduce_lines,
     clock_findings,
-    judged,
+    judge,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import trial_findings, trial_of
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.plugin_utils.presence import presence
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import Attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import Presence
 
 # Images, as the inventory describes them: what they are built from, and which of them machines need.
 
@@ -49,7 +49,7 @@ def image_builds(
 
     inputs: the hash of what an image is built from. arguments: of the engine's command build.
     """
-    found = {}
+    entries = {}
     for kind, build in builds.items():
         if kind not in images:
             raise BuildError(f"cluster_image_builds.{kind} has no image: add its name to cluster_images")
@@ -57,12 +57,12 @@ def image_builds(
         dockerfile = str(build.get("dockerfile") or "Dockerfile")
         values = [f"{name}={value}" for name, value in (build.get("args") or {}).items()]
         options = [word for value in values for word in ("--build-arg", value)]
-        found[images[kind]] = {
+        entries[images[kind]] = {
             "inputs": inputs_hash(context, dockerfile, values),
             "push": boolean(build.get("push") or False),
             "arguments": ["--file", str(context / dockerfile), *options, str(context)],
         }
-    return found
+    return entries
 
 
 def inputs_hash(context: Path, dockerfile: str, values: Sequence[str]) -> str:
@@ -113,10 +113,10 @@ def needed_images(
         for node in placed
     }
     with_workers = {machine_of[worker] for worker in groups.get(inventory.WORKERS, []) if worker in machine_of}
-    probed = [machines[name] for name in with_workers if name in machines]
+    probed_hosts = [machines[name] for name in with_workers if name in machines]
     needed = {}
-    for node, own in variables.items():
-        image = images.get(nodes.accelerator_of(own.get("ray_node_accelerator") or "auto", probed))
+    for node, settings in variables.items():
+        image = images.get(nodes.accelerator_of(settings.get("ray_node_accelerator") or "auto", probed_hosts))
         # Without one, the plan of the node fails with a message of its own.
         if image:
             needed[machine_of[node]] = image
@@ -138,31 +138,31 @@ def expectations(
 
     variables: of all nodes, typed.
     """
-    on_host = any(inventory.on_host_network(own) for own in variables.values())
-    of_head = variables[groups[inventory.HEADS][0]]
-    base, dashboard = of_head["cluster_port_base"], of_head["cluster_dashboard_port"]
+    on_host = any(inventory.on_host_network(settings) for settings in variables.values())
+    head = variables[groups[inventory.HEADS][0]]
+    base, dashboard = head["cluster_port_base"], head["cluster_dashboard_port"]
     expected = {}
-    for host, placed in port_inventory.placed_nodes(hostvars, groups, hosts).items():
+    for host, placed in port_inventory.nodes_by_machine(hostvars, groups, hosts).items():
         workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
         # The nodes of a machine use its network alike.
-        own = (workers or heads)[0]
-        network, env = inventory.on_host_network(own), own["ray_node_env"]
+        settings = (workers or heads)[0]
+        network, env = inventory.on_host_network(settings), settings["ray_node_env"]
         rdma = [worker["ray_node_rdma"] for worker in workers]
         expected[host] = {
-            "ports": [asdict(each) for each in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
+            "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
             # The devices that the most demanding of its workers asks for.
             "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and on_host else NEVER,
             "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
-            "address": inventory.address_of(own) if network else "",
+            "address": inventory.address_of(settings) if network else "",
             "trains": network and bool(workers),
-            "head_storage": of_head["cluster_head_storage"] if heads else "",
+            "head_storage": head["cluster_head_storage"] if heads else "",
             "network_env": {name: str(env[name]) for name in DERIVED if name in env} if network else {},
         }
     return expected
 
 
-def planned(
+def preflight_plan(
     groups: Groups, hostvars: HostVars, hosts: Sequence[str], variables: Mapping[str, Variables]
 ) -> dict[str, Any]:
     """The nodes of each machine, and what it must have, before it is probed."""
@@ -173,34 +173,34 @@ def planned(
     }
 
 
-def derived(hostvars: HostVars, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
+def derived_environments(hostvars: HostVars, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
     """By host, the variables of NCCL and gloo that jobs on its machine get."""
-    contexts = {host: each.context for host, each in probed({host: hostvars[host] for host in hosts}).items()}
-    return derived_environment(contexts)
+    machines = probed_hosts({host: hostvars[host] for host in hosts})
+    return derived_environment({host: machine.context for host, machine in machines.items()})
 
 
-def probed(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Probed]:
+def probed_hosts(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, ProbedHost]:
     """A machine that could not be reached, or failed, has no answer."""
-    results = {name: own.get(RESULT) or {} for name, own in variables.items()}
-    return {name: Probed.from_json(name, result) for name, result in results.items() if "machine" in result}
+    results = {name: facts.get(RESULT) or {} for name, facts in variables.items()}
+    return {name: ProbedHost.from_json(name, result) for name, result in results.items() if "machine" in result}
 
 
 def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups) -> tuple[list[Finding], list[str]]:
     """Find the images that machines lack; with those of them that this controller has, and no registry."""
     hosts, images = arguments["hosts"], arguments["images"]
-    answers = probed({inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts})
+    answers = probed_hosts({inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts})
     machines = {name: answer.context.machine for name, answer in answers.items()}
     missing = missing_images(needed_images(hosts, hostvars, groups, images, machines), machines)
     builds = [image for kind, image in images.items() if kind in arguments["builds"]]
     is_archived = bool(arguments["archive"])
     local = {(image, engine) for image, engine in missing.values() if "/" not in image and image not in builds}
-    held = [image for image, engine in local if not is_archived and has_image(engine, image)]
-    return list(image_findings(missing, builds, is_archived, held)), held
+    local_images = [image for image, engine in local if not is_archived and has_image(engine, image)]
+    return list(image_findings(missing, builds, is_archived, local_images)), local_images
 
 
-def machine_attendance(
+def machine_presence(
     hosts: Sequence[str], hostvars: HostVars, groups: Groups, least: int | None
-) -> tuple[Attendance, set[str], list[Finding]]:
+) -> tuple[Presence, set[str], list[Finding]]:
     """The nodes on the machines of a run, the machines of those that cannot take part, and findings about machines.
 
     hosts: those that represent the machines of the run. The findings: machines that did not answer, and wrong clocks.
@@ -210,31 +210,31 @@ def machine_attendance(
     machine_of = {node: names[host] for host, nodes in placed.items() if host in names for node in nodes}
     results = {name: hostvars[host].get(RESULT) or {} for host, name in names.items()}
     problems = {node: presence.machine_problem(results[machine]) for node, machine in machine_of.items()}
-    present = Attendance(
+    present = Presence(
         heads=tuple(node for node in groups[inventory.HEADS] if node in machine_of),
         workers=tuple(node for node in groups[inventory.WORKERS] if node in machine_of),
         absent={node: problem for node, problem in problems.items() if problem},
         least=least,
     )
     silent = {name: problem for name, result in results.items() if (problem := presence.task_problem(result))}
-    found = [replace(finding, key="machine.reachable") for finding in presence.silent_findings(silent, present)]
+    findings = [replace(finding, key="machine.reachable") for finding in presence.silent_findings(silent, present)]
     head = next((machine_of[node] for node in groups[inventory.HEADS] if node in machine_of), "")
-    return present, {machine_of[node] for node in present.absent}, [*found, *clock_findings(results, head)]
+    return present, {machine_of[node] for node in present.absent}, [*findings, *clock_findings(results, head)]
 
 
-def reported(
+def preflight_result(
     arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups, findings: Sequence[Finding] = ()
-) -> Judged:
+) -> Judgement:
     """The result of all machines. findings: of the controller."""
     hosts = arguments["hosts"]
-    present, absent_machines, about_machines = machine_attendance(hosts, hostvars, groups, arguments["least"])
+    present, absent_machines, about_machines = machine_presence(hosts, hostvars, groups, arguments["least"])
     machines = {inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts}
-    results = {name: [_made(own.get(fact)) for fact in TRIAL] for name, own in machines.items()}
-    trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
-    collective = next(filter(None, (_made(own.get(ALL_REDUCE)) for own in machines.values())), {})
-    result = judged(
+    results = {name: [_result_of(facts.get(fact)) for fact in TRIAL] for name, facts in machines.items()}
+    trials = {name: trial_of(*pair) for name, pair in results.items() if any(pair)}
+    collective = next(filter(None, (_result_of(facts.get(ALL_REDUCE)) for facts in machines.values())), {})
+    result = judge(
         list(machines),
-        probed(machines),
+        probed_hosts(machines),
         arguments["tier"],
         arguments["accept"],
         [
@@ -249,6 +249,6 @@ def reported(
     return replace(result, findings=presence.tolerated(result.findings, present, absent_machines))
 
 
-def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _result_of(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The result of a task; {} if it was skipped."""
     return {} if not result or result.get("skip_reason") else result

@@ -81,8 +81,6 @@ def refusal(place: Place, code: int, stdout: str, stderr: str) -> str:
     return ""
 
 
-# Runs the program of jobs in a node, from the node's machine, and reads its answer.
-#
 # A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
 # documented keys are used. If the node does not run, the program is run by a container of its image that ends with
 # the answer; without containers, directly.
@@ -171,7 +169,7 @@ class Node:
         """The command line that runs a file of the program with the environment of the node."""
         # The registry is that of a head which has been removed, and its environment with it.
         enter = f"env {ENTER}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
-        return f"{enter} {shlex.join([self.python])} {at_home(program)} {shlex.join(arguments)}"
+        return f"{enter} {shlex.join([self.python])} {shell_path(program)} {shlex.join(arguments)}"
 
     def apart(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program in a container that is no node."""
@@ -203,12 +201,12 @@ class Node:
         return f"sh -c {shlex.quote('; '.join(lines))}"
 
 
-def at_home(path: str) -> str:
+def shell_path(path: str) -> str:
     """A path for a shell, which expands "~" at its beginning."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
-def sent(action: ActionBase) -> str:
+def upload_program(action: ActionBase) -> str:
     """The path of the program on the machine, in the temporary directory of this task."""
     shell = action._connection._shell
     if not shell.tmpdir:
@@ -224,21 +222,21 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
     if reason := "" if node.directory else refusal(node.place, code, out, error):
         raise ProgramError(reason, node_is_gone=True)
     try:
-        given = json.loads(out)
-        findings = [Finding(**finding) for finding in given["findings"]]
-        result = {name: value for name, value in given["result"].items() if not streams.is_acted_on(name)}
-        changed = given["changed"] is True
+        content = json.loads(out)
+        findings = [Finding(**finding) for finding in content["findings"]]
+        result = {name: value for name, value in content["result"].items() if not streams.is_acted_on(name)}
+        changed = content["changed"] is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        said = one_line(error) or f"exit code {code}"
+        reason = one_line(error) or f"exit code {code}"
         if NO_MORE_PROCESSES in error:
-            said = "the node reached its limit of processes and threads"
+            reason = "the node reached its limit of processes and threads"
         # Whatever ends a node ends the program in it, before it has printed anything.
-        raise ProgramError(f"argus {verb} on {node.name} gave no answer ({said})", node_is_gone=not out) from None
+        raise ProgramError(f"argus {verb} on {node.name} gave no answer ({reason})", node_is_gone=not out) from None
     for finding in findings:
         if finding.key == USAGE:
             # What is sent here is right for the program of this version.
-            todo = "Its machine may have another version of the program, and cluster_up.yml brings this one"
-            raise ProgramError(f"argus {verb} on {node.name}: {finding.what}. {todo}")
+            remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
+            raise ProgramError(f"argus {verb} on {node.name}: {finding.what}. {remedy}")
     return Answer(code == 0, changed, findings, result)
 
 
@@ -277,8 +275,8 @@ class NodeAction(Action):
         follows the line of the request on standard input.
         """
         node, arguments = self.node, (*verb.split(), "--json")
-        where = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
-        text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
+        paths = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
+        text = json.dumps({**{name: value for name, value in paths.items() if value}, **request}).encode() + b"\n"
         execute_verb = partial(self.execute_verb, text=text, seconds=seconds, output=output, attachment=attachment)
         if not apart:
             code, out, error = execute_verb(node.command(*arguments))
@@ -288,7 +286,7 @@ class NodeAction(Action):
             apart = is_gone and not needs_node
         if apart:
             command_of = node.direct if node.directory else node.apart
-            code, out, error = execute_verb(command_of(sent(self), *arguments))
+            code, out, error = execute_verb(command_of(upload_program(self), *arguments))
         return answer(node, verb, code, out, error)
 
     def execute_verb(
@@ -310,8 +308,8 @@ class NodeAction(Action):
 
     def execute(self, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
         """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
-        done = self._low_level_execute_command(line, in_data=text)
-        return int(done["rc"]), str(done["stdout"]), str(done["stderr"])
+        result = self._low_level_execute_command(line, in_data=text)
+        return int(result["rc"]), str(result["stdout"]), str(result["stderr"])
 
     def fetch(self, request: Mapping[str, Any], local: str, most: int, seconds: float) -> Answer:
         """Run the verb fetch, whose output is a file, and copy that to a path of the controller, if it was not refused.
@@ -348,7 +346,7 @@ class NodeAction(Action):
         command = become.build_become_command(command, connection._shell) if become else command
         code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
         if code:
-            raise ProgramError(streams.not_copied(self.node.place.machine, path, stderr))
+            raise ProgramError(streams.copy_error(self.node.place.machine, path, stderr))
         return bytes(become.strip_become_success(stdout) if become else stdout)
 
     def ask(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Result:

@@ -23,16 +23,14 @@ WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
 
 def columns() -> int:
     """How wide tables may be: as `COLUMNS` in the environment says, or as measured."""
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isascii() and given.isdecimal() and int(given) > 0 else WIDTH
+    value = os.environ.get("COLUMNS", "")
+    return int(value) if value.isascii() and value.isdecimal() and int(value) > 0 else WIDTH
 
 
 def sentence_width() -> int | None:
     """The width of running text; None without a terminal, where programs search whole sentences."""
     return columns() if IS_TERMINAL else None
 
-
-# Tables and findings on the terminal, and whether a task fails because of them.
 
 display = Display()
 
@@ -59,8 +57,8 @@ def report_lines(
 
 def failure(findings: Sequence[Finding], fail_when: str | None = None) -> str:
     """Return the message to fail with, or nothing. The table says the rest."""
-    wrong = len(errors(findings))
-    problems = [f"{wrong} error{'s' if wrong > 1 else ''}, see the table above"] if wrong else []
+    count = len(errors(findings))
+    problems = [f"{count} error{'s' if count > 1 else ''}, see the table above"] if count else []
     return ". ".join([*problems, *([printable(fail_when)] if fail_when else [])])
 
 

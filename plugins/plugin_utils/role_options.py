@@ -48,15 +48,15 @@ def node_variables(
     problems: dict[str, list[str]] = {}
     defaults = {name: option["default"] for name, option in options.items() if "default" in option}
     for node in nodes:
-        given = hostvars[node]
-        own = {name: given[name] for name in options if name in given}
+        variables = hostvars[node]
+        values = {name: variables[name] for name in options if name in variables}
         # Ansible completes mappings in their place, also those of the specification.
-        result = validator.validate(plain({**defaults, **run_values, **own}))
-        typed[node] = {"ansible_host": given.get("ansible_host", ""), **result.validated_parameters}
+        result = validator.validate(plain({**defaults, **run_values, **values}))
+        typed[node] = {"ansible_host": variables.get("ansible_host", ""), **result.validated_parameters}
         for message in result.error_messages:
             problems.setdefault(message, []).append(node)
-    todo = "correct it in the inventory; the roles' READMEs have all variables"
-    return typed, [Finding(", ".join(names), message, todo) for message, names in problems.items()]
+    remedy = "correct it in the inventory; the roles' READMEs have all variables"
+    return typed, [Finding(", ".join(names), message, remedy) for message, names in problems.items()]
 
 
 def play_variables(
@@ -67,9 +67,9 @@ def play_variables(
     Defaults of roles and variables of the play are for nodes whose inventory has none: those of the cluster, and those
     of nodes that are not from the inventory of the host that runs the task.
     """
-    here = variables["hostvars"][variables["inventory_hostname"]]
-    own = (name for role in roles for name in role_options(role) if name not in here)
-    names = dict.fromkeys([*role_options("cluster"), *own])
+    host = variables["hostvars"][variables["inventory_hostname"]]
+    missing = (name for role in roles for name in role_options(role) if name not in host)
+    names = dict.fromkeys([*role_options("cluster"), *missing])
     run_values = {name: templar.template(variables[name]) for name in names if name in variables}
     return node_variables(cluster_nodes(variables["groups"]), variables["hostvars"], run_values, roles)
 
@@ -77,7 +77,7 @@ def play_variables(
 def plain(value: Any) -> Any:
     """A value of Ansible's variables without its lazy containers, which cannot be copied."""
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return value

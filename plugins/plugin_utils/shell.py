@@ -25,14 +25,14 @@ def shell_line(submission_id: str, host: str, head: Node, variables: Mapping[str
     if connection.endswith("srun"):
         component = variables.get("slurm_component")
         part = [] if component is None else [f"--het-group={component}"]
-        where = [f"--jobid={variables['slurm_job_id']}", *part, f"--nodelist={variables['slurm_node']}"]
-        return shlex.join(["srun", *where, "--overlap", "--pty", "/bin/sh", "-c", line])
-    further = [str(variables.get(f"ansible_ssh_{name}_args") or "") for name in ("common", "extra")]
+        target = [f"--jobid={variables['slurm_job_id']}", *part, f"--nodelist={variables['slurm_node']}"]
+        return shlex.join(["srun", *target, "--overlap", "--pty", "/bin/sh", "-c", line])
+    arguments = [str(variables.get(f"ansible_ssh_{name}_args") or "") for name in ("common", "extra")]
     options = [
         word
         for name, option in SSH_OPTIONS.items()
         if variables.get(name) is not None
         for word in (option, str(variables[name]))
     ]
-    words = [*shlex.split(" ".join(further)), *options, str(variables.get("ansible_host") or host)]
+    words = [*shlex.split(" ".join(arguments)), *options, str(variables.get("ansible_host") or host)]
     return shlex.join(["ssh", "-t", *words, line])

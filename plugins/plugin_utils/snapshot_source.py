@@ -103,8 +103,8 @@ class Sources:
     def check_repository(self, text: str) -> None:
         """Raises StagingError for a repository on the shared root."""
         if self.path_on_shared_root(str(Path(urlsplit(text).path.rpartition("@")[0]).resolve())):
-            what = "is on the shared root, where only nodes open files."
-            raise StagingError(f'source "{text}"', what, "Give the path of a checkout there, or another repository.")
+            problem = "is on the shared root, where only nodes open files."
+            raise StagingError(f'source "{text}"', problem, "Give the path of a checkout there, or another repository.")
 
 
 def is_path(text: str) -> bool:
@@ -116,8 +116,8 @@ def fetch_release(label: str, scratch: Path) -> Content:
     with zipfile.ZipFile(fetch_wheel(label, scratch)) as wheel:
         members = [member for member in wheel.infolist() if is_source_file(label, member)]
         if sum(member.file_size for member in members) > MOST_BYTES:
-            what = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
-            raise StagingError(label, what, "Check where pip gets it from.")
+            problem = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
+            raise StagingError(label, problem, "Check where pip gets it from.")
         (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
         wheel.extractall(scratch, members)
@@ -126,10 +126,10 @@ def fetch_release(label: str, scratch: Path) -> Content:
 
 def is_source_file(label: str, member: zipfile.ZipInfo) -> bool:
     name = member.filename
-    wanted = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
-    if wanted and not is_plain_path(name):
+    is_source = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
+    if is_source and not is_plain_path(name):
         raise StagingError(label, f"has a file {name!r} in its wheel.", "Check where pip gets it from.")
-    return wanted
+    return is_source
 
 
 def fetch_wheel(label: str, scratch: Path) -> Path:
@@ -138,10 +138,10 @@ def fetch_wheel(label: str, scratch: Path) -> Path:
     # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python, so
     # that of the controller may be newer or older than the one that verl requires.
     pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(scratch), label]
-    done = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    result = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     wheels = list(scratch.glob("*.whl"))
-    if done.returncode or not wheels:
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
+    if result.returncode or not wheels:
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("WARNING:")]
         raise StagingError(
             label,
             "\n".join(["pip could not fetch its wheel:", *lines, ""]),
@@ -155,15 +155,15 @@ def repository(text: str, git: Git, scratch: Path) -> CodeSource:
     """One commit of a repository."""
     match = REPOSITORY.fullmatch(text)
     if not match:
-        todo = "Give git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
-        raise StagingError(f'source "{without_password(text)}"', "is not a repository with a ref.", todo)
+        remedy = "Give git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
+        raise StagingError(f'source "{without_password(text)}"', "is not a repository with a ref.", remedy)
     url, ref = match["url"], match["ref"]
     address = urlsplit(url)
     # A password with a slash in it looks like a path.
     if address.password or (address.scheme.startswith("http") and "@" in url):
-        where = f'source "{without_password(text)}"'
+        place = f'source "{without_password(text)}"'
         raise StagingError(
-            where, "has a password or a token in it.", "Remove it, and let git's credential helper have it."
+            place, "has a password or a token in it.", "Remove it, and let git's credential helper have it."
         )
     commit = ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref)
     code_id = f"{PurePosixPath(address.path).stem}-{commit[:12]}"
@@ -173,8 +173,8 @@ def repository(text: str, git: Git, scratch: Path) -> CodeSource:
 def fetch_commit(label: str, url: str, ref: str, commit: str, git: Git, scratch: Path) -> Content:
     fetched = git.fetch(url, ref, scratch)
     if fetched != commit:
-        what = f"moved from {commit} to {fetched} while it was fetched."
-        raise StagingError(label, what, "Stage it again.")
+        problem = f"moved from {commit} to {fetched} while it was fetched."
+        raise StagingError(label, problem, "Stage it again.")
     facts = {"commit": commit, "requirements": directory_requirements(scratch)}
     if missing := git.fetch_submodules(scratch, PACKAGES):
         facts["report"] = missing

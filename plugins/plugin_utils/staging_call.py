@@ -53,10 +53,8 @@ def controller_files(item: object) -> dict[str, list[str]]:
     files, place = options.get("files"), options.get("from")
     if options.get("state") == "absent" or options.get("hub") or not isinstance(files, Mapping):
         return {}
-    lists = {split: [several] if isinstance(several, str) else several for split, several in files.items() if several}
-    if not all(
-        isinstance(several, list) and all(isinstance(each, str) for each in several) for several in lists.values()
-    ):
+    lists = {split: [value] if isinstance(value, str) else value for split, value in files.items() if value}
+    if not all(isinstance(value, list) and all(isinstance(item, str) for item in value) for value in lists.values()):
         return {}
     return lists if (place or place_of(lists)) == CONTROLLER else {}
 
@@ -64,32 +62,32 @@ def controller_files(item: object) -> dict[str, list[str]]:
 def upload_of(files: Files, inventory: Path) -> Upload:
     """The files of the controller that patterns match, and those that match none; nothing is read yet."""
     controller = socket.gethostname()
-    found: dict[str, list[UploadFile]] = {}
+    uploads: dict[str, list[UploadFile]] = {}
     missing: dict[str, list[str]] = {}
-    for split, several in files.items():
-        for pattern in several:
+    for split, patterns in files.items():
+        for pattern in patterns:
             full = str(inventory / Path(pattern).expanduser())
             paths = matching(full)
             if not paths:
                 missing.setdefault(split, []).append(full)
-            found.setdefault(split, []).extend(described(split, path, controller) for path in paths)
-    unique = {split: list(dict.fromkeys(several)) for split, several in found.items() if several}
+            uploads.setdefault(split, []).extend(upload_file(split, path, controller) for path in paths)
+    unique = {split: list(dict.fromkeys(patterns)) for split, patterns in uploads.items() if patterns}
     return Upload(controller, unique, missing)
 
 
-def described(split: str, path: Path, controller: str) -> UploadFile:
+def upload_file(split: str, path: Path, controller: str) -> UploadFile:
     if not is_plain_path(path.name):
-        what = f"{path.name!r} on the controller {controller} has characters that cannot be shown."
-        raise StagingError(f"files.{split}", what, "Rename the file.")
+        problem = f"{path.name!r} on the controller {controller} has characters that cannot be shown."
+        raise StagingError(f"files.{split}", problem, "Rename the file.")
     if not path.is_file() or not os.access(path, os.R_OK):
-        what = f"the controller {controller} cannot read {path}."
-        raise StagingError(f"files.{split}", what, "Give your user permission to read it.")
-    found = path.stat()
-    return UploadFile(str(path), found.st_size, found.st_mtime_ns)
+        problem = f"the controller {controller} cannot read {path}."
+        raise StagingError(f"files.{split}", problem, "Give your user permission to read it.")
+    status = path.stat()
+    return UploadFile(str(path), status.st_size, status.st_mtime_ns)
 
 
-def read(upload: Upload) -> Upload:
-    """The same with the hashes of all files."""
+def with_hashes(upload: Upload) -> Upload:
+    """The upload with the hashes of all files."""
     files = {
         split: [replace(file, sha256=file_sha256(file.path)) for file in several]
         for split, several in upload.files.items()
@@ -102,7 +100,7 @@ def read(upload: Upload) -> Upload:
 MOST_FILES, FILE_BYTES = 200, 1 << 20
 
 
-def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
+def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
     """A warning if a file that a job uses is older than its source.
 
     sources: files and directories of the controller, as `staging_user_code` names them.
@@ -115,8 +113,8 @@ def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
     ]
     if not differ:
         return []
-    what = f"is not the same as on this machine: {', '.join(sorted(differ))} changed after stage.yml copied it"
-    return [about("files", what, "run stage.yml, or nothing if the copy is what you want", WARNING)]
+    problem = f"is not the same as on this machine: {', '.join(sorted(differ))} changed after stage.yml copied it"
+    return [about("files", problem, "run stage.yml, or nothing if the copy is what you want", WARNING)]
 
 
 def targets(source: str) -> Iterator[tuple[str, Path]]:
@@ -126,7 +124,7 @@ def targets(source: str) -> Iterator[tuple[str, Path]]:
 
 
 def every_file(source: str) -> Iterator[tuple[str, Path]]:
-    """The same, relative to the directory of the users' own code."""
+    """The files of a source by their paths relative to the directory of the users' own code."""
     top = Path(source)
     if top.is_file():
         yield top.name, top
@@ -166,9 +164,9 @@ class RefusedItemError(Exception):
 
 
 class StagingCalls(NodeAction):
-    """An action that runs the verb of the program which stages. given: the arguments of its task."""
+    """An action that runs the verb of the program which stages. task_arguments: those of its task."""
 
-    given: Mapping[str, Any]
+    task_arguments: Mapping[str, Any]
 
     def item(
         self, kind: str, item: object, attachment: Attachment | None = None, path: str = "", **more: object
@@ -179,8 +177,8 @@ class StagingCalls(NodeAction):
         AnsibleConnectionFailure.
         """
         request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True, **more}
-        request |= {name: self.given[name] for name in ("repair", "verify")}
-        request |= {"endpoint": self.given["hf_endpoint"], "token": self.given["hf_token"]}
+        request |= {name: self.task_arguments[name] for name in ("repair", "verify")}
+        request |= {"endpoint": self.task_arguments["hf_endpoint"], "token": self.task_arguments["hf_token"]}
         request["attachment"] = attachment and asdict(attachment)
         seconds = SNAPSHOT_SECONDS if kind == "snapshot" else SECONDS
         answer = self.stage(request, seconds + (attachment.size / BYTES_PER_SECOND if attachment else 0), path)
@@ -193,9 +191,9 @@ class StagingCalls(NodeAction):
                 answered = time.monotonic()
             except (AnsibleConnectionFailure, ProgramError) as error:
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
-                    what = f"its node has not answered for {UNANSWERED_SECONDS:.0f} s: {error}."
-                    todo = "Run it again: it continues, or waits for this one"
-                    raise RefusedItemError(Finding("", what, todo)) from error
+                    problem = f"its node has not answered for {UNANSWERED_SECONDS:.0f} s: {error}."
+                    remedy = "Run it again: it continues, or waits for this one"
+                    raise RefusedItemError(Finding("", problem, remedy)) from error
                 time.sleep(PAUSE_SECONDS)
         if not answer.done:
             raise RefusedItemError(*answer.findings)
@@ -208,7 +206,7 @@ class StagingCalls(NodeAction):
     def send(
         self, kind: str, item: object, files: Mapping[str, Opener], hashes: Mapping[str, str], **more: object
     ) -> dict[str, Any]:
-        """The same with files of the controller, by their paths in the tar. hashes: their SHA-256."""
+        """The result for an item with files of the controller, by their paths in the tar. hashes: their SHA-256."""
         shell = self._connection._shell
         with tempfile.NamedTemporaryFile(dir=C.DEFAULT_LOCAL_TMP) as file:
             with reported(Path(C.DEFAULT_LOCAL_TMP), "written"):

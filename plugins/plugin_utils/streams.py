@@ -53,8 +53,8 @@ def reduced_answer(stdout: bytes) -> bytes:
         answer = json.loads(_filter_non_json_lines(to_text(stdout, errors="surrogate_then_replace"), True)[0])
     except (ValueError, RecursionError):
         return stdout
-    left = {key: value for key, value in answer.items() if key == JOB_ID or not is_acted_on(key)}
-    return stdout if left == answer else json.dumps(left).encode()
+    kept = {key: value for key, value in answer.items() if key == JOB_ID or not is_acted_on(key)}
+    return stdout if kept == answer else json.dumps(kept).encode()
 
 
 def is_acted_on(key: str) -> bool:
@@ -102,8 +102,8 @@ def fetch_file(run: Run, source: str, target: str, size: int | None = None) -> N
 
 def write_command(path: str, part: int, empty: bool = False) -> str:
     """Writes a part of a file. It may be repeated: it has its place in the file."""
-    where = f" seek={part * WRITE_BLOCKS} conv=notrunc" if part else ""
-    return f"dd of={shlex.quote(path)} bs={BLOCK}{where}{' count=0' if empty else ''}"
+    position = f" seek={part * WRITE_BLOCKS} conv=notrunc" if part else ""
+    return f"dd of={shlex.quote(path)} bs={BLOCK}{position}{' count=0' if empty else ''}"
 
 
 def read_command(path: str, part: int, trusted: bool = True) -> str:
@@ -113,7 +113,7 @@ def read_command(path: str, part: int, trusted: bool = True) -> str:
     return f"dd if={shlex.quote(path)} bs={BLOCK} skip={part * READ_BLOCKS} count={READ_BLOCKS} iflag={flags}"
 
 
-def not_copied(node: str, path: str, stderr: bytes) -> str:
+def copy_error(node: str, path: str, stderr: bytes) -> str:
     """The message for a file that could not be read or written."""
     # dd's own statistics follow its error.
     reason = next((line for line in stderr.decode(errors="replace").splitlines() if "records" not in line), "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Devices that nodes get: of RDMA (InfiniBand and RoCE), and AMD's GPUs with the environment of ROCm.
+"""The devices of nodes: RDMA (InfiniBand and RoCE), and AMD's GPUs with the environment of ROCm.
 
 GPUs are read from the kernel driver's own tree, without a tool of ROCm.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..network.interfaces import Hca, read
+from ..network.interfaces import Hca, read_text
 
 # All devices of RDMA lie in it; NCCL opens its uverbs* for data, and rdma_cm to connect.
 INFINIBAND = "/dev/infiniband"
@@ -39,14 +39,14 @@ class DeviceFile:
         return cls(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
-def rdma_given(asked: str, worker: bool, host_network: bool, hcas: Sequence[Hca], files: Sequence[DeviceFile]) -> bool:
+def gets_rdma(setting: str, worker: bool, host_network: bool, hcas: Sequence[Hca], files: Sequence[DeviceFile]) -> bool:
     """Whether a node gets the devices of RDMA.
 
     A port that is down does not change it: a link that fails for a minute must not create the nodes again without RDMA.
     Heads do not train. In a container network, RoCE has no addresses.
     """
-    if asked != AUTO:
-        return asked == ALWAYS
+    if setting != AUTO:
+        return setting == ALWAYS
     return worker and host_network and bool(hcas) and bool(files)
 
 
@@ -56,20 +56,20 @@ def openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
         return True
     if file.uid == uid:
         return file.mode & 0o600 == 0o600
-    wanted = 0o060 if file.gid in groups else 0o006
-    return file.mode & wanted == wanted
+    access = 0o060 if file.gid in groups else 0o006
+    return file.mode & access == access
 
 
 KFD, DRI = "/dev/kfd", "/dev/dri"
 NODES = "sys/class/kfd/kfd/topology/nodes"
 MIB = 1 << 20
-# The graphics of a desktop processor have less of their own, and train nothing.
+# The graphics of a desktop processor have less memory of their own, and train nothing.
 SMALLEST_MIB = 8192
 # Heaps of memory on the GPU itself, visible to the processor or not (the kernel's kfd_topology.h).
 OWN_HEAPS = (1, 2)
 PROPERTY = re.compile(r"^(\w+) (\d+)$", re.M)
 VISIBLE = "HIP_VISIBLE_DEVICES"
-# What Ray's and verl's code does with other variables that select GPUs.
+# Variables that select GPUs, and why a node with ROCm cannot set them.
 REFUSED = {
     "ROCR_VISIBLE_DEVICES": f"Ray raises without {VISIBLE}, and verl raises with it",
     "CUDA_VISIBLE_DEVICES": f"verl ends where it differs from {VISIBLE}, which Ray sets for each process",
@@ -84,16 +84,16 @@ def properties(text: str) -> dict[str, int]:
 
 def read_gpus(root: Path) -> list[str]:
     """The devices of AMD's GPUs in the order in which HIP counts them; none without the driver."""
-    found: list[str] = []
+    gpus: list[str] = []
     for node in sorted((root / NODES).glob("[0-9]*"), key=lambda path: int(path.name)):
-        own = properties(read(node / "properties"))
-        if not own.get("simd_count"):
+        node_properties = properties(read_text(node / "properties"))
+        if not node_properties.get("simd_count"):
             continue  # a processor
-        banks = [properties(read(bank)) for bank in node.glob("mem_banks/*/properties")]
+        banks = [properties(read_text(bank)) for bank in node.glob("mem_banks/*/properties")]
         memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in OWN_HEAPS) // MIB
         if memory >= SMALLEST_MIB:
-            found.append(f"{DRI}/renderD{own.get('drm_render_minor', 0)}")
-    return found
+            gpus.append(f"{DRI}/renderD{node_properties.get('drm_render_minor', 0)}")
+    return gpus
 
 
 def read_devices(root: Path, gpus: Iterable[str]) -> list[DeviceFile]:

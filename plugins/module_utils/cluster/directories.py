@@ -46,10 +46,10 @@ def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, 
     interfere.
     Everything else is done as the nodes' user, who cannot do more than a job.
     """
-    top = _create_at_the_top(shared_root, user, check)
+    top = _create_as_root(shared_root, user, check)
 
     def work() -> dict[str, Any]:
-        # Otherwise, they are there already.
+        # Outside of check mode, root has created them already.
         created = list(top) if check else []
         try:
             if not check:
@@ -61,14 +61,14 @@ def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, 
         return {"created": [str(shared_root / path) for path in created]}
 
     result = as_user(user, shared_root, work)
-    made = [str(shared_root / path) for path in top]
-    return {**result, "created": list(dict.fromkeys([*made, *result.get("created", ())]))}
+    created_as_root = [str(shared_root / path) for path in top]
+    return {**result, "created": list(dict.fromkeys([*created_as_root, *result.get("created", ())]))}
 
 
-def _create_at_the_top(shared_root: Path, user: User, check: bool) -> list[Path]:
+def _create_as_root(shared_root: Path, user: User, check: bool) -> list[Path]:
     """As root, create what is missing directly below the shared root, if only root can write there."""
-    there = shared_root.stat()
-    if os.geteuid() or there.st_uid or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = shared_root.stat()
+    if os.geteuid() or status.st_uid or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return []
     missing = [path for path in with_parents(DIRECTORIES) if len(path.parts) == 1 and not _exists(shared_root / path)]
     for path in () if check else missing:
@@ -95,7 +95,7 @@ def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> 
             return
         if not _exists(path):
             if not _can_write(path.parent):
-                raise BlockedError(_not_ours(shared_root, path.parent, f"{path.name} cannot be created there"))
+                raise BlockedError(_conflict(shared_root, path.parent, f"{path.name} cannot be created there"))
             created.append(path)
             if check:
                 return
@@ -108,14 +108,14 @@ def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> 
                 "below the shared root. Remove it, or mount the file system that it leads to in its place"
             )
     except PermissionError as error:
-        raise BlockedError(_not_ours(shared_root, path.parent, f"{path.name} cannot be reached there")) from error
+        raise BlockedError(_conflict(shared_root, path.parent, f"{path.name} cannot be reached there")) from error
     except OSError as error:
         raise BlockedError(
             f"{shared_root / path} cannot be created or opened ({error.strerror}). If something else is there, a job "
             "may have put it there: remove it and run the playbook again"
         ) from error
     if str(path) in DIRECTORIES and not _can_write(path):
-        raise BlockedError(_not_ours(shared_root, path, "nodes could not write there"))
+        raise BlockedError(_conflict(shared_root, path, "nodes could not write there"))
 
 
 def _can_write(path: Path) -> bool:
@@ -129,7 +129,7 @@ def _require_one_user(shared_root: Path) -> None:
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             owner = path.lstat().st_uid
             if owner not in (0, os.geteuid()) and _can_write(path) and _owner_of_new(path) != owner:
-                raise BlockedError(_not_ours(shared_root, path, "jobs of one user could replace files of the other"))
+                raise BlockedError(_conflict(shared_root, path, "jobs of one user could replace files of the other"))
 
 
 def _owner_of_new(directory: Path) -> int:
@@ -142,19 +142,19 @@ def _owner_of_new(directory: Path) -> int:
         path.unlink()
 
 
-def _not_ours(shared_root: Path, directory: Path, why: str) -> str:
-    there = directory.lstat()
-    user, owner = f"{os.geteuid()}:{os.getegid()}", f"{there.st_uid}:{there.st_gid}"
+def _conflict(shared_root: Path, directory: Path, why: str) -> str:
+    status = directory.lstat()
+    user, owner = f"{os.geteuid()}:{os.getegid()}", f"{status.st_uid}:{status.st_gid}"
     # Nodes of root would make every job root.
     other = (
         f'. A shared root has one user: run the nodes as that one (ray_node_user: "{owner}"), or, for a cluster of '
         f"another, make a directory in one of root's (install -d -o {os.geteuid()} -g {os.getegid()} DIRECTORY) and "
         f"write shared_root_source: DIRECTORY. If no cluster uses it any more, change the owner"
-        if there.st_uid
+        if status.st_uid
         else ". Change the owner"
     )
     path = shared_root / directory
     return (
-        f"{path} belongs to {owner} (mode {stat.S_IMODE(there.st_mode):o}), and the nodes' user is {user}: {why}"
+        f"{path} belongs to {owner} (mode {stat.S_IMODE(status.st_mode):o}), and the nodes' user is {user}: {why}"
         f"{other} (chown -R {user} {path})"
     )

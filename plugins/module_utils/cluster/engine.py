@@ -16,8 +16,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-# The container engine: its state, its containers and its images, parsed from what docker and podman print.
-
 CLUSTER_LABEL = "argus.verl.cluster"
 NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
 # What a container was started with: a hash of its arguments, the settings by name, and the variables of NCCL and gloo
@@ -30,7 +28,7 @@ INPUTS_LABEL = "argus.verl.inputs"
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
-# The engines, by their commands, and what stands for a machine without one.
+# The engines by their commands; NO_ENGINE stands for a machine without one.
 DOCKER = "docker"
 PODMAN = "podman"
 NO_ENGINE = "none"
@@ -83,7 +81,7 @@ class EngineError(Exception):
     """A call to the engine failed, for a reason other than that the requested object does not exist."""
 
 
-def message(out: str, err: str) -> str:
+def error_message(out: str, err: str) -> str:
     """The message of a failed command, on one line; some commands print it on stdout."""
     return " ".join((err.strip() or out.strip()).split())
 
@@ -107,12 +105,12 @@ def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engi
     try:
         info = json.loads(out)
     except ValueError:
-        return _engine_failure(command, code, message(out, err)), []
+        return _engine_failure(command, code, error_message(out, err)), []
     # Docker 20.10 exits with 0 when its daemon does not answer, and reports it in the JSON; later ones print JSON and
     # fail.
     server_errors = " ".join(info.get("ServerErrors") or [])
     if code or server_errors:
-        return _engine_failure(command, code, server_errors or message("", err)), []
+        return _engine_failure(command, code, server_errors or error_message("", err)), []
     if "host" in info and "store" in info:
         # Also printed by the shim "docker" of the package podman-docker.
         return _podman(info), ["/etc/cdi", "/var/run/cdi"]
@@ -222,12 +220,12 @@ def with_systemd(engine: Engine, root: Path, user: str, home: str) -> Engine:
     root: the directory that holds /run, /etc and /var. user, home: of Ansible's user on the machine.
     """
     if not (root / "run/systemd/system").is_dir():
-        # Nothing ends them with a session, and what starts them after a boot is not known.
+        # No session ends them, and what starts them after a boot is unknown.
         return engine
     wants = [root / "etc/systemd/system"]
     if engine.rootless:
         wants = [root / home.lstrip("/") / ".config/systemd/user", root / "etc/systemd/user"]
-    # Without following it: the unit itself is elsewhere.
+    # The link is not followed: the unit itself is elsewhere.
     boots = any((directory / "default.target.wants" / RESTART_UNIT).is_symlink() for directory in wants)
     lingers = not engine.rootless or (root / "var/lib/systemd/linger" / user).exists()
     return replace(engine, boots=boots and lingers, lingers=lingers)
@@ -281,12 +279,12 @@ def run_program(argv: Sequence[str], seconds: float) -> tuple[int, str, str]:
     try:
         out, err = program.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        _leave(program)
+        _kill(program)
         return TIMED_OUT, "", f"no answer within {seconds:.0f} s"
     return program.returncode, out, err
 
 
-def _leave(program: subprocess.Popen[str]) -> None:
+def _kill(program: subprocess.Popen[str]) -> None:
     with suppress(OSError):
         os.killpg(program.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):

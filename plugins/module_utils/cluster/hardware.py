@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ..network.interfaces import read
-from .system import Process, placed
+from ..network.interfaces import read_text
+from .system import Process, tagged
 
 # Memory, mounts and ports: pure parsers of what the kernel prints.
 
@@ -32,8 +32,8 @@ def parse_listeners(text: str) -> set[int]:
 
 def parse_ranges(text: str) -> list[tuple[int, int]]:
     """Parse net.ipv4.ip_local_reserved_ports, such as ``8080,20000-21999``."""
-    found = re.findall(r"(\d+)(?:-(\d+))?", text)
-    return [(int(first), int(last or first)) for first, last in found]
+    matches = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return [(int(first), int(last or first)) for first, last in matches]
 
 
 def parse_ephemeral(text: str) -> tuple[int, int] | None:
@@ -63,10 +63,10 @@ def parse_mountinfo(text: str) -> list[Mount]:
         before, dash, after = line.partition(" - ")
         if not dash:
             continue
-        point, own = before.split(" ")[4:6]
+        point, mount_options = before.split(" ")[4:6]
         fstype, source, shared = after.split(" ", 2)
         # A mount is read-only when either the mount or the file system under it is.
-        options = [*own.split(","), *shared.strip().split(",")]
+        options = [*mount_options.split(","), *shared.strip().split(",")]
         access = "ro" if "ro" in options else "rw"
         rest = dict.fromkeys(option for option in options if option not in ("ro", "rw"))
         mounts.append(Mount(_unescape(point), fstype, _unescape(source), [access, *map(_unescape, rest)]))
@@ -75,12 +75,12 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount that holds a path; of two on one mount point, the later hides the earlier."""
-    found: Mount | None = None
+    deepest: Mount | None = None
     for mount in mounts:
         below = mount.mount_point.rstrip("/") + "/"
-        if f"{path}/".startswith(below) and (found is None or len(mount.mount_point) >= len(found.mount_point)):
-            found = mount
-    return found
+        if f"{path}/".startswith(below) and (deepest is None or len(mount.mount_point) >= len(deepest.mount_point)):
+            deepest = mount
+    return deepest
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Gpu:
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> Gpu:
-        return cls(**{**answer, "processes": tuple(Process(**each) for each in answer["processes"])})
+        return cls(**{**answer, "processes": tuple(Process(**process) for process in answer["processes"])})
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Xid:
 
 
 def parse_gpus(text: str) -> tuple[list[Gpu], str]:
-    """Parse "nvidia-smi -q -x": the GPUs, and lines beside their elements, as about a GPU that was lost from the bus.
+    """Parse "nvidia-smi -q -x": the GPUs, and text between their elements, as about a GPU lost from the bus.
 
     Names of elements differ between drivers; what is missing is empty.
     """
@@ -172,8 +172,8 @@ def parse_gpus(text: str) -> tuple[list[Gpu], str]:
     try:
         root = ElementTree.fromstring(text[start:end])  # noqa: S314 - the machine's own driver, whose process is no job
     except ElementTree.ParseError as error:
-        said = " ".join(text.split())[:200]
-        return [], said if start < 0 else f"nvidia-smi -q -x prints no XML: {error}"
+        message = " ".join(text.split())[:200]
+        return [], message if start < 0 else f"nvidia-smi -q -x prints no XML: {error}"
     driver = _text(root, "driver_version")
     between = [root.text, *(element.tail for element in root)]
     stray = " ".join(part for part in (text[:start], *between, text[end:]) if part and part.strip())
@@ -196,9 +196,9 @@ def _gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
         remap_pending=any(_text(gpu, path) == "Yes" for path in PENDING),
         remap_failed=any(_text(gpu, path) == "Yes" for path in UNREPAIRABLE),
         memory_used_mib=_number(gpu, "fb_memory_usage/used"),
-        # Newer drivers have one element for what they ask for.
+        # Newer drivers name the action that they ask for in one element.
         recovery=_text(gpu, "gpu_recovery_action") or reset,
-        processes=tuple(_process(each) for each in gpu.findall("processes/process_info")),
+        processes=tuple(_process(info) for info in gpu.findall("processes/process_info")),
     )
 
 
@@ -214,14 +214,14 @@ def _number(element: ElementTree.Element, path: str) -> int | None:
 
 
 def _uncorrected(gpu: ElementTree.Element, period: str) -> int | None:
-    """All uncorrected errors: the elements differ between generations of GPUs, but not that word."""
+    """The sum of uncorrected errors, whose elements have "uncorrectable" in their names in every generation of GPUs."""
     errors = gpu.find(f"ecc_errors/{period}")
     if errors is None:
         return None
-    # Older ones: double_bit/total.
-    numbers = [_number(errors, each.tag) for each in errors if "uncorrectable" in each.tag]
-    known = [number for number in (*numbers, _number(errors, "double_bit/total")) if number is not None]
-    return sum(known) if known else None
+    # Older GPUs have double_bit/total.
+    numbers = [_number(errors, error.tag) for error in errors if "uncorrectable" in error.tag]
+    counts = [number for number in (*numbers, _number(errors, "double_bit/total")) if number is not None]
+    return sum(counts) if counts else None
 
 
 def _process(info: ElementTree.Element) -> Process:
@@ -239,10 +239,10 @@ def parse_xids(log: str) -> list[Xid]:
 
 def read_amd_gpus(root: Path) -> list[Gpu]:
     """AMD's GPUs in the order of amd-smi, that of their addresses. Each has the processes that use any of them."""
-    devices = [card.resolve() for card in root.glob("sys/class/drm/card*/device") if read(card / "vendor") == AMD]
+    devices = [card.resolve() for card in root.glob("sys/class/drm/card*/device") if read_text(card / "vendor") == AMD]
     pids = [int(directory.name) for directory in sorted(root.glob("sys/class/kfd/kfd/proc/[0-9]*"))]
-    users = tuple(placed(root, Process(pid, read(root / f"proc/{pid}/comm"))) for pid in pids) if devices else ()
-    driver = read(root / "sys/module/amdgpu/version") or read(root / "sys/module/amdgpu/srcversion")
+    users = tuple(tagged(root, Process(pid, read_text(root / f"proc/{pid}/comm"))) for pid in pids) if devices else ()
+    driver = read_text(root / "sys/module/amdgpu/version") or read_text(root / "sys/module/amdgpu/srcversion")
     return [
         _amd_gpu(index, device, driver, users)
         for index, device in enumerate(sorted(devices, key=lambda device: device.name))
@@ -251,15 +251,15 @@ def read_amd_gpus(root: Path) -> list[Gpu]:
 
 def _amd_gpu(index: int, device: Path, driver: str, users: tuple[Process, ...]) -> Gpu:
     def mib(name: str) -> int | None:
-        text = read(device / name)
+        text = read_text(device / name)
         return int(text) // MIB if text.isdigit() else None
 
     # Files such as ras/umc_err_count have the lines "ue: 0" and "ce: 0".
-    files = [read(file) for file in sorted((device / "ras").glob("*_err_count"))]
+    files = [read_text(file) for file in sorted((device / "ras").glob("*_err_count"))]
     errors = [int(count) for text in files for count in re.findall(r"^ue: (\d+)", text, re.M)]
     return Gpu(
         index,
-        read(device / "product_name") or read(device / "device"),
+        read_text(device / "product_name") or read_text(device / "device"),
         memory_mib=mib("mem_info_vram_total") or 0,
         driver_version=driver,
         bus=device.name,

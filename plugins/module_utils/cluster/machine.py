@@ -79,12 +79,12 @@ class Machine:
                 "software": Software(**answer["software"]) if answer["software"] else None,
                 "hcas": [Hca(**hca) for hca in answer["hcas"]],
                 "interfaces": tuple(
-                    Interface(**{**each, "addresses": tuple(each["addresses"])}) for each in answer["interfaces"]
+                    Interface(**{**row, "addresses": tuple(row["addresses"])}) for row in answer["interfaces"]
                 ),
                 "mounts": [PathState(**mount) for mount in answer["mounts"]],
                 "disk": PathState(**answer["disk"]) if answer["disk"] else None,
                 "engine": Engine(**{**engine, "status": EngineStatus(str(engine["status"]))}),
-                "containers": {name: Container(**there) for name, there in answer["containers"].items()},
+                "containers": {name: Container(**container) for name, container in answer["containers"].items()},
                 "rdma_devices": tuple(DeviceFile(**file) for file in answer["rdma_devices"]),
                 "rocm_gpus": tuple(answer.get("rocm_gpus", ())),
                 "rocm_devices": tuple(DeviceFile(**file) for file in answer.get("rocm_devices", ())),
@@ -103,8 +103,8 @@ class Machine:
         """The names of the nodes of the cluster that are here, in any state."""
         if self.process is None:
             return [name for name, container in self.containers.items() if container.cluster == self.cluster]
-        own = [PurePosixPath(self.process.directory).name] if self.process.node.state else []
-        return [*own, *self.process.neighbours]
+        process_nodes = [PurePosixPath(self.process.directory).name] if self.process.node.state else []
+        return [*process_nodes, *self.process.neighbours]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class PlannedMachine:
 
     @classmethod
     def of(cls, machine: ProbedMachine, user: str, sessions: str, inventory_nodes: Sequence[str]) -> PlannedMachine:
-        """What is known of a machine; user and sessions as above."""
+        """The plan's view of a probed machine; user and sessions as above."""
         probe = machine.probe
         if probe is None:
             return cls(machine.name, list(machine.nodes), machine.problem)

@@ -15,81 +15,81 @@ from .devices import ALWAYS, AUTO, NEVER
 from .engine import DOCKER, PODMAN
 from .ports import HIGHEST_BASE, NODE_PORTS
 
-# What to do about a value, or "".
+# Returns the remedy for a wrong value, or "".
 Check = Callable[[Any], str]
 
 
-def form(pattern: str, todo: str) -> Check:
-    """A text of a form."""
-    return lambda value: "" if isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) else todo
+def text_check(pattern: str, remedy: str) -> Check:
+    """A check for text of a form."""
+    return lambda value: "" if isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) else remedy
 
 
-def forms(pattern: str, todo: str) -> Check:
-    """A list of such texts; also as text with commas, which is what -e passes."""
+def list_check(pattern: str, remedy: str) -> Check:
+    """A check for a list of such texts, or for text with commas, which is what -e passes."""
 
     def check(values: Any) -> str:
         listed = values.split(",") if isinstance(values, str) else values
         is_list = isinstance(listed, (list, tuple))
-        return "" if is_list and all(re.fullmatch(pattern, str(value), re.ASCII) for value in listed) else todo
+        return "" if is_list and all(re.fullmatch(pattern, str(value), re.ASCII) for value in listed) else remedy
 
     return check
 
 
-def number(first: int, last: int, todo: str) -> Check:
-    """A whole number; also as text."""
+def number_check(first: int, last: int, remedy: str) -> Check:
+    """A check for a whole number, also as text."""
 
     def check(value: Any) -> str:
         is_number = not isinstance(value, bool) and re.fullmatch("[0-9]{1,9}", str(value), re.ASCII)
-        return "" if is_number and first <= int(value) <= last else todo
+        return "" if is_number and first <= int(value) <= last else remedy
 
     return check
 
 
-def directory(path: Any) -> str:
+def directory_check(path: Any) -> str:
     pure = PurePosixPath(path if isinstance(path, str) else "")
     if not pure.is_absolute() or ".." in pure.parts or len(pure.parts) < 2 or "\n" in str(path) or "\0" in str(path):
         return 'set the absolute path of a directory other than /, without ".."'
     return ""
 
 
-# By the name of a variable. They become directories and labels, mount options, and arguments of commands.
+# By variable. The values become directories and labels, mount options, and arguments of commands.
 CHECKS: dict[str, Check] = {
-    "cluster_engine": form(f"{DOCKER}|{PODMAN}", f"set {DOCKER} or {PODMAN}"),
-    "cluster_name": form(
+    "cluster_engine": text_check(f"{DOCKER}|{PODMAN}", f"set {DOCKER} or {PODMAN}"),
+    "cluster_name": text_check(
         "[a-z0-9][a-z0-9_.-]{0,62}",
         "use lower-case letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or a digit: "
         "it is the name of a directory",
     ),
-    "cluster_network": form(
+    "cluster_network": text_check(
         "[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
         "use letters, digits, dots, dashes and underscores, beginning with a letter or a digit; or host",
     ),
-    "cluster_port_base": number(
+    "cluster_port_base": number_check(
         1024,
         HIGHEST_BASE,
         f"set a whole number from 1024 to {HIGHEST_BASE}: each node has {NODE_PORTS} ports from it on",
     ),
-    "cluster_dashboard_port": number(1, 65535, "set a port, a whole number from 1 to 65535"),
-    "cluster_state_dir": directory,
-    "shared_root": directory,
-    "shared_root_source": directory,
+    "cluster_dashboard_port": number_check(1, 65535, "set a port, a whole number from 1 to 65535"),
+    "cluster_state_dir": directory_check,
+    "shared_root": directory_check,
+    "shared_root_source": directory_check,
     # Empty is the default user.
-    "ray_node_user": form("([0-9]{1,10}:[0-9]{1,10})?", 'set numbers, as in "61000:61000"'),
+    "ray_node_user": text_check("([0-9]{1,10}:[0-9]{1,10})?", 'set numbers, as in "61000:61000"'),
     # A negative number would be a number for Ray, too.
     **dict.fromkeys(
         ("ray_node_gpus", "ray_node_cpus"),
         lambda value: (
-            "" if value is None else number(0, 99_999, "set a whole number, or remove it for the default")(value)
+            "" if value is None else number_check(0, 99_999, "set a whole number, or remove it for the default")(value)
         ),
     ),
-    "ray_node_rdma": lambda asked: (
-        "" if str(asked).lower() in (AUTO, ALWAYS, NEVER) else f"set {AUTO}, {ALWAYS} or {NEVER}"
+    "ray_node_rdma": lambda value: (
+        "" if str(value).lower() in (AUTO, ALWAYS, NEVER) else f"set {AUTO}, {ALWAYS} or {NEVER}"
     ),
-    "ray_node_groups": forms(
+    "ray_node_groups": list_check(
         "[0-9]{1,10}|[a-z_][a-z0-9_-]{0,31}",
         'list numbers or names of groups in the image, as in ["44", "render"]',
     ),
-    "ray_node_ulimits": forms(
+    "ray_node_ulimits": list_check(
         "[a-z]+:(-1|[0-9]+)(:(-1|[0-9]+))?", 'list limits as in ["nofile:1048576:1048576"]; -1 is unlimited'
     ),
 }
@@ -98,5 +98,5 @@ CHECKS: dict[str, Check] = {
 def problems(**values: Any) -> Iterator[str]:
     """The problems of values, by the name of their variable, as one sentence each."""
     for name, value in values.items():
-        if todo := CHECKS[name](value):
-            yield f"{name} is {value!r}: {todo}"
+        if remedy := CHECKS[name](value):
+            yield f"{name} is {value!r}: {remedy}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 # Below the ports that the kernel gives to outgoing connections (from 32768 on), below those of Kubernetes' services
 # (from 30000 on), and away from exporters of metrics (9100, 9400), Kubernetes (10250) and torch's default (29500).
 PORT_BASE = 20000
-# So many ports has each node.
+# The number of ports of each node.
 NODE_PORTS = 1000
 # The highest base with which a head and one worker have their ports.
 HIGHEST_BASE = 65536 - 2 * NODE_PORTS
@@ -21,7 +21,7 @@ HIGHEST_BASE = 65536 - 2 * NODE_PORTS
 DASHBOARD_PORT = 8265
 DASHBOARD_OFFSET = 4
 AGENT_OFFSET = 13
-# What only a head opens, `ray start` counts as ports of a worker as well, and fails if these defaults are in its plan.
+# Ports that only a head opens: on a worker, `ray start` fails if these defaults are among the ports of its plan.
 HEADS_DEFAULTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port": 10001}
 # The ports of worker processes and drivers: Ray starts a process for each CPU of the node, and one for each actor. The
 # largest machines have 768 hardware threads.
@@ -114,8 +114,8 @@ class PortPlan:
     def options(self) -> list[str]:
         single = [f"{use.option}={self.first + use.offset}" for use in self.uses if use.option]
         if not self.head:
-            here = range(self.first, self.last + 1)
-            single += [f"{option}={self.base}" for option, port in HEADS_DEFAULTS.items() if port in here]
+            span = range(self.first, self.last + 1)
+            single += [f"{option}={self.base}" for option, port in HEADS_DEFAULTS.items() if port in span]
         return [*single, f"--min-worker-port={self.first + WORKERS_OFFSET}", f"--max-worker-port={self.last}"]
 
     def environment(self) -> dict[str, str]:

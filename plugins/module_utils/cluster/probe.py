@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 
 from ..argus.common.shared_root import JOBS
-from ..network.interfaces import Hca, described, hcas_of_sysfs, parse_ibdev2netdev, read, read_interfaces
+from ..network.interfaces import Hca, hcas_of_sysfs, parse_ibdev2netdev, read_interfaces, read_text, with_sysfs
 from .devices import INFINIBAND, DeviceFile, read_devices, read_gpus
 from .engine import (
     CLUSTER_LABEL,
@@ -33,7 +33,7 @@ from .engine import (
     EngineError,
     EngineStatus,
     Image,
-    message,
+    error_message,
     only_absence,
     parse_containers,
     parse_engine_info,
@@ -59,7 +59,7 @@ from .hardware import (
     read_amd_gpus,
 )
 from .machine import Machine
-from .system import SOFTWARE_PROGRAM, Software, parse_software, placed, read_system
+from .system import SOFTWARE_PROGRAM, Software, parse_software, read_system, tagged
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)
@@ -102,23 +102,23 @@ class Probe:
         """
         # Each call to the engine takes 20 to 100 ms and none depends on another.
         with ThreadPoolExecutor(max_workers=8) as pool:
-            asked_gpus, asked_hcas = pool.submit(self.gpus), pool.submit(self.hcas)
-            asked_software = pool.submit(self.software, python)
-            asked_engine, asked_paths = pool.submit(self.engine, engine), pool.submit(self.paths, paths)
-            asked_containers = pool.submit(self.containers, engine, cluster, names)
-            asked_images = {name: pool.submit(self.image, engine, name) for name in images}
-            state, containers = asked_engine.result(), {}
+            gpus_future, hcas_future = pool.submit(self.gpus), pool.submit(self.hcas)
+            software_future = pool.submit(self.software, python)
+            engine_future, paths_future = pool.submit(self.engine, engine), pool.submit(self.paths, paths)
+            containers_future = pool.submit(self.containers, engine, cluster, names)
+            image_futures = {name: pool.submit(self.image, engine, name) for name in images}
+            state, containers = engine_future.result(), {}
             inspected: dict[str, Image | None] = {}
             try:
-                containers = asked_containers.result()
-                inspected = {name: asked.result() for name, asked in asked_images.items()}
+                containers = containers_future.result()
+                inspected = {name: future.result() for name, future in image_futures.items()}
             except EngineError as error:
                 containers = {}
                 # When the engine itself does not answer, its own error explains more than that of a later call.
                 if state.status == EngineStatus.OK:
                     state = replace(state, status=EngineStatus.FAILED, error=str(error))
             disk = self._disk(state)
-        gpus, gpus_error = asked_gpus.result()
+        gpus, gpus_error = gpus_future.result()
         xids, kernel_log_error = self.xids() if gpus or gpus_error else ([], "")
         return Machine(
             cluster=cluster,
@@ -126,8 +126,8 @@ class Probe:
             missing_packages=[name for name in PACKAGES if importlib.util.find_spec(name) is None],
             gpus=gpus,
             gpus_error=gpus_error,
-            hcas=asked_hcas.result(),
-            mounts=asked_paths.result(),
+            hcas=hcas_future.result(),
+            mounts=paths_future.result(),
             disk=disk,
             memory_bytes=self.memory(),
             shm_bytes=self.shm_bytes(),
@@ -138,8 +138,8 @@ class Probe:
             containers=containers,
             images=inspected,
             ports_in_use=self.listeners(),
-            ephemeral_ports=parse_ephemeral(read(self._at(f"{NET}/ip_local_port_range"))),
-            reserved_ports=parse_ranges(read(self._at(f"{NET}/ip_local_reserved_ports"))),
+            ephemeral_ports=parse_ephemeral(read_text(self._at(f"{NET}/ip_local_port_range"))),
+            reserved_ports=parse_ranges(read_text(self._at(f"{NET}/ip_local_reserved_ports"))),
             rdma_devices=tuple(self.rdma_devices()),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
@@ -147,7 +147,7 @@ class Probe:
             xids=tuple(xids),
             kernel_log_error=kernel_log_error,
             system=read_system(self._root),
-            software=asked_software.result(),
+            software=software_future.result(),
             interfaces=tuple(read_interfaces(self._root)),
             proxies=proxies_of(os.environ),
         )
@@ -159,7 +159,7 @@ class Probe:
             return [], None
         # A driver that does not work prints its error on stdout.
         gpus, error = parse_gpus(out) if out.strip() else ([], "")
-        gpus = [replace(gpu, processes=tuple(placed(self._root, process) for process in gpu.processes)) for gpu in gpus]
+        gpus = [replace(gpu, processes=tuple(tagged(self._root, process) for process in gpu.processes)) for gpu in gpus]
         if code:
             return gpus, " ".join([*filter(None, [error]), *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None
@@ -182,7 +182,7 @@ class Probe:
         """Return the ports that ibdev2netdev lists; on InfiniBand without IPoIB it lists none, and sysfs has them."""
         code, out, _err = self._run(["ibdev2netdev"])
         listed = [] if code else parse_ibdev2netdev(out)
-        return [described(port, self._root) for port in listed] or hcas_of_sysfs(self._root)
+        return [with_sysfs(port, self._root) for port in listed] or hcas_of_sysfs(self._root)
 
     def rdma_devices(self) -> list[DeviceFile]:
         """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
@@ -190,14 +190,15 @@ class Probe:
         return [DeviceFile.of(self._root, f"{INFINIBAND}/{file.name}") for file in files]
 
     def listeners(self) -> list[int]:
-        tables = (read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
+        tables = (read_text(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
         return sorted(set().union(*map(parse_listeners, tables)))
 
     def memory(self) -> int:
         """Return the bytes that this session may use."""
-        total = parse_meminfo(read(self._at("/proc/meminfo"))).get("MemTotal", 0)
+        total = parse_meminfo(read_text(self._at("/proc/meminfo"))).get("MemTotal", 0)
         # In a container of a compute platform, /proc/meminfo describes the machine around it.
-        limits = (read(self._at("/sys/fs/cgroup") / name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
+        files = ("memory.max", "memory/memory.limit_in_bytes")
+        limits = (read_text(self._at("/sys/fs/cgroup") / name) for name in files)
         return min([total, *(int(limit) for limit in limits if limit.isdigit())])
 
     def shm_bytes(self) -> int:
@@ -215,13 +216,13 @@ class Probe:
             answers[path] = self._path(path)
 
         # Daemon threads: a thread that hangs in the kernel must not keep the interpreter from exiting.
-        asked = [(path, Thread(target=ask, args=(path,), daemon=True)) for path in paths]
-        for _path, thread in asked:
+        threads = [(path, Thread(target=ask, args=(path,), daemon=True)) for path in paths]
+        for _path, thread in threads:
             thread.start()
         deadline = time.monotonic() + self._path_seconds
-        for _path, thread in asked:
+        for _path, thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return [answers.get(path) or self._silent(path) for path, _thread in asked]
+        return [answers.get(path) or self._silent(path) for path, _thread in threads]
 
     def _path(self, path: str) -> PathState:
         nearest = self._at(path)
@@ -255,11 +256,11 @@ class Probe:
 
     def _archives_owner(self, path: str) -> str | None:
         try:
-            # Not of what a link leads to: a job may have replaced the directory.
-            there = (self._at(path) / JOBS).lstat()
+            # No link is followed: a job may have replaced the directory.
+            status = (self._at(path) / JOBS).lstat()
         except OSError:
             return None
-        return f"{there.st_uid}:{there.st_gid}"
+        return f"{status.st_uid}:{status.st_gid}"
 
     def _silent(self, path: str) -> PathState:
         mount = self._mount(path)
@@ -267,7 +268,7 @@ class Probe:
         return PathState(path, False, mount.mount_point, mount.fstype, mount.source, mount.options, 0, False, error)
 
     def _mount(self, path: str) -> Mount:
-        mounts = parse_mountinfo(read(self._at("/proc/self/mountinfo")))
+        mounts = parse_mountinfo(read_text(self._at("/proc/self/mountinfo")))
         return mount_of(path, mounts) or Mount("", "", "", [])
 
     def engine(self, command: str) -> Engine:
@@ -289,7 +290,7 @@ class Probe:
     def _cdi_lists_nvidia(self, directories: Iterable[str]) -> bool:
         """Read the files of the container device interface, which name the devices that an engine may give out."""
         specifications = (entry for name in directories for entry in self._at(name).glob("*") if entry.is_file())
-        return any("nvidia.com/gpu" in read(entry) for entry in specifications)
+        return any("nvidia.com/gpu" in read_text(entry) for entry in specifications)
 
     def _has_nvidia_hook(self, engine: Engine) -> bool:
         # "docker run --gpus" needs no registered runtime, only this program.
@@ -302,9 +303,9 @@ class Probe:
         if not ids and not names:
             return {}
         # A container may be removed between the two calls.
-        found = parse_containers(self._ask(engine, "container", "inspect", *ids, *names, may_be_absent=True))
+        containers = parse_containers(self._ask(engine, "container", "inspect", *ids, *names, may_be_absent=True))
         # "inspect" also finds a container by the beginning of its id.
-        return {name: container for name, container in found.items() if container.id in ids or name in names}
+        return {name: container for name, container in containers.items() if container.id in ids or name in names}
 
     def image(self, engine: str, reference: str) -> Image | None:
         return parse_image(self._ask(engine, "image", "inspect", reference, may_be_absent=True))
@@ -314,7 +315,8 @@ class Probe:
             return ""
         code, out, err = self._run([engine, *arguments])
         if code and not (may_be_absent and only_absence(err)):
-            raise EngineError(f'"{engine} {" ".join(arguments)}" failed with exit code {code}: {message(out, err)}')
+            problem = f"failed with exit code {code}: {error_message(out, err)}"
+            raise EngineError(f'"{engine} {" ".join(arguments)}" {problem}')
         return out
 
     def _at(self, path: str) -> Path:
@@ -323,8 +325,8 @@ class Probe:
 
 def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of proxies, without the user and the password of a URL."""
-    known = {name.lower(): value for name, value in environment.items() if value}
-    return {name: re.sub(r"[^/,]*@", "", known[name]) for name in PROXIES if name in known}
+    variables = {name.lower(): value for name, value in environment.items() if value}
+    return {name: re.sub(r"[^/,]*@", "", variables[name]) for name in PROXIES if name in variables}
 
 
 def user_name(uid: int) -> str:

@@ -19,13 +19,13 @@ from ..argus.common.node_process import NodeProcess
 from .system import RAY_PROGRAMS, processes
 
 # Documentation's own network: a route to it is the default route. Nothing is sent.
-SOMEWHERE = "192.0.2.1"
+ROUTE_TARGET = "192.0.2.1"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class ProcessHost:
-    """directory: of the node, absolute. address: at which other nodes reach it; empty if none was found.
+    """A node's host. directory: of the node, absolute. address: for other nodes; empty if none was found.
 
     ray: the path of the command ray; empty if there is none.
     neighbours: other nodes of the cluster that have a directory here. others: processes of Ray that are not its own.
@@ -45,22 +45,22 @@ class ProcessHost:
 
 
 def search_path(python: str) -> str:
-    """The PATH of a node: over SSH that of the image is absent."""
+    """The PATH of a node: a session over SSH lacks that of the image."""
     return f"{Path(python).parent}:{SYSTEM_PATH}"
 
 
-def look(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
-    """Look at a node and its host. address: at which Ansible reaches the host. head: the same for the head's host."""
-    own = Path(directory).expanduser()
-    neighbours = node_process.neighbours(own)
+def inspect_host(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
+    """Inspect a node and its host. address, head: at which Ansible reaches the host, and that of the head."""
+    path = Path(directory).expanduser()
+    neighbours = node_process.neighbours(path)
     # The processes of all nodes of the cluster on this host.
-    ours = set().union(*(node_process.processes(own.parent / name) for name in (own.name, *neighbours)))
+    ours = set().union(*(node_process.processes(path.parent / name) for name in (path.name, *neighbours)))
     return ProcessHost(
-        directory=str(own),
+        directory=str(path),
         home=str(Path("~").expanduser()),
-        address=own_address(address, head),
+        address=reachable_address(address, head),
         ray=shutil.which("ray", path=search_path(python)) or "",
-        node=node_process.look(own),
+        node=node_process.look(path),
         neighbours=neighbours,
         others=[
             f"{process.name} {process.pid}"
@@ -70,14 +70,14 @@ def look(directory: str, python: str, address: str = "", head: str = "") -> Proc
     )
 
 
-def own_address(asked: str, head: str) -> str:
+def reachable_address(inventory_address: str, head: str) -> str:
     """The address at which other nodes reach this host.
 
-    It is the one of the inventory, unless something between translates it; then the one that leads to the head.
+    That of the inventory, unless it is translated on the way; then that of the route to the head.
     """
-    if is_reachable(asked) and _has(asked):
-        return asked
-    for target in (head, SOMEWHERE):
+    if is_reachable(inventory_address) and _is_local(inventory_address):
+        return inventory_address
+    for target in (head, ROUTE_TARGET):
         address = _source(target) if target else ""
         if is_reachable(address):
             return address
@@ -93,11 +93,11 @@ def is_reachable(address: str) -> bool:
     return not (parsed.is_loopback or parsed.is_unspecified)
 
 
-def _has(address: str) -> bool:
+def _is_local(address: str) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as own:
-            own.bind((address, 0))
+        with socket.socket(family, socket.SOCK_DGRAM) as endpoint:
+            endpoint.bind((address, 0))
     except OSError:
         return False
     return True
@@ -107,8 +107,8 @@ def _source(target: str) -> str:
     """The address from which this host reaches another; connecting a datagram socket sends nothing."""
     try:
         family, kind, _proto, _name, where = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as own:
-            own.connect(where)
-            return str(own.getsockname()[0])
+        with socket.socket(family, kind) as endpoint:
+            endpoint.connect(where)
+            return str(endpoint.getsockname()[0])
     except OSError:
         return ""

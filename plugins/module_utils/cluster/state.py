@@ -24,17 +24,17 @@ from ..privileges import User
 
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
-# Of Ray's head, with the metadata of jobs and their environments.
+# The tables of Ray's head: the metadata of jobs, and their environments.
 TABLES = "tables"
-# The value of cluster_head_storage with which there are any.
+# The value of cluster_head_storage with which the head has tables.
 ROCKSDB = "rocksdb"
 # The program: a file for each version, a link to the current one, and the command for people. In a container, the
 # directory is mounted at PROGRAM_PATH.
 PROGRAM, CURRENT, COMMAND = "program", "current", "argus"
 PROGRAM_PATH = "/opt/argus"
-# Isolated: it gets the secrets of jobs, and a directory or the environment may have modules of others.
+# Isolated (-I): the program gets secrets of jobs, and the working directory may have modules of others.
 COMMAND_TEXT = f'#!/bin/sh\nexec python3 -I {PROGRAM_PATH}/{CURRENT} "$@"\n'
-# A file whose writing was interrupted.
+# The prefix of a file whose writing was interrupted.
 TEMPORARY = f".{TOKEN}."
 # Modes: containers have what is mounted; other users can list nothing.
 DIRECTORY_MODE = 0o711
@@ -58,7 +58,7 @@ class State:
 
     @contextlib.contextmanager
     def opened(self, create: bool = False) -> Iterator[bool]:
-        """Whether the directory exists; one process at a time has it."""
+        """Lock the directory, and yield whether it exists."""
         if create and not self.check:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             with contextlib.suppress(FileExistsError):
@@ -83,8 +83,8 @@ class State:
 
     def protect(self) -> list[str]:
         """Set the mode of a directory that an earlier release, or an umask, made different."""
-        there = self.path.stat()
-        if stat.S_IMODE(there.st_mode) == DIRECTORY_MODE or there.st_uid != os.geteuid():
+        status = self.path.stat()
+        if stat.S_IMODE(status.st_mode) == DIRECTORY_MODE or status.st_uid != os.geteuid():
             return []
         if not self.check:
             self.path.chmod(DIRECTORY_MODE)
@@ -93,9 +93,9 @@ class State:
     def provide_token(self, user: User, token: str, rotate: bool) -> list[str]:
         """Provide a token: the given one, or a new one if there is none or it is rotated."""
         path = self.path / TOKEN
-        there = read_token(path)
-        wanted = token or ("" if rotate else there)
-        if there and wanted == there:
+        current = read_token(path)
+        target = token or ("" if rotate else current)
+        if current and target == current:
             return self._give(path, user, TOKEN_MODE)
         if not self.check:
             replace(path, (token or secrets.token_hex(32)).encode(), TOKEN_MODE, user)
@@ -105,10 +105,10 @@ class State:
         """Provide the directory in which the head's steward registers jobs."""
         return self._provide(REGISTRY, REGISTRY_MODE, user)
 
-    def provide_tables(self, user: User, wanted: bool) -> list[str]:
+    def provide_tables(self, user: User, enabled: bool) -> list[str]:
         """Provide the directory of the tables of Ray's head, or remove it: no later head may take them for its own."""
         path = self.path / TABLES
-        if wanted:
+        if enabled:
             return self._provide(TABLES, TABLES_MODE, user)
         if not os.path.lexists(path):
             return []
@@ -124,11 +124,11 @@ class State:
             return [str(path)]
         if created:
             path.mkdir(0o700)
-        there = path.lstat()
-        if not stat.S_ISDIR(there.st_mode):
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
             raise StateError(f"{path} is not a directory; remove it")
-        if os.geteuid() == 0 and there.st_uid != user.uid and not created and os.listdir(path):
-            nodes, owner = f"{user.uid}:{user.gid}", f"{there.st_uid}:{there.st_gid}"
+        if os.geteuid() == 0 and status.st_uid != user.uid and not created and os.listdir(path):
+            nodes, owner = f"{user.uid}:{user.gid}", f"{status.st_uid}:{status.st_gid}"
             raise StateError(
                 f"{path} belongs to {owner}, and the nodes' user is {nodes}; change the owner of what is in it "
                 f'(chown -R {nodes} {path}), or run the nodes as that user (ray_node_user: "{owner}")'
@@ -157,17 +157,17 @@ class State:
             temporary = path / f".{CURRENT}.{secrets.token_hex(8)}"
             temporary.symlink_to(source.name)
             temporary.replace(path / CURRENT)
-        return [str(each) for each in changed]
+        return [str(changed_file) for changed_file in changed]
 
     def _give(self, path: Path, user: User, mode: int) -> list[str]:
         """Give a file or directory to the nodes' user, if Ansible is root."""
-        there = path.lstat()
-        owner = User(there.st_uid, there.st_gid)
-        wanted = user if os.geteuid() == 0 else owner
-        if (owner, stat.S_IMODE(there.st_mode)) == (wanted, mode):
+        status = path.lstat()
+        owner = User(status.st_uid, status.st_gid)
+        new_owner = user if os.geteuid() == 0 else owner
+        if (owner, stat.S_IMODE(status.st_mode)) == (new_owner, mode):
             return []
         if not self.check:
-            os.chown(path, *wanted, follow_symlinks=False)
+            os.chown(path, *new_owner, follow_symlinks=False)
             path.chmod(mode)
         return [str(path)]
 
@@ -177,25 +177,25 @@ class State:
             # Another host with the same home was faster.
             return [], []
         names = sorted(os.listdir(self.path))
-        own = [name for name in names if name in (TOKEN, REGISTRY, TABLES, PROGRAM) or name.startswith(TEMPORARY)]
-        # In check mode, the processes of nodes are still here, which a run removes before.
-        gone_by_then = (NODES,) if self.check else ()
-        left = [str(self.path / name) for name in names if name not in own and name not in gone_by_then]
-        removed = [str(self.path / name) for name in own]
+        created = [name for name in names if name in (TOKEN, REGISTRY, TABLES, PROGRAM) or name.startswith(TEMPORARY)]
+        # In check mode, the nodes are still here, which a run has removed before.
+        removed_earlier = (NODES,) if self.check else ()
+        remaining = [str(self.path / name) for name in names if name not in created and name not in removed_earlier]
+        removed = [str(self.path / name) for name in created]
         if not self.check:
             remove_trees(*removed)
-        if not left:
+        if not remaining:
             removed.append(str(self.path))
             if not self.check:
                 self.path.rmdir()
-        return removed, left
+        return removed, remaining
 
 
 def remove_trees(*paths: str | Path) -> None:
     """Remove files and directories. `rm` follows no link, whatever jobs have left in the registry."""
-    done = subprocess.run(["rm", "-rf", "--", *paths], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StateError(done.stderr.strip())
+    result = subprocess.run(["rm", "-rf", "--", *paths], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise StateError(result.stderr.strip())
 
 
 def program_of(path: Path) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..argus.common.node_process import MARK
-from ..network.interfaces import read, resolved
+from ..network.interfaces import read_text, resolve
 
 # The processes of a machine, from /proc.
 
@@ -43,19 +43,19 @@ class Process:
 
 
 def processes(root: Path) -> Iterator[Process]:
-    """All processes, without what `placed` adds."""
+    """All processes, without what `tagged` adds."""
     for directory in sorted(root.glob("proc/[0-9]*")):
         # Such as "1 (name with (brackets)) S 0 1 …".
-        before, bracket, after = read(directory / "stat").rpartition(")")
+        before, bracket, after = read_text(directory / "stat").rpartition(")")
         if bracket and after.split():
             yield Process(int(directory.name), before.partition("(")[2][:NAME_LENGTH], after.split()[0])
 
 
-def placed(root: Path, process: Process) -> Process:
+def tagged(root: Path, process: Process) -> Process:
     """The process with its container or node. Only its user and root can see that it is of a node."""
-    ids = CONTAINER.findall(read(root / f"proc/{process.pid}/cgroup"))
-    environment = read(root / f"proc/{process.pid}/environ").split("\0")
-    of_node = any(each.startswith(f"{MARK}=") for each in environment)
+    ids = CONTAINER.findall(read_text(root / f"proc/{process.pid}/cgroup"))
+    environment = read_text(root / f"proc/{process.pid}/environ").split("\0")
+    of_node = any(variable.startswith(f"{MARK}=") for variable in environment)
     return replace(process, container=str(ids[-1]) if ids else "", of_node=of_node)
 
 
@@ -65,7 +65,7 @@ def placed(root: Path, process: Process) -> Process:
 STUCK_SECONDS = 0.5
 RAY_PROGRAMS = ("raylet", "gcs_server")
 RAY = "ray"
-# Those that ranks have to agree on, with their names for people.
+# The packages that ranks have to agree on, with their names for people.
 PACKAGES = {
     "torch": "torch",
     # NCCL's package has the version of CUDA in its name.
@@ -78,11 +78,11 @@ PACKAGES = {
 # By name: reading the metadata of all packages takes most of a second.
 SOFTWARE_PROGRAM = f"""
 import importlib.metadata, json, platform
-found = {{}}
+versions = {{}}
 for name in {[RAY, *PACKAGES]}:
-    for each in importlib.metadata.distributions(name=name):
-        found.setdefault(name, each.version)
-print(json.dumps({{"python": platform.python_version(), "packages": found}}))
+    for distribution in importlib.metadata.distributions(name=name):
+        versions.setdefault(name, distribution.version)
+print(json.dumps({{"python": platform.python_version(), "packages": versions}}))
 """
 
 
@@ -110,35 +110,35 @@ class System:
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> System:
-        lists = {name: tuple(Process(**each) for each in answer[name]) for name in ("stuck", "ray")}
+        lists = {name: tuple(Process(**process) for process in answer[name]) for name in ("stuck", "ray")}
         return cls(**{**answer, **lists, "addresses": tuple(answer["addresses"])})
 
 
 def read_system(root: Path) -> System:
     listed = list(processes(root))
-    waiting = {each.pid for each in listed if each.state == "D"}
+    waiting = {proc.pid for proc in listed if proc.state == "D"}
     if waiting:
         time.sleep(STUCK_SECONDS)
-    stuck = [each for each in processes(root) if each.pid in waiting and each.state == "D"] if waiting else []
-    daemon = next((each.pid for each in listed if each.name == "dockerd"), "self")
-    # Another user may not read those of the daemon.
+    stuck = [proc for proc in processes(root) if proc.pid in waiting and proc.state == "D"] if waiting else []
+    daemon = next((proc.pid for proc in listed if proc.name == "dockerd"), "self")
+    # Another user may not read the limits of the daemon.
     limits = _limits(root, daemon) or _limits(root, "self")
     total, free = _space(root / "tmp")
     token = str(Path.home() / ".ray" / "auth_token")
     # A process that has ended has no container any more.
-    ray = [each for each in listed if each.name in RAY_PROGRAMS and each.state not in "ZX"]
+    ray = [proc for proc in listed if proc.name in RAY_PROGRAMS and proc.state not in "ZX"]
     hostname = socket.gethostname()
     return System(
-        kernel=read(root / "proc/sys/kernel/osrelease"),
+        kernel=read_text(root / "proc/sys/kernel/osrelease"),
         open_files=limits.get("Max open files", ""),
         locked_memory=limits.get("Max locked memory", ""),
         tmp_total_bytes=total,
         tmp_free_bytes=free,
         stuck=tuple(stuck),
-        ray=tuple(placed(root, each) for each in ray),
+        ray=tuple(tagged(root, proc) for proc in ray),
         token=token if os.path.lexists(root / token.lstrip("/")) else "",
         hostname=hostname,
-        addresses=tuple(address for address in resolved(hostname) if ":" not in address),
+        addresses=tuple(address for address in resolve(hostname) if ":" not in address),
     )
 
 
@@ -152,7 +152,7 @@ def _space(path: Path) -> tuple[int, int]:
 
 def _limits(root: Path, pid: int | str) -> dict[str, str]:
     """The hard limits of a process by name, such as "Max open files"; "unlimited", or a number."""
-    return dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read(root / f"proc/{pid}/limits"), re.M))
+    return dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read_text(root / f"proc/{pid}/limits"), re.M))
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def parse_software(path: str, code: int, out: str, err: str) -> Software:
     """Parse what SOFTWARE_PROGRAM prints."""
     try:
         # An environment may print something of its own first.
-        found = json.loads(out.strip().splitlines()[-1])
-        return Software(path, str(found["python"]), {str(k): str(v) for k, v in found["packages"].items()})
+        answer = json.loads(out.strip().splitlines()[-1])
+        return Software(path, str(answer["python"]), {str(k): str(v) for k, v in answer["packages"].items()})
     except (ValueError, LookupError, TypeError, AttributeError):
-        said = (err.strip() or out.strip()).splitlines()[-1:] or [f"exit code {code}"]
-        return Software(path, problem=said[0])
+        error_lines = (err.strip() or out.strip()).splitlines()[-1:] or [f"exit code {code}"]
+        return Software(path, problem=error_lines[0])

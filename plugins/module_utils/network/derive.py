@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .interfaces import ETHERNET, INFINIBAND, Hca, Interface, holder, ipv4_of
+from .interfaces import ETHERNET, INFINIBAND, Hca, Interface, interface_with, ipv4_of
 
 NCCL_IB_HCA = "NCCL_IB_HCA"
 NCCL_IB_GID_INDEX = "NCCL_IB_GID_INDEX"
@@ -34,15 +34,15 @@ class Host:
 
 @dataclass(frozen=True)
 class HcaClass:
-    """The ports that jobs use have one link layer and one rate on all machines."""
+    """The link layer and the rate of the ports that jobs use, the same on all machines."""
 
     link_layer: str
     rate_gbit: float
 
 
 @dataclass(frozen=True)
-class Derived:
-    """What jobs on one machine use.
+class Network:
+    """What jobs on one machine use of its network.
 
     hcas: its active ports of the fast network.
     gid_index: for RoCE; None for InfiniBand, and where the ports differ.
@@ -64,17 +64,17 @@ class Derived:
 
         all_hcas: all ports of the machine. A device of which only one port is used is named with this port.
         """
-        found = {}
+        variables = {}
         if self.hcas:
             # Without "=", the names are prefixes: mlx5_1 would also match mlx5_10.
-            found[NCCL_IB_HCA] = "=" + ",".join(_nccl_name(hca, all_hcas) for hca in self.hcas)
+            variables[NCCL_IB_HCA] = "=" + ",".join(_nccl_name(hca, all_hcas) for hca in self.hcas)
         if self.gid_index is not None:
-            found[NCCL_IB_GID_INDEX] = str(self.gid_index)
+            variables[NCCL_IB_GID_INDEX] = str(self.gid_index)
         if self.interface:
-            found[NCCL_SOCKET_IFNAME] = f"={self.interface}"
+            variables[NCCL_SOCKET_IFNAME] = f"={self.interface}"
             # Gloo compares whole names, and has no "=".
-            found[GLOO_SOCKET_IFNAME] = self.interface
-        return found
+            variables[GLOO_SOCKET_IFNAME] = self.interface
+        return variables
 
 
 def _nccl_name(hca: Hca, all_hcas: Iterable[Hca]) -> str:
@@ -82,16 +82,16 @@ def _nccl_name(hca: Hca, all_hcas: Iterable[Hca]) -> str:
     return hca.device if ports <= {hca.port} else f"{hca.device}:{hca.port}"
 
 
-def derive(hosts: Mapping[str, Host]) -> dict[str, Derived]:
+def derive(hosts: Mapping[str, Host]) -> dict[str, Network]:
     """Return what jobs on each machine use; the values of two machines may differ."""
     fast = hca_class(hosts.values())
     shared = common_network(hosts.values())
-    found = {}
+    derived = {}
     for name, host in hosts.items():
         interface, address = _interface(host, shared)
         hcas = used_hcas(host, fast) if fast else []
-        found[name] = Derived(tuple(hcas), _gid_index(hcas), interface, address)
-    return found
+        derived[name] = Network(tuple(hcas), _gid_index(hcas), interface, address)
+    return derived
 
 
 def hca_class(hosts: Iterable[Host]) -> HcaClass | None:
@@ -102,40 +102,40 @@ def hca_class(hosts: Iterable[Host]) -> HcaClass | None:
     """
     fastest = [
         max(
-            (HcaClass(hca.link_layer, hca.rate_gbit) for hca in _known(host)),
+            (HcaClass(hca.link_layer, hca.rate_gbit) for hca in _rated(host)),
             # With the same rate, Ethernet ports are uplinks or storage beside an InfiniBand fabric.
             key=lambda kind: (kind.rate_gbit, kind.link_layer == INFINIBAND),
         )
         for host in hosts
-        if host.trains and _known(host)
+        if host.trains and _rated(host)
     ]
     counted = Counter(fastest)
     return max(counted, key=lambda kind: (counted[kind], kind.rate_gbit, kind.link_layer), default=None)
 
 
-def _known(host: Host) -> list[Hca]:
+def _rated(host: Host) -> list[Hca]:
     return [hca for hca in host.hcas if hca.up and hca.rate_gbit]
 
 
 def used_hcas(host: Host, fast: HcaClass) -> list[Hca]:
     """Return the active ports of a machine that belong to the fast network."""
     ports = [hca for hca in host.hcas if hca.up and HcaClass(hca.link_layer, hca.rate_gbit) == fast]
-    uplinks = {each.name for each in host.interfaces if each.uplink}
+    uplinks = {interface.name for interface in host.interfaces if interface.uplink}
     without = [hca for hca in ports if not (hca.link_layer == ETHERNET and hca.netdev in uplinks)]
     # An adapter that is the machine's uplink is one too many where the GPUs share the others evenly, and only then:
     # a machine may have no other.
-    if without and not _even(len(ports), host.gpus) and _even(len(without), host.gpus):
+    if without and not _divides(len(ports), host.gpus) and _divides(len(without), host.gpus):
         ports = without
-    return sorted(ports, key=_natural)
+    return sorted(ports, key=_sort_key)
 
 
-def _even(ports: int, gpus: int) -> bool:
+def _divides(ports: int, gpus: int) -> bool:
     """Whether ports can be shared evenly among GPUs, or GPUs among ports."""
     return gpus > 0 and (ports % gpus == 0 or gpus % ports == 0)
 
 
-def _natural(hca: Hca) -> tuple[str, int, int]:
-    """mlx5_10 comes after mlx5_9."""
+def _sort_key(hca: Hca) -> tuple[str, int, int]:
+    """A sort key: mlx5_10 comes after mlx5_9."""
     letters = hca.device.rstrip("0123456789")
     number = hca.device[len(letters) :]
     return letters, int(number or 0), hca.port
@@ -155,38 +155,38 @@ def common_network(hosts: Iterable[Host]) -> ipaddress.IPv4Network | None:
     networks = [_networks(host) for host in hosts]
     common = set.intersection(*map(set, networks)) if networks else set()
     # The bridges of engines have the same address on every machine.
-    own = [net for net in common if len({address for each in networks for address in each[net][1]}) >= len(hosts)]
-    named = [ipaddress.ip_address(host.address) for host in hosts if host.address]
+    distinct = [net for net in common if len({ip for nets in networks for ip in nets[net][1]}) >= len(hosts)]
+    addresses = [ipaddress.ip_address(host.address) for host in hosts if host.address]
 
     def rank(net: ipaddress.IPv4Network) -> tuple[int, float, int]:
-        slowest = min(each[net][0] for each in networks)
-        return -sum(address in net for address in named), -slowest, int(net.network_address)
+        slowest = min(nets[net][0] for nets in networks)
+        return -sum(address in net for address in addresses), -slowest, int(net.network_address)
 
-    return min(own, key=rank, default=None)
+    return min(distinct, key=rank, default=None)
 
 
 def _networks(host: Host) -> dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]]:
     """The networks of a machine, each with the speed of its interface and the machine's addresses in it."""
-    found: dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]] = {}
+    networks: dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]] = {}
     for interface in _usable(host.interfaces):
-        for own in ipv4_of(interface):
-            if own.network.prefixlen < 32:
-                speed, addresses = found.get(own.network, (0.0, ()))
-                found[own.network] = (max(speed, interface.speed_gbit), (*addresses, str(own.ip)))
-    return found
+        for address in ipv4_of(interface):
+            if address.network.prefixlen < 32:
+                speed, addresses = networks.get(address.network, (0.0, ()))
+                networks[address.network] = (max(speed, interface.speed_gbit), (*addresses, str(address.ip)))
+    return networks
 
 
 def _usable(interfaces: Iterable[Interface]) -> list[Interface]:
-    return [each for each in interfaces if not each.virtual and each.state != "down"]
+    return [interface for interface in interfaces if not interface.virtual and interface.state != "down"]
 
 
 def _interface(host: Host, shared: ipaddress.IPv4Network | None) -> tuple[str, str]:
     """The interface that other machines reach, and its address."""
-    known = holder(host.address, host.interfaces)
-    if known:
-        return known.name, host.address
+    addressed = interface_with(host.address, host.interfaces)
+    if addressed:
+        return addressed.name, host.address
     for interface in _usable(host.interfaces) if shared else ():
-        for own in ipv4_of(interface):
-            if own.network == shared:
-                return interface.name, str(own.ip)
+        for address in ipv4_of(interface):
+            if address.network == shared:
+                return interface.name, str(address.ip)
     return "", ""

@@ -19,7 +19,7 @@ from pathlib import Path
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 IFREQ_BYTES, MOST_ADDRESSES = 40, 1024
-# What engines and hypervisors make, on every machine alike.
+# Interfaces that engines and hypervisors make, on every machine alike.
 VIRTUAL = re.compile(r"lo|docker.*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|tunl.*|kube.*|dummy.*|podman.*|tap.*")
 
 
@@ -51,42 +51,42 @@ def read_interfaces(root: Path) -> list[Interface]:
 
 def addresses_of_kernel() -> dict[str, list[str]]:
     """Return the IPv4 addresses of each interface, asked of the kernel itself."""
-    found: dict[str, list[str]] = {}
-    room = ctypes.create_string_buffer(IFREQ_BYTES * MOST_ADDRESSES)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        request = struct.pack("iP", len(room), ctypes.addressof(room))
-        length, _address = struct.unpack("iP", fcntl.ioctl(asking.fileno(), SIOCGIFCONF, request))
+    addresses: dict[str, list[str]] = {}
+    buffer = ctypes.create_string_buffer(IFREQ_BYTES * MOST_ADDRESSES)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("iP", len(buffer), ctypes.addressof(buffer))
+        length, _address = struct.unpack("iP", fcntl.ioctl(sock.fileno(), SIOCGIFCONF, request))
         for start in range(0, length, IFREQ_BYTES):
-            entry = room.raw[start : start + IFREQ_BYTES]
-            mask = fcntl.ioctl(asking.fileno(), SIOCGIFNETMASK, entry)[20:24]
+            entry = buffer.raw[start : start + IFREQ_BYTES]
+            mask = fcntl.ioctl(sock.fileno(), SIOCGIFNETMASK, entry)[20:24]
             address = ipaddress.ip_interface(f"{socket.inet_ntoa(entry[20:24])}/{socket.inet_ntoa(mask)}")
             # A second address may have a label such as "eth0:1".
             name = entry[:16].split(b"\0")[0].decode().split(":")[0]
-            found.setdefault(name, []).append(address.with_prefixlen)
-    return found
+            addresses.setdefault(name, []).append(address.with_prefixlen)
+    return addresses
 
 
 def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> list[Interface]:
-    uplinks = default_interfaces(read(root / "proc/net/route"))
-    found = []
+    uplinks = default_interfaces(read_text(root / "proc/net/route"))
+    interfaces = []
     for entry in sorted((root / "sys/class/net").glob("*")):
         # Some drivers say -1 while there is no link, and reading fails with EINVAL for others.
-        speed = read(entry / "speed")
-        mtu = read(entry / "mtu")
+        speed = read_text(entry / "speed")
+        mtu = read_text(entry / "mtu")
         if not mtu:
             # Such as the file bonding_masters.
             continue
-        found.append(
+        interfaces.append(
             Interface(
                 name=entry.name,
                 addresses=tuple(addresses.get(entry.name, ())),
                 mtu=int(mtu) if mtu.isdigit() else 0,
                 speed_gbit=int(speed) / 1000 if speed.isdigit() else 0.0,
-                state=read(entry / "operstate"),
+                state=read_text(entry / "operstate"),
                 uplink=entry.name in uplinks,
             )
         )
-    return found
+    return interfaces
 
 
 def default_interfaces(text: str) -> set[str]:
@@ -97,14 +97,14 @@ def default_interfaces(text: str) -> set[str]:
 def ipv4_of(interface: Interface) -> list[ipaddress.IPv4Interface]:
     """Return the IPv4 addresses that other machines can reach: no loopback, and none that a machine gives itself."""
     addresses = map(ipaddress.IPv4Interface, interface.addresses)
-    return [each for each in addresses if not (each.is_loopback or each.is_link_local)]
+    return [address for address in addresses if not (address.is_loopback or address.is_link_local)]
 
 
-def holder(address: str, interfaces: Iterable[Interface]) -> Interface | None:
-    return next((each for each in interfaces if address in [str(own.ip) for own in ipv4_of(each)]), None)
+def interface_with(address: str, interfaces: Iterable[Interface]) -> Interface | None:
+    return next((nic for nic in interfaces if address in [str(ipv4.ip) for ipv4 in ipv4_of(nic)]), None)
 
 
-def resolved(name: str) -> list[str]:
+def resolve(name: str) -> list[str]:
     """Return the addresses of a name; none if it has none."""
     with contextlib.suppress(OSError, UnicodeError):
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -112,7 +112,7 @@ def resolved(name: str) -> list[str]:
     return []
 
 
-def read(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
     try:
         return path.read_text(errors="replace").strip()
@@ -124,7 +124,7 @@ def read(path: Path) -> str:
 
 INFINIBAND = "InfiniBand"
 ETHERNET = "Ethernet"
-# Those that count broken links and cables; the kernel's documentation of sysfs-class-infiniband describes each.
+# Counters of broken links and cables; the kernel's documentation of sysfs-class-infiniband describes each.
 ERROR_COUNTERS = (
     "symbol_error",
     "link_error_recovery",
@@ -185,25 +185,25 @@ def hcas_of_sysfs(root: Path) -> list[Hca]:
     for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
         device = port.parent.parent
         # Such as "4: ACTIVE"; a port in "2: INIT" has a cable, but no subnet manager.
-        state = "up" if read(port / "state").endswith("ACTIVE") else "down"
-        ports.append(described(Hca(device.name, int(port.name), _netdev(device, port), state), root))
+        state = "up" if read_text(port / "state").endswith("ACTIVE") else "down"
+        ports.append(with_sysfs(Hca(device.name, int(port.name), _netdev(device, port), state), root))
     return ports
 
 
-def described(hca: Hca, root: Path) -> Hca:
-    """The port with what only sysfs knows of it."""
+def with_sysfs(hca: Hca, root: Path) -> Hca:
+    """The port with its rate, link layer, GID index and errors from sysfs."""
     port = root / "sys/class/infiniband" / hca.device / "ports" / str(hca.port)
     return replace(
         hca,
-        rate_gbit=parse_rate(read(port / "rate")),
-        link_layer=read(port / "link_layer"),
+        rate_gbit=parse_rate(read_text(port / "rate")),
+        link_layer=read_text(port / "link_layer"),
         gid_index=_gid_index(port, hca.netdev),
         errors=_errors(port),
     )
 
 
 def _errors(port: Path) -> dict[str, int]:
-    counted = {name: read(port / "counters" / name) for name in ERROR_COUNTERS}
+    counted = {name: read_text(port / "counters" / name) for name in ERROR_COUNTERS}
     return {name: int(text) for name, text in counted.items() if text.isdigit() and int(text)}
 
 
@@ -211,23 +211,23 @@ def _gid_index(port: Path, netdev: str | None) -> int | None:
     """The first GID of RoCE v2 that is an IPv4 address of the port's own interface."""
     for entry in sorted((port / "gids").glob("*"), key=lambda entry: int(entry.name)):
         # Entries that are not in use read as zeros, and their type fails with EINVAL.
-        if _IPV4_GID.fullmatch(read(entry)) and read(port / "gid_attrs/types" / entry.name) == ROCE_V2:
-            of_gid = read(port / "gid_attrs/ndevs" / entry.name)
+        if _IPV4_GID.fullmatch(read_text(entry)) and read_text(port / "gid_attrs/types" / entry.name) == ROCE_V2:
+            gid_netdev = read_text(port / "gid_attrs/ndevs" / entry.name)
             # A VLAN on the port has GIDs in the same table.
-            if not of_gid or not netdev or of_gid == netdev:
+            if not gid_netdev or not netdev or gid_netdev == netdev:
                 return int(entry.name)
     return None
 
 
 def _netdev(device: Path, port: Path) -> str | None:
     # With RoCE the table of GIDs has the name; on InfiniBand reading it fails with EINVAL.
-    names = (read(entry) for entry in sorted((port / "gid_attrs" / "ndevs").glob("*")))
-    known = next(filter(None, names), None)
-    if known:
-        return known
+    names = (read_text(entry) for entry in sorted((port / "gid_attrs" / "ndevs").glob("*")))
+    name = next(filter(None, names), None)
+    if name:
+        return name
     interfaces = sorted((device / "device" / "net").glob("*"))
     # One PCI function with two ports has the interfaces of both; dev_port counts from 0.
-    of_port = [entry for entry in interfaces if read(entry / "dev_port") == str(int(port.name) - 1)]
+    port_netdevs = [entry for entry in interfaces if read_text(entry / "dev_port") == str(int(port.name) - 1)]
     if len(interfaces) == 1:
-        of_port = interfaces
-    return of_port[0].name if of_port else None
+        port_netdevs = interfaces
+    return port_netdevs[0].name if port_netdevs else None

@@ -14,8 +14,6 @@ from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
 from ..cluster.ports import PortRange
 
-# All checks of preflight.
-
 FAST, DEEP = TIERS = ("fast", "deep")
 # By tier, for each check: its key, by which an operator accepts it; its severity, unless a problem has its own; what is
 # checked. Below, what to do about a problem that has no instruction of its own.
@@ -155,28 +153,28 @@ collective.skipped  warning  the all-reduce is made (a note)
 
 
 class Check(NamedTuple):
-    """Something that is checked. todo: what to do about a problem that has no instruction of its own."""
+    """A check of preflight. remedy: for a problem that has none of its own."""
 
     severity: str
     about: str
-    todo: str
+    remedy: str
     tier: str
 
 
-def rows(tier: str) -> Iterator[tuple[str, Check]]:
+def table_rows(tier: str) -> Iterator[tuple[str, Check]]:
     """The checks of a tier, by their keys."""
-    first, todo = "", ""
+    first, remedy = "", ""
     for line in [*TABLES[tier].strip().splitlines(), ""]:
         if line.startswith(" "):
-            todo = f"{todo} {line.strip()}".strip()
+            remedy = f"{remedy} {line.strip()}".strip()
             continue
         if first:
             key, severity, about = first.split("  ")
-            yield key, Check(severity, about, todo, tier)
-        first, todo = line, ""
+            yield key, Check(severity, about, remedy, tier)
+        first, remedy = line, ""
 
 
-CHECKS = {key: check for tier in TABLES for key, check in rows(tier)}
+CHECKS = {key: check for tier in TABLES for key, check in table_rows(tier)}
 
 
 # The words of preflight: expectations, checks and problems.
@@ -186,8 +184,8 @@ CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "int": int,
     "int | None": int,
     "float": float,
-    "Sequence[str]": lambda value: value.split(",") if isinstance(value, str) else [str(each) for each in value],
-    "Sequence[PortRange]": lambda value: tuple(PortRange(**each) for each in value),
+    "Sequence[str]": lambda value: value.split(",") if isinstance(value, str) else [str(item) for item in value],
+    "Sequence[PortRange]": lambda value: tuple(PortRange(**item) for item in value),
 }
 
 
@@ -236,7 +234,7 @@ class Expectation:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Expectation:
-        types = {each.name: str(each.type) for each in fields(cls)}
+        types = {attribute.name: str(attribute.type) for attribute in fields(cls)}
         expected = cls(
             **{
                 name: CONVERSIONS.get(types.get(name, ""), lambda same: same)(value)
@@ -250,16 +248,16 @@ class Expectation:
 
 
 class Problem(NamedTuple):
-    """A finding without its place, which is the same for all of a machine. Empty texts are those of the check."""
+    """A finding without its place. An empty remedy or severity is that of the check."""
 
     key: str
-    what: str
-    todo: str = ""
+    text: str
+    remedy: str = ""
     severity: str = ""
 
     def finding(self, where: str) -> Finding:
         check = CHECKS[self.key]
-        return Finding(where, self.what, self.todo or check.todo, self.severity or check.severity, key=self.key)
+        return Finding(where, self.text, self.remedy or check.remedy, self.severity or check.severity, key=self.key)
 
 
 def accepted(finding: Finding, accept: Sequence[str]) -> Finding:
@@ -278,7 +276,7 @@ class Context:
     expected: Expectation
 
 
-class Compared(NamedTuple):
+class Invariant(NamedTuple):
     """A value that has to be the same on all machines; an empty one is not known."""
 
     key: str
@@ -293,9 +291,9 @@ def listed_counts(names: Iterable[str]) -> str:
 
 def differences(key: str, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
     """A finding for each host whose value is not that of most hosts. A host without a value is left out."""
-    known = {host: value for host, value in values.items() if value}
+    stated = {host: value for host, value in values.items() if value}
     # Of several values that are equally frequent, the first.
-    ((usual, same),) = Counter(known.values()).most_common(1) or [("", 0)]
-    for host, value in known.items():
+    ((usual, count),) = Counter(stated.values()).most_common(1) or [("", 0)]
+    for host, value in stated.items():
         if value != usual:
-            yield Problem(key, f"{name} is {value}, on {same} of {len(known)} machines it is {usual}").finding(host)
+            yield Problem(key, f"{name} is {value}, on {count} of {len(stated)} machines it is {usual}").finding(host)

@@ -14,13 +14,13 @@ from ..cluster.engine import EngineStatus
 from ..cluster.hardware import Gpu, Xid
 from ..cluster.machine import Machine
 from ..cluster.system import Process
-from .checks import Compared, Expectation, Problem, listed_counts
+from .checks import Expectation, Invariant, Problem, listed_counts
 
-# Those that a job causes in its own memory say nothing about the GPU.
+# Xids that a job causes in its own memory, which say nothing about the GPU.
 XIDS_OF_JOBS = (13, 31, 43, 45)
 # The GPU is lost, its memory cannot be repaired, or its firmware does not answer, until it is reset.
 FATAL_XIDS = (48, 64, 74, 79, 95, 119, 120, 140)
-# Contexts of monitoring programs need less.
+# The memory from which other programs are an error; the contexts of monitoring programs need less.
 FOREIGN_MIB = 1024
 MAX_NAMES = 5
 REMEDY = "use machines with these GPUs, or correct preflight_gpu_model in the inventory"
@@ -34,32 +34,32 @@ def gpu_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
         yield from _kinds(gpus_of(machine), expected)
         for gpu in gpus_of(machine):
             for problem in (*_health(gpu), *(_use(gpu, machine) if machine.gpus else ())):
-                yield problem._replace(what=f"GPU {gpu.index} ({gpu.bus}): {problem.what}")
+                yield problem._replace(text=f"GPU {gpu.index} ({gpu.bus}): {problem.text}")
         yield from _log(machine) if machine.gpus else _amd(machine)
 
 
 def gpus_of(machine: Machine) -> Sequence[Gpu]:
-    """The GPUs that jobs use. Beside those of NVIDIA, one of AMD is that of the processor."""
+    """The GPUs that jobs use. An AMD GPU beside NVIDIA's is that of the processor."""
     return machine.gpus or machine.amd_gpus
 
 
 def _count(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    found, expected = len(machine.gpus) or len(machine.rocm_gpus), expectation.gpus
-    wanted = "" if expected is None else f", expected {expected}"
+    count, expected = len(machine.gpus) or len(machine.rocm_gpus), expectation.gpus
+    expected_count = "" if expected is None else f", expected {expected}"
     if machine.gpus_error:
         # A machine whose GPUs are not used, such as the head's, works with a broken driver.
         yield Problem(
             "gpu.answers",
-            f"nvidia-smi fails and shows {found} GPUs{wanted}: {machine.gpus_error}",
+            f"nvidia-smi fails and shows {count} GPUs{expected_count}: {machine.gpus_error}",
             "after a driver update reload the nvidia modules or reboot; a GPU lost from the bus shows in dmesg as Xid",
             WARNING if expected == 0 else ERROR,
         )
-    elif expected is not None and found < expected:
+    elif expected is not None and count < expected:
         yield Problem(
             "gpu.count",
-            f"{found} GPUs found, expected at least {expected}",
+            f"{count} GPUs found, expected at least {expected}",
             "check for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory"
-            if found
+            if count
             else "install the driver (nvidia-smi is not on PATH, amdgpu is not loaded, or this machine has no GPU)",
         )
     models = [gpu.name for gpu in machine.gpus]
@@ -80,11 +80,11 @@ def _kinds(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
 
 
 def _access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    engine, found = machine.engine, len(machine.gpus)
-    if found and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
+    engine, count = machine.engine, len(machine.gpus)
+    if count and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
         yield Problem(
             "gpu.engine",
-            f"{found} GPUs found, but {engine.name} {engine.version} cannot give them to containers: "
+            f"{count} GPUs found, but {engine.name} {engine.version} cannot give them to containers: "
             'it has neither a runtime "nvidia" nor a CDI specification for nvidia.com/gpu',
             "install nvidia-container-toolkit, then: nvidia-ctk runtime configure --runtime=docker and restart docker"
             if engine.name == "docker"
@@ -136,7 +136,7 @@ def _use(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
         yield Problem("gpu.mig", "MIG is on")
     foreign = _foreign(machine, gpu.processes)
     if foreign:
-        memory = sum(each.memory_mib for each in foreign)
+        memory = sum(process.memory_mib for process in foreign)
         more = f" and {len(foreign) - MAX_NAMES} more" if len(foreign) > MAX_NAMES else ""
         yield Problem(
             "gpu.processes",
@@ -154,9 +154,9 @@ def _use(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
 
 
 def _foreign(machine: Machine, processes: Iterable[Process]) -> list[Process]:
-    """Those that are of no cluster, and should use no GPU."""
-    own = {container.id for container in machine.containers.values() if container.cluster}
-    return [each for each in processes if not each.of_node and each.container not in own]
+    """Processes that belong to no cluster, and should use no GPU."""
+    cluster_containers = {container.id for container in machine.containers.values() if container.cluster}
+    return [process for process in processes if not process.of_node and process.container not in cluster_containers]
 
 
 def _xid(xid: Xid) -> Problem:
@@ -169,11 +169,11 @@ def _xid(xid: Xid) -> Problem:
     )
 
 
-def compared(machine: Machine, expected: Expectation) -> Iterator[Compared]:
+def compared(machine: Machine, expected: Expectation) -> Iterator[Invariant]:
     gpus = gpus_of(machine)
     if gpus and expected.gpus != 0:
-        yield Compared("gpu.driver", "the driver", gpus[0].driver_version)
-        yield Compared("gpu.same", "the GPUs", models(gpus))
+        yield Invariant("gpu.driver", "the driver", gpus[0].driver_version)
+        yield Invariant("gpu.same", "the GPUs", models(gpus))
 
 
 def models(gpus: Sequence[Gpu]) -> str:

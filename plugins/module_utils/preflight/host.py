@@ -12,12 +12,12 @@ from ..cluster.engine import EngineStatus
 from ..cluster.machine import Machine
 from ..cluster.state import ROCKSDB
 from ..cluster.system import PACKAGES, RAY
-from .checks import Compared, Expectation, Problem
+from .checks import Expectation, Invariant, Problem
 
 # What is wrong with the operating system of a machine.
 
 GIB = 1 << 30
-# What Ray itself recommends at least.
+# The least number of open files that Ray recommends.
 OPEN_FILES = 8192
 # Ray writes nothing to a disk that is fuller than 95 %.
 FREE_SHARE = 20
@@ -39,7 +39,7 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
     has_hca = any(port.state == "up" for port in machine.hcas)
     if not contained and has_hca and host.locked_memory not in ("", "unlimited"):
         yield Problem("host.memlock", f"at most {host.locked_memory} bytes of memory can be locked, expected unlimited")
-    bare = [each for each in host.ray if not each.container]
+    bare = [process for process in host.ray if not process.container]
     # Without containers, these are the nodes themselves.
     if contained and bare:
         yield Problem("host.ray", f"Ray runs on the machine itself: {', '.join(map(str, bare[:MAX_NAMES]))}")
@@ -47,10 +47,10 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
         yield Problem("host.stray_token", f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
 
 
-def compared_system(machine: Machine) -> Iterator[Compared]:
-    yield Compared("host.kernel", "the kernel", machine.system.kernel)
+def compared_system(machine: Machine) -> Iterator[Invariant]:
+    yield Invariant("host.kernel", "the kernel", machine.system.kernel)
     for reference, image in machine.images.items():
-        yield Compared("host.image", f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
+        yield Invariant("host.image", f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
 
 
 # The Python of a node without a container, and its packages. A container has those of its image.
@@ -63,8 +63,8 @@ RAY_WITH_TABLES = (2, 57)
 
 def is_since(ray: str, release: tuple[int, int]) -> bool:
     """Whether a Ray is of a release or a later one. One that was built by hand may have another form, and passes."""
-    found = re.match(r"(\d+)\.(\d+)", ray)
-    return not found or (int(found[1]), int(found[2])) >= release
+    match = re.match(r"(\d+)\.(\d+)", ray)
+    return not match or (int(match[1]), int(match[2])) >= release
 
 
 def software_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
@@ -78,8 +78,8 @@ def software_problems(machine: Machine, expected: Expectation) -> Iterator[Probl
     if not ray:
         yield Problem("software.python", f"Ray is not installed for {software.path}")
     elif not is_since(ray, RAY_WITH_TOKENS):
-        what = f"{software.path} has Ray {ray}, which has no tokens"
-        yield Problem("software.python", what, "install Ray 2.57 or later")
+        problem = f"{software.path} has Ray {ray}, which has no tokens"
+        yield Problem("software.python", problem, "install Ray 2.57 or later")
     elif expected.head_storage == ROCKSDB and not is_since(ray, RAY_WITH_TABLES):
         yield Problem(
             "software.python",
@@ -88,15 +88,15 @@ def software_problems(machine: Machine, expected: Expectation) -> Iterator[Probl
         )
 
 
-def compared_software(machine: Machine) -> Iterator[Compared]:
+def compared_software(machine: Machine) -> Iterator[Invariant]:
     software = machine.software
     if software is None:
         return
-    yield Compared("software.ray", "Python", software.python)
-    yield Compared("software.ray", "Ray", software.packages.get(RAY, ""))
+    yield Invariant("software.ray", "Python", software.python)
+    yield Invariant("software.ray", "Ray", software.packages.get(RAY, ""))
     for name, title in PACKAGES.items():
         # The head has no need of them.
-        yield Compared("software.packages", title, software.packages.get(name, ""))
+        yield Invariant("software.packages", title, software.packages.get(name, ""))
 
 
 # Images of nodes that machines lack.

@@ -21,7 +21,7 @@ ALL = "all workers"
 
 
 def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
-    """answer: of the verb all_reduce; {} if the cluster does not run."""
+    """The problems of an all-reduce. answer: of the verb all_reduce; {} if the cluster does not run."""
     away = Problem(
         "collective.skipped", "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE
     )
@@ -32,37 +32,37 @@ def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
         skipped = Problem("collective.skipped", f"no all-reduce: {reason or failed}", severity=severity).finding(ALL)
         return [*absent, *([skipped] if reason or failed else [])]
     verdict = from_json(dict(answer))
-    found = [_node(verdict, name) for name in verdict.bad]
+    findings = [_node_finding(verdict, name) for name in verdict.bad]
     for first, second in verdict.links:
-        what = f"it and {first}: {_text(verdict.measured[first, second])}; both are fine with other workers"
-        found.append(_problem(verdict.measured[first, second], what).finding(second))
+        problem = f"it and {first}: {_rate(verdict.measured[first, second])}; both are fine with other workers"
+        findings.append(_problem(verdict.measured[first, second], problem).finding(second))
     if verdict.group:
         measured = verdict.measured.get(verdict.group, verdict.whole)
-        what = f"{' and '.join(verdict.group)} together: {_text(measured)}"
+        problem = f"{' and '.join(verdict.group)} together: {_rate(measured)}"
         parts = "" if len(verdict.group) == 2 else ", although their halves are fine"
-        found.append(_problem(measured, what + parts).finding(", ".join(verdict.group)))
-    if not found and verdict.whole.bandwidth is None:
+        findings.append(_problem(measured, problem + parts).finding(", ".join(verdict.group)))
+    if not findings and verdict.whole.bandwidth is None:
         # Every pair has failed.
-        found.append(Problem("collective.works", _text(verdict.whole)).finding(ALL))
-    return [*absent, *found]
+        findings.append(Problem("collective.works", _rate(verdict.whole)).finding(ALL))
+    return [*absent, *findings]
 
 
-def _node(verdict: Verdict, name: str) -> Finding:
+def _node_finding(verdict: Verdict, name: str) -> Finding:
     if silent := verdict.measured.get((name,)):
         return Problem("collective.works", f"runs nothing that Ray starts on it: {silent.error}", SILENT).finding(name)
     pair = [group for group in verdict.measured if len(group) == 2 and name in group][-1]
     other = next(node for node in pair if node != name)
-    what = f"with {other}, which is fine with others: {_text(verdict.measured[pair])}"
+    problem = f"with {other}, which is fine with others: {_rate(verdict.measured[pair])}"
     if verdict.usual:
-        what += f" (most pairs: {verdict.usual:.2f} GB/s)"
-    return _problem(verdict.measured[pair], what).finding(name)
+        problem += f" (most pairs: {verdict.usual:.2f} GB/s)"
+    return _problem(verdict.measured[pair], problem).finding(name)
 
 
-def _problem(measured: Bandwidth, what: str) -> Problem:
-    return Problem("collective.works" if measured.bandwidth is None else "collective.bandwidth", what)
+def _problem(measured: Bandwidth, text: str) -> Problem:
+    return Problem("collective.works" if measured.bandwidth is None else "collective.bandwidth", text)
 
 
-def _text(measured: Bandwidth) -> str:
+def _rate(measured: Bandwidth) -> str:
     return f"fails ({measured.error})" if measured.bandwidth is None else f"{measured.bandwidth:.2f} GB/s"
 
 
@@ -71,8 +71,8 @@ def all_reduce_lines(answer: Mapping[str, Any]) -> list[str]:
     if not answer.get("whole"):
         return []
     verdict = from_json(dict(answer))
-    first = f"All-reduce of all workers ({answer['processes']} processes, {answer['backend']}): {_text(verdict.whole)}"
-    return [first, *(f"{', '.join(group)}: {_text(measured)}" for group, measured in verdict.measured.items())]
+    first = f"All-reduce of all workers ({answer['processes']} processes, {answer['backend']}): {_rate(verdict.whole)}"
+    return [first, *(f"{', '.join(group)}: {_rate(measured)}" for group, measured in verdict.measured.items())]
 
 
 # How far the clocks of machines differ. Heartbeats, and the order of events of a job, come from several of them.
@@ -81,7 +81,7 @@ WARNING_SECONDS = 5.0
 ERROR_SECONDS = 30.0
 
 
-def bounds(probed: Mapping[str, Any]) -> tuple[float, float] | None:
+def clock_bounds(probed: Mapping[str, Any]) -> tuple[float, float] | None:
     """At least and at most by how many seconds a clock is ahead of the controller's, from the result of machine_info.
 
     A machine was asked at `sent` and had answered at `received`: its time was read at some moment in between. So
@@ -96,10 +96,10 @@ def bounds(probed: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def clock_findings(probed: Mapping[str, Mapping[str, Any]], head: str) -> Iterator[Finding]:
     """Machines whose clocks certainly differ from that of the head's machine."""
-    known = {machine: ahead for machine, result in probed.items() if (ahead := bounds(result))}
-    for machine, (least, most) in known.items() if head in known else ():
-        # The clock of the controller drops out.
-        certain = max(least - known[head][1], 0.0) + min(most - known[head][0], 0.0)
+    offsets = {machine: ahead for machine, result in probed.items() if (ahead := clock_bounds(result))}
+    for machine, (least, most) in offsets.items() if head in offsets else ():
+        # In the difference, the clock of the controller cancels out.
+        certain = max(least - offsets[head][1], 0.0) + min(most - offsets[head][0], 0.0)
         if machine != head and abs(certain) > WARNING_SECONDS:
             side = "ahead of" if certain > 0 else "behind"
             yield Problem(
@@ -109,26 +109,24 @@ def clock_findings(probed: Mapping[str, Mapping[str, Any]], head: str) -> Iterat
             ).finding(machine)
 
 
-# Compares all machines, and applies what the operator accepts. Runs on the controller.
-
 ACCEPT = "preflight_accept"
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbedHost:
     """The result of machine_info for one host."""
 
     context: Context
     findings: Sequence[Finding]
 
     @classmethod
-    def from_json(cls, host: str, result: Mapping[str, Any]) -> Probed:
+    def from_json(cls, host: str, result: Mapping[str, Any]) -> ProbedHost:
         context = Context(host, Machine.from_json(result["machine"]), Expectation.from_json(result["expect"]))
         return cls(context, [Finding(**finding) for finding in result["findings"]])
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """The result for all machines.
 
     findings: worst first. silent: hosts without any answer. measured: what the all-reduce has measured, in lines.
@@ -143,22 +141,22 @@ class Judged:
     measured: Sequence[str] = ()
 
 
-def judged(
+def judge(
     hosts: Sequence[str],
-    probed: Mapping[str, Probed],
+    probed: Mapping[str, ProbedHost],
     tier: str,
     accept: Sequence[str] = (),
     others: Iterable[Finding] = (),
     measured: Sequence[str] = (),
     inventory: Iterable[str] = (),
-) -> Judged:
+) -> Judgement:
     """Compare the hosts, and apply what the operator accepts.
 
     hosts: those that should have answered; inventory: all that the operator can name, also if --limit leaves them out.
     others: findings of checks that a playbook has made, with their keys.
     """
     contexts = {host: machine.context for host, machine in probed.items()}
-    cells = network.cells(contexts)
+    cells = network.hardware_cells(contexts)
     findings = [
         *(finding for machine in probed.values() for finding in machine.findings),
         *_compared(contexts),
@@ -167,7 +165,7 @@ def judged(
         *others,
     ]
     findings = [*accept_findings(accept, {*hosts, *inventory}), *(accepted(finding, accept) for finding in findings)]
-    return Judged(
+    return Judgement(
         tier,
         hosts,
         [host for host in hosts if host not in probed],
@@ -179,17 +177,17 @@ def judged(
 
 def _compared(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     values: dict[tuple[str, str], dict[str, str]] = {}
-    for name, (machine, expected) in ((name, (each.machine, each.expected)) for name, each in contexts.items()):
-        for key, what, value in (
-            *gpu.compared(machine, expected),
-            *host.compared_system(machine),
-            *host.compared_software(machine),
+    for name, context in contexts.items():
+        for key, title, value in (
+            *gpu.compared(context.machine, context.expected),
+            *host.compared_system(context.machine),
+            *host.compared_software(context.machine),
         ):
             # NCCL has two packages, of which a machine has one.
             if value:
-                values.setdefault((key, what), {})[name] = value
-    for (key, what), by_host in values.items():
-        yield from differences(key, what, by_host)
+                values.setdefault((key, title), {})[name] = value
+    for (key, title), by_host in values.items():
+        yield from differences(key, title, by_host)
 
 
 def _columns(machine: Machine) -> dict[str, str]:

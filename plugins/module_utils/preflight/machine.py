@@ -23,7 +23,7 @@ from .host import host_problems, software_problems
 from .network import hostname_problems
 
 GIB = 2**30
-# Ray refuses to start a node with less for its processes: ray/_private/resource_and_label_spec.py.
+# Ray refuses to start a node with a smaller share of memory for its processes: ray/_private/resource_and_label_spec.py.
 LEAST_BESIDE = 0.05
 MOST_LISTED = 4
 # The token, and the registry of jobs with their JobSpecs.
@@ -40,18 +40,18 @@ NETWORK_FILE_SYSTEMS = (
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
     checks = (
         *(_engine, _packages, _user, gpu_problems, _hcas, _shared_root, _space, _memory, _names, _token),
-        *(_state_dir, _process, _podman, _ports, _given_away, _hca_devices),
+        *(_state_dir, _process, _podman, _ports, _ephemeral_ports, _hca_devices),
         *(host_problems, software_problems, hostname_problems),
     )
     return [problem.finding(host) for check in checks for problem in check(machine, expectation)]
 
 
 def _nodes_user(machine: Machine, expectation: Expectation) -> str:
-    own = f"{machine.uid}:{machine.gid}"
+    ansible_user = f"{machine.uid}:{machine.gid}"
     if machine.process:
         # Also if that is root, which process.root reports.
-        return own
-    return expectation.user or (own if machine.uid else f"{UNPRIVILEGED}:{UNPRIVILEGED}")
+        return ansible_user
+    return expectation.user or (ansible_user if machine.uid else f"{UNPRIVILEGED}:{UNPRIVILEGED}")
 
 
 def gib(count: float) -> str:
@@ -60,7 +60,7 @@ def gib(count: float) -> str:
 
 def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
     engine = machine.engine
-    todo = {
+    remedy = {
         EngineStatus.MISSING: f'install "{engine.name}" on this machine',
         EngineStatus.DENIED: f'add the user "{machine.user}" to the group "docker", or set ansible_become: true'
         if engine.name == DOCKER
@@ -69,8 +69,10 @@ def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
         EngineStatus.NO_ANSWER: "start its daemon (systemctl enable --now docker) and check its log",
         EngineStatus.FAILED: "run the command on the machine and fix the error that it prints",
     }.get(engine.status)
-    if todo:
-        yield Problem("machine.engine", f"container engine not usable, expected one that answers: {engine.error}", todo)
+    if remedy:
+        yield Problem(
+            "machine.engine", f"container engine not usable, expected one that answers: {engine.error}", remedy
+        )
 
 
 def _packages(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
@@ -243,10 +245,10 @@ def _state_dir(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             elsewhere,
         )
     if not state.writable:
-        what = "cannot be written to" if state.exists else "does not exist and cannot be created"
+        problem = "cannot be written to" if state.exists else "does not exist and cannot be created"
         yield Problem(
             "machine.state_dir",
-            f'the directory of the token, {path}, {what} by user "{machine.user}" ({location})',
+            f'the directory of the token, {path}, {problem} by user "{machine.user}" ({location})',
             elsewhere,
         )
         return
@@ -308,8 +310,8 @@ def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
 
 
 def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
-    found = machine.process
-    if found is None:
+    process = machine.process
+    if process is None:
         return
     if machine.uid == 0:
         yield Problem(
@@ -317,21 +319,21 @@ def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
             "Ansible is root here, and a node without a container runs as Ansible's user: every job would be root",
             "connect as a user without root (ansible_user), and remove ansible_become for this host",
         )
-    if not found.ray:
+    if not process.ray:
         yield Problem(
             "process.ray",
             "the command ray is neither beside ray_node_python nor on the system's PATH",
             "set ray_node_python to the Python in whose environment Ray and verl are installed",
         )
-    if not found.address:
+    if not process.address:
         yield Problem(
             "process.address",
             "no address was found at which other nodes reach this host",
             "set ray_node_address to an IP address of this host; a loopback makes gloo and NCCL fail",
         )
-    if found.others:
-        listed = ", ".join(found.others[:MOST_LISTED])
-        more = f" and {len(found.others) - MOST_LISTED} more" if len(found.others) > MOST_LISTED else ""
+    if process.others:
+        listed = ", ".join(process.others[:MOST_LISTED])
+        more = f" and {len(process.others) - MOST_LISTED} more" if len(process.others) > MOST_LISTED else ""
         yield Problem(
             "process.other_ray",
             f"another Ray runs on this host ({listed}{more}); it is left alone",
@@ -372,24 +374,24 @@ def _podman(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
 
 def _ports(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     for ports in expectation.ports:
-        taken = [
+        used = [
             port
             for port in machine.ports_in_use
             if ports.first <= port <= ports.last and not _held_by_node(machine, ports.node, port)
         ]
-        if not taken:
+        if not used:
             continue
         end = "end what listens there, a program (ss -ltnp) or another cluster, or choose"
         if ports.use == DASHBOARD_USE:
-            what = f"port {taken[0]} is in use, expected free for the dashboard and the Jobs API"
-            yield Problem("machine.port", what, f"{end} another port with cluster_dashboard_port")
+            problem = f"port {used[0]} is in use, expected free for the dashboard and the Jobs API"
+            yield Problem("machine.port", problem, f"{end} another port with cluster_dashboard_port")
             continue
-        what = f"port {taken[0]} is in use, expected free for {ports.use} of {ports.node}"
-        if len(taken) > 1:
-            what = f"ports {', '.join(map(str, taken))} are in use, expected free for {ports.use} of {ports.node}"
+        problem = f"port {used[0]} is in use, expected free for {ports.use} of {ports.node}"
+        if len(used) > 1:
+            problem = f"ports {', '.join(map(str, used))} are in use, expected free for {ports.use} of {ports.node}"
         yield Problem(
             "machine.port",
-            what,
+            problem,
             f"{end} other ports with cluster_port_base, as for a second cluster on the same machines",
             # Ray passes over a port of its worker processes that is in use.
             WARNING if ports.last > ports.first else ERROR,
@@ -410,7 +412,7 @@ def _held_by_node(machine: Machine, node: str, port: int) -> bool:
     )
 
 
-def _given_away(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+def _ephemeral_ports(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     """Find planned ports that the kernel may give to an outgoing connection."""
     planned = [ports for ports in expectation.ports if ports.use != DASHBOARD_USE]
     if not planned or not machine.ephemeral_ports:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network of machines as jobs use it: names, proxies, what is derived, and which machine is the odd one."""
+"""Checks of the network that jobs use: host names, proxies, HCAs and interfaces, and machines that differ."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from statistics import median
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.machine import Machine
-from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, HcaClass, Host, common_network, derive, hca_class
-from ..network.interfaces import ETHERNET, holder
+from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, HcaClass, Host, Network, common_network, derive, hca_class
+from ..network.interfaces import ETHERNET, interface_with
 from .checks import Context, Expectation, Problem
 
 # A cable has some errors after every restart of a switch. One that is bad has many more than the others.
@@ -20,37 +20,37 @@ FEW_ERRORS, TIMES_MEDIAN = 10, 10
 
 def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
     # With a network of its own, a container has other names.
-    loopbacks = [each for each in machine.system.addresses if ipaddress.ip_address(each).is_loopback]
+    loopbacks = [address for address in machine.system.addresses if ipaddress.ip_address(address).is_loopback]
     if loopbacks and expected.address:
-        interface = holder(expected.address, machine.interfaces)
-        known = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
-        effect = f"jobs get {GLOO_SOCKET_IFNAME}={known}" if known else "gloo fails with connectFullMesh"
+        interface = interface_with(expected.address, machine.interfaces)
+        name = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
+        effect = f"jobs get {GLOO_SOCKET_IFNAME}={name}" if name else "gloo fails with connectFullMesh"
         yield Problem(
             "network.hostname",
             f"its host name {machine.system.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
             f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
-            WARNING if known else ERROR,
+            WARNING if name else ERROR,
         )
 
 
-def on_the_network(contexts: Mapping[str, Context]) -> dict[str, Host]:
+def network_hosts(contexts: Mapping[str, Context]) -> dict[str, Host]:
     """The machines whose network nodes use."""
     return {
         name: Host(machine.interfaces, machine.hcas, len(machine.gpus), expected.address, expected.trains)
-        for name, (machine, expected) in ((name, (each.machine, each.expected)) for name, each in contexts.items())
+        for name, machine, expected in ((name, context.machine, context.expected) for name, context in contexts.items())
         if expected.address
     }
 
 
 def derived_environment(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
     """Return the variables of NCCL and gloo that jobs on each machine get unless the inventory sets them."""
-    hosts = on_the_network(contexts)
-    return {name: each.environment(hosts[name].hcas) for name, each in derive(hosts).items()}
+    hosts = network_hosts(contexts)
+    return {name: settings.environment(hosts[name].hcas) for name, settings in derive(hosts).items()}
 
 
 def network_findings(contexts: Mapping[str, Context]) -> list[Finding]:
     """The problems that only show over all machines."""
-    hosts = on_the_network(contexts)
+    hosts = network_hosts(contexts)
     derived = derive(hosts)
     fast = hca_class(hosts.values())
     addresses = sorted({"127.0.0.1", *(host.address for host in hosts.values())})
@@ -68,14 +68,14 @@ def _most_common(values: Iterable[int]) -> int:
     return max(counts, key=lambda value: (counts[value], value), default=0)
 
 
-def _hcas(host: Host, derived: Derived, fast: HcaClass | None) -> Iterator[Problem]:
+def _hcas(host: Host, derived: Network, fast: HcaClass | None) -> Iterator[Problem]:
     if fast is None or not host.trains:
         return
     if not derived.hcas:
         kind = f"{fast.link_layer} at {fast.rate_gbit:g} Gbit/s"
         active = ", ".join(f"{hca.device} at {hca.rate_gbit:g} Gbit/s" for hca in host.hcas if hca.up)
-        what = f"no active HCA port of {kind}, which other machines have (active: {active or 'none'})"
-        yield Problem("network.hca_missing", what)
+        problem = f"no active HCA port of {kind}, which other machines have (active: {active or 'none'})"
+        yield Problem("network.hca_missing", problem)
         return
     for hca in host.hcas:
         # A slower Ethernet port is usually for storage.
@@ -88,16 +88,16 @@ def _hcas(host: Host, derived: Derived, fast: HcaClass | None) -> Iterator[Probl
             )
 
 
-def _numbers(derived: Mapping[str, Derived]) -> Iterator[Finding]:
-    numbers = {name: len(each.hcas) for name, each in derived.items() if each.hcas}
+def _numbers(derived: Mapping[str, Network]) -> Iterator[Finding]:
+    numbers = {name: len(settings.hcas) for name, settings in derived.items() if settings.hcas}
     usual = _most_common(numbers.values())
     for name, number in numbers.items():
         if number < usual:
-            what = f"{number} HCA ports of the fast network, expected {usual} as on most machines"
-            yield Problem("network.hca_number", what).finding(name)
+            problem = f"{number} HCA ports of the fast network, expected {usual} as on most machines"
+            yield Problem("network.hca_number", problem).finding(name)
 
 
-def _gids(derived: Derived) -> Iterator[Problem]:
+def _gids(derived: Network) -> Iterator[Problem]:
     roce = [hca for hca in derived.hcas if hca.link_layer == ETHERNET]
     without = [hca.device for hca in roce if hca.gid_index is None]
     if without:
@@ -114,35 +114,35 @@ def _counters(hosts: Mapping[str, Host]) -> Iterator[Finding]:
         for name, hca in ports:
             count = hca.errors.get(counter, 0)
             if count > max(FEW_ERRORS, TIMES_MEDIAN * usual):
-                what = f"{hca.device} port {hca.port} counts {count} x {counter}, the others about {usual:g}"
-                yield Problem("network.hca_errors", what).finding(name)
+                problem = f"{hca.device} port {hca.port} counts {count} x {counter}, the others about {usual:g}"
+                yield Problem("network.hca_errors", problem).finding(name)
 
 
-def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[Finding]:
+def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[Finding]:
     shared = common_network(hosts.values())
     for name, host in hosts.items():
         address = derived[name].address
         if not derived[name].interface:
-            several = [each.name for each in host.interfaces if each.addresses and not each.virtual]
-            what = "no interface has the machine's address, or one in a network common to all machines "
-            yield Problem("network.interface", f"{what}(with addresses: {', '.join(several) or 'none'})").finding(name)
+            several = [interface.name for interface in host.interfaces if interface.addresses and not interface.virtual]
+            text = "no interface has the machine's address, or one in a network common to all machines "
+            yield Problem("network.interface", f"{text}(with addresses: {', '.join(several) or 'none'})").finding(name)
         elif shared and ipaddress.ip_address(address) not in shared:
-            what = f"its address {address} is not in {shared}, the network common to all machines"
-            yield Problem("network.subnet", what).finding(name)
+            text = f"its address {address} is not in {shared}, the network common to all machines"
+            yield Problem("network.subnet", text).finding(name)
 
 
-def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[Finding]:
+def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[Finding]:
     sizes = {
-        name: each.mtu
+        name: interface.mtu
         for name, host in hosts.items()
-        for each in host.interfaces
-        if each.name == derived[name].interface
+        for interface in host.interfaces
+        if interface.name == derived[name].interface
     }
     usual = _most_common(sizes.values())
     for name, mtu in sizes.items():
         if mtu != usual:
-            what = f"{derived[name].interface} has MTU {mtu}, expected {usual} as on most machines"
-            yield Problem("network.mtu", what).finding(name)
+            problem = f"{derived[name].interface} has MTU {mtu}, expected {usual} as on most machines"
+            yield Problem("network.mtu", problem).finding(name)
 
 
 def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[Problem]:
@@ -167,17 +167,17 @@ def _excludes(part: str, address: str) -> bool:
         return False
 
 
-def cells(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
+def hardware_cells(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
     """Cells of the hardware table; a value that the inventory sets is marked."""
-    hosts = on_the_network(contexts)
-    return {name: _row(each, contexts[name].expected.network_env, hosts[name]) for name, each in derive(hosts).items()}
+    hosts = network_hosts(contexts)
+    return {name: _row(net, contexts[name].expected.network_env, hosts[name]) for name, net in derive(hosts).items()}
 
 
-def _row(derived: Derived, own: Mapping[str, str], host: Host) -> dict[str, str]:
-    environment = {**derived.environment(host.hcas), **own}
+def _row(derived: Network, inventory_env: Mapping[str, str], host: Host) -> dict[str, str]:
+    environment = {**derived.environment(host.hcas), **inventory_env}
     rate = f"{len(derived.hcas)} x {derived.rate_gbit:g} Gbit/s" if derived.hcas else ""
     shown = {
-        name: f"{environment[name]} {'(set)' if name in own else '(derived)'}"
+        name: f"{environment[name]} {'(set)' if name in inventory_env else '(derived)'}"
         for name in DERIVED
         if name in environment
     }

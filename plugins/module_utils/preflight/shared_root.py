@@ -28,7 +28,7 @@ def mount_findings(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     ):
         yield from differences(key, name, {host: value(mount) for host, mount in mounts.items()})
     # Nodes that are processes may share a host: it has the same addresses.
-    machines = {tuple(each.addresses for each in contexts[host].machine.interfaces) or host for host in mounts}
+    machines = {tuple(nic.addresses for nic in contexts[host].machine.interfaces) or host for host in mounts}
     for host, mount in mounts.items():
         if mount.fstype in LOCAL and len(machines) > 1:
             yield Problem("storage.local", f"the shared root is {mount.fstype} from {mount.source}").finding(host)
@@ -53,7 +53,7 @@ LATE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What one machine answers. error: why it could not take part. written: of the state written of the trial.
+    """The answer of one machine. error: why it could not take part. written: the result of its step `written`.
 
     seen: by host, as this machine sees its file. locks: by kind, their state on this machine.
     """
@@ -98,11 +98,11 @@ def _locks(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Pr
         missing = [kind for kind in ("flock", "fcntl") if kind not in trial.written["locks"]]
         if missing:
             yield Problem("storage.locks", f"{' and '.join(missing)} does not work")
-    held = {kind for each in trials.values() for kind in each.written.get("locks", ())}
+    held_kinds = {kind for result in trials.values() for kind in result.written.get("locks", ())}
     for kind, state in trial.locks.items():
-        if kind in held and state != "held":
-            what = "this machine gets it, too" if state == "free" else "it fails on this machine"
-            yield Problem("storage.locks", f"another machine holds a lock ({kind}), and {what}")
+        if kind in held_kinds and state != "held":
+            effect = "this machine gets it, too" if state == "free" else "it fails on this machine"
+            yield Problem("storage.locks", f"another machine holds a lock ({kind}), and {effect}")
 
 
 def _seen(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:

@@ -42,13 +42,13 @@ class TrialError(Exception):
 
 
 class Trial:
-    """What one machine does. hosts: all machines, in their order; the first one holds the locks."""
+    """The part of one machine in a trial. hosts: all machines, in their order; the first one holds the locks."""
 
     def __init__(self, shared_root: Path, token: str, host: str, hosts: Sequence[str]) -> None:
         if not TOKEN.fullmatch(token):
             raise TrialError("the token of a trial is 16 hexadecimal digits or more")
         places = [shared_root / name for name in PLACES]
-        place = next((each for each in places if os.access(each, os.W_OK | os.X_OK)), None)
+        place = next((directory for directory in places if os.access(directory, os.W_OK | os.X_OK)), None)
         if place is None:
             raise TrialError(f"user {os.geteuid()} can write neither there nor to its directory {PLACES[0]}")
         self._directory = place / f"{PREFIX}{token}"
@@ -131,9 +131,9 @@ class Trial:
             try:
                 # Locks of fcntl belong to a process, and are not inherited.
                 files = {kind: os.open(self._lock_file(kind), os.O_RDWR | os.O_CREAT, 0o644) for kind in LOCKS}
-                got = [kind for kind, file in files.items() if _try_lock(LOCKS[kind], file) == "free"]
-                os.write(writing, " ".join(got).encode())
-                _leave(keep=set(files.values()))
+                kinds = [kind for kind, file in files.items() if _try_lock(LOCKS[kind], file) == "free"]
+                os.write(writing, " ".join(kinds).encode())
+                _detach(keep=set(files.values()))
                 end = time.monotonic() + seconds
                 while time.monotonic() < end and self._lock_file("flock").exists():
                     time.sleep(0.1)
@@ -178,7 +178,7 @@ def _interrupt(_number: int, _frame: object) -> None:
     raise TimeoutError(errno.ETIMEDOUT, "no answer from the lock manager")
 
 
-def _leave(keep: set[int]) -> None:
+def _detach(keep: set[int]) -> None:
     """Outlive the caller: Ansible and SSH wait until their pipes are closed."""
     os.setsid()
     # Without /proc, which is not below the shared root.

@@ -42,9 +42,9 @@ def connected(job: str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
 
 def main(job: str, argv: list[str]) -> int:
     with connected(job) as step:
-        asked = json.dumps(argv).encode()
-        sent = socket.send_fds(step, [asked[:65536]], [0, 1, 2])
-        step.sendall(asked[sent:])
+        request = json.dumps(argv).encode()
+        sent = socket.send_fds(step, [request[:65536]], [0, 1, 2])
+        step.sendall(request[sent:])
         step.shutdown(socket.SHUT_WR)
         answer = step.recv(struct.calcsize("i"))
     if not answer:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# Of the network, not of the file system, where containers have their own.
+# An abstract socket, which belongs to the network: containers have file systems of their own.
 NAME = "\0argus-verl-{uid}-{job}"
 ORDERS = "*/nodes/*/node.json"
 # Slurm kills after KillWait, 30 s by default.
@@ -32,7 +32,7 @@ END_SECONDS = 20.0
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
 NOT_FOUND = 127
-# Slurm may set those of all vendors, which contradict each other as soon as Ray sets one for an actor.
+# Slurm may set the variables of all vendors, which contradict each other once Ray sets one for an actor.
 DEVICES = (
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
@@ -44,25 +44,25 @@ DEVICES = (
 AMD = Path("/dev/kfd")
 
 
-def given_devices(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
+def visible_devices(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
     """Which of the host's GPUs the job has, in one variable. Ray refuses AMD's ROCR_VISIBLE_DEVICES; HIP's is equal."""
     name, source = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",) * 2
-    found = environ.get(name) or environ.get(source)
-    return {name: found} if found else {}
+    devices = environ.get(name) or environ.get(source)
+    return {name: devices} if devices else {}
 
 
 def command_environment(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
     """The environment of commands: that of the step, without what is meant for other programs."""
     left_out = (*DEVICES, "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    own = {name: text for name, text in environ.items() if name not in left_out}
-    return {**own, **given_devices(environ, amd), "LANG": "C.UTF-8"}
+    variables = {name: text for name, text in environ.items() if name not in left_out}
+    return {**variables, **visible_devices(environ, amd), "LANG": "C.UTF-8"}
 
 
-def own_directory(directory: Path) -> None:
+def create_directory(directory: Path) -> None:
     """Make the directory of the cluster anew: that of a job that was requeued may be left."""
     with contextlib.suppress(FileNotFoundError):
-        there = directory.lstat()
-        if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid():
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise SystemExit(f"{directory} belongs to another user of this host, or is no directory; remove it")
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700)
@@ -83,7 +83,7 @@ def serve(connection: socket.socket) -> None:
     if not child:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        # What the command leaves must not keep them open.
+        # Processes that the command leaves must not keep these open.
         os.closerange(3, max(streams) + 1)
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -92,7 +92,7 @@ def serve(connection: socket.socket) -> None:
             # The command of the user whose job this is.
             os.execvpe(argv[0], argv, command_environment(os.environ, AMD.exists()))  # noqa: S606
         os._exit(NOT_FOUND)
-    # Only the command has them now: who reads its output sees its end.
+    # Only the command keeps the streams open: the reader of its output sees its end.
     for stream in (*streams, *range(3)):
         with contextlib.suppress(OSError):
             os.close(stream)
@@ -103,25 +103,25 @@ def serve(connection: socket.socket) -> None:
 
 
 def listen(job: str) -> socket.socket:
-    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    own.bind(NAME.format(uid=os.geteuid(), job=job))
-    own.listen(64)
-    own.settimeout(0.1)
-    return own
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(NAME.format(uid=os.geteuid(), job=job))
+    server.listen(64)
+    server.settimeout(0.1)
+    return server
 
 
-def run(own: socket.socket) -> None:
+def run(server: socket.socket) -> None:
     """Serve until this process is told to end."""
     while True:
         with contextlib.suppress(OSError):
-            begin(own.accept()[0])
+            serve_in_child(server.accept()[0])
         reap()
         received = signal.sigtimedwait(SIGNALS, 0)
         if received and received.si_signo != signal.SIGCHLD:
             return
 
 
-def begin(connection: socket.socket) -> None:
+def serve_in_child(connection: socket.socket) -> None:
     """Serve a relay in a process of its own."""
     with connection:
         if not is_own(connection) or os.fork():
@@ -138,36 +138,36 @@ def reap() -> None:
             pass
 
 
-def below(pid: int) -> set[int]:
-    """The processes below a process, which is the parent of those that lost theirs."""
+def descendants(pid: int) -> set[int]:
+    """All descendants of a process, which adopts those that lose their parent."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name, in parentheses, may contain anything.
             parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found: set[int] = set()
+    pids: set[int] = set()
     level = children.get(pid, [])
     while level:
-        found.update(level)
+        pids.update(level)
         level = [child for parent in level for child in children.get(parent, [])]
-    return found
+    return pids
 
 
-def end(directory: Path) -> None:
+def end_all(directory: Path) -> None:
     """End everything, and remove what the cluster has on this host: after the job no other process can."""
     sessions = []
     for order in directory.glob(ORDERS):
         with contextlib.suppress(OSError, ValueError, KeyError):
             sessions.append(str(json.loads(order.read_bytes())["working_directory"]))
-    told: set[int] = set()
+    signalled: set[int] = set()
     deadline = time.monotonic() + END_SECONDS
-    while left := below(os.getpid()):
+    while running := descendants(os.getpid()):
         late = time.monotonic() > deadline
-        for pid in left if late else left - told:
+        for pid in running if late else running - signalled:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-        told |= left
+        signalled |= running
         time.sleep(0.05)
         reap()
     for path in (*sessions, str(directory)):
@@ -178,9 +178,9 @@ def main(directory: Path) -> None:
     os.umask(0o022)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    own_directory(directory)
+    create_directory(directory)
     run(listen(os.environ["SLURM_JOB_ID"]))
-    end(directory)
+    end_all(directory)
 
 
 if __name__ == "__main__":

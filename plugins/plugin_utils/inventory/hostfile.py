@@ -12,7 +12,7 @@ from typing import Any
 from ...module_utils.argus.common.findings import Finding
 from ...module_utils.argus.common.text import one_line
 from ...module_utils.cluster.process_host import is_reachable
-from ...module_utils.network.interfaces import resolved
+from ...module_utils.network.interfaces import resolve
 from .inventory import HEADS, NODES, WORKERS, runtime_of
 from .nodes import CONTAINER
 
@@ -37,33 +37,33 @@ def is_address(text: str) -> bool:
 
 def address_of(host: str) -> str:
     """The address of a host for other hosts, IPv4 if it has one, or ""."""
-    addresses = [host] if is_address(host) else resolved(host)
-    return min(filter(is_reachable, addresses), key=lambda one: ":" in one, default="")
+    addresses = [host] if is_address(host) else resolve(host)
+    return min(filter(is_reachable, addresses), key=lambda address: ":" in address, default="")
 
 
 def parse(text: str, file: str) -> tuple[dict[str, int | None], list[Finding]]:
     """The hosts of a hostfile in their order, each with its GPUs if the file says how many, and all its problems."""
     slots: dict[str, str | None] = {}
     lines: Counter[str] = Counter()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not (stated := line.partition("#")[0].strip()):
             continue
         place, match = f"{file}, line {number}", LINE.fullmatch(stated)
         host = (match["brackets"] or match["ipv6"] or match["name"]) if match else ""
         if not match or (":" in host and not is_address(host)):
-            found.append(Finding(place, f"{one_line(stated, 100)!r} is not a host", FORMS))
+            findings.append(Finding(place, f"{one_line(stated, 100)!r} is not a host", FORMS))
             continue
-        given = match["colon"] or match["slots"]
+        count = match["colon"] or match["slots"]
         # PBS writes a line for each slot.
-        if lines[host] and (given or slots[host]):
-            found.append(Finding(place, f"{host} has an earlier line", "give a host one line with all its slots"))
+        if lines[host] and (count or slots[host]):
+            findings.append(Finding(place, f"{host} has an earlier line", "give a host one line with all its slots"))
         lines[host] += 1
-        slots.setdefault(host, given)
-    if not lines and not found:
-        found.append(Finding(file, "has no hosts", FORMS))
-    gpus = {host: int(given or 0) or (lines[host] if lines[host] > 1 else None) for host, given in slots.items()}
-    return gpus, found
+        slots.setdefault(host, count)
+    if not lines and not findings:
+        findings.append(Finding(file, "has no hosts", FORMS))
+    gpus = {host: int(count or 0) or (lines[host] if lines[host] > 1 else None) for host, count in slots.items()}
+    return gpus, findings
 
 
 def hostfile_inventory(text: str, file: str, template: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def hostfile_inventory(text: str, file: str, template: Mapping[str, Any]) -> dic
     template: the inventory whose variables of all nodes stay. They say where nodes run.
     """
     shared = template[NODES]["vars"]
-    gpus, found = parse(text, file)
+    gpus, findings = parse(text, file)
     nodes: list[dict[str, Any]] = []
     for host in gpus:
         node = {"ansible_host": host}
@@ -80,8 +80,8 @@ def hostfile_inventory(text: str, file: str, template: Mapping[str, Any]) -> dic
         if runtime_of(shared) == CONTAINER:
             node |= {"ray_node_machine": host, "ray_node_address": address_of(host)}
             if not node["ray_node_address"]:
-                what, todo = f"{host} has no address at which other hosts reach it", "write its address"
-                found.append(Finding(file, what, todo))
+                problem, remedy = f"{host} has no address at which other hosts reach it", "write its address"
+                findings.append(Finding(file, problem, remedy))
         nodes.append(node)
     workers = {
         f"ray-worker-{number}": node | ({} if count is None else {"ray_node_gpus": count})
@@ -89,4 +89,4 @@ def hostfile_inventory(text: str, file: str, template: Mapping[str, Any]) -> dic
     }
     children = {HEADS: {"hosts": {"ray-head": nodes[0] if nodes else {}}}, WORKERS: {"hosts": workers}}
     inventory = {NODES: {"children": children, "vars": dict(shared)}}
-    return {"inventory": inventory, "findings": [finding.as_dict() for finding in found]}
+    return {"inventory": inventory, "findings": [finding.as_dict() for finding in findings]}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
 from ...module_utils.argus.common.text import one_line
-from ...module_utils.cluster.devices import DeviceFile, environment_problem, rdma_given
+from ...module_utils.cluster.devices import DeviceFile, environment_problem, gets_rdma
 from ...module_utils.cluster.engine import DOCKER, INPUTS_LABEL, Engine
 from ...module_utils.cluster.machine import Machine
 from ...module_utils.cluster.ports import PortPlan, node_number
@@ -117,13 +117,13 @@ def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple
     return tuple(range(first, first + share))
 
 
-def accelerator_of(asked: str, machines: Sequence[Machine]) -> str:
+def accelerator_of(setting: str, machines: Sequence[Machine]) -> str:
     """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers.
 
     machines: those with workers.
     """
-    if asked != "auto":
-        return asked
+    if setting != "auto":
+        return setting
     if any(machine.gpus for machine in machines):
         return CUDA
     return ROCM if any(machine.rocm_gpus for machine in machines) else CPU
@@ -147,8 +147,8 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         gpus = 4 if settings.ray_node_gpus is None else settings.ray_node_gpus
         cpus = gpus * LOGICAL_CPUS_PER_GPU if cpus is None else cpus
     else:
-        found = machine.gpus if accelerator == CUDA else machine.rocm_gpus
-        gpu_ids = _real_gpus(settings, len(found), siblings)
+        machine_gpus = machine.gpus if accelerator == CUDA else machine.rocm_gpus
+        gpu_ids = _assigned_gpus(settings, len(machine_gpus), siblings)
         gpus = len(gpu_ids)
     amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
     if problem := environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
@@ -170,7 +170,7 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         gpu_ids=gpu_ids,
         user=settings.ray_node_user or f"{uid}:{gid}",
         ports=PortPlan(settings.cluster_port_base, node_number(settings.name, head, host_network, siblings)),
-        rdma=rdma_given(settings.ray_node_rdma.lower(), not head, host_network, machine.hcas, machine.rdma_devices),
+        rdma=gets_rdma(settings.ray_node_rdma.lower(), not head, host_network, machine.hcas, machine.rdma_devices),
         settings=settings,
         outdated=image is not None and current is None,
         amd_devices=tuple(amd),
@@ -183,14 +183,14 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     return replace(plan, image="", image_id="", outdated=False, user=user, rdma=False, host=machine.process)
 
 
-def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple[int, ...]:
+def _assigned_gpus(settings: Settings, total: int, siblings: Sequence[str]) -> tuple[int, ...]:
     """Return the GPUs of a worker: its share, or fewer if its settings ask for fewer."""
-    share = gpus_of_node(settings.name, siblings, found)
+    share = gpus_of_node(settings.name, siblings, total)
     gpu_ids = share if settings.ray_node_gpus is None else share[: settings.ray_node_gpus]
     if not gpu_ids or (settings.ray_node_gpus or 0) > len(gpu_ids):
-        asked = "its share of the" if settings.ray_node_gpus is None else settings.ray_node_gpus
+        requested = "its share of the" if settings.ray_node_gpus is None else settings.ray_node_gpus
         raise PlanError(
-            f"{settings.name}: requests {asked} GPUs, but {settings.machine} has {found} for {len(siblings)} "
+            f"{settings.name}: requests {requested} GPUs, but {settings.machine} has {total} for {len(siblings)} "
             "workers; set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
         )
     return gpu_ids
@@ -206,7 +206,7 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
     )
 
 
-# So much is shown of a value, and so many of the settings.
+# The most characters of a value, and the most settings, that are shown.
 LONGEST_VALUE, MOST_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "
 PREFIXES = ("cluster_", "ray_node_", "shared_root")
@@ -217,7 +217,7 @@ UNSHOWN = {"cluster_name", "cluster_engine", "ray_node_runtime", "ray_node_env"}
 def settings_label(plan: NodePlan) -> str:
     """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
     settings = plan.settings
-    names = {each.name for each in fields(settings) if each.name.startswith(PREFIXES)} - UNSHOWN
+    names = {attribute.name for attribute in fields(settings) if attribute.name.startswith(PREFIXES)} - UNSHOWN
     values: dict[str, object] = {
         **{name: value for name in names if (value := getattr(settings, name)) != ""},
         "cluster_images": plan.image,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,31 +18,31 @@ from ...module_utils.cluster.ports import (
     dashboard_port,
     node_number,
 )
-from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, machine_name, on_host_network, placement
+from .inventory import HEADS, Groups, HostVars, cluster_nodes, machine_name, on_host_network, placement
 
-# Others need root.
+# Lower ports need root.
 FIRST_UNPRIVILEGED = 1024
 LAST = 65535
 
 
 @dataclass(frozen=True)
-class Placed:
+class MachineNodes:
     """The nodes of one machine, in the order of the inventory."""
 
     heads: list[str] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
 
 
-def placed_nodes(variables: Mapping[str, Variables], groups: Groups, reached: Iterable[str] = ()) -> dict[str, Placed]:
+def nodes_by_machine(variables: HostVars, groups: Groups, reached: Iterable[str] = ()) -> dict[str, MachineNodes]:
     """Return the nodes of every machine by the one that represents it, as `placement` does."""
     heads = set(groups.get(HEADS, []))
     return {
-        host: Placed([node for node in nodes if node in heads], [node for node in nodes if node not in heads])
+        host: MachineNodes([node for node in nodes if node in heads], [node for node in nodes if node not in heads])
         for host, nodes in placement(variables, variables, reached).items()
     }
 
 
-def machine_ranges(placed: Placed, base: int, dashboard: int, host_network: bool) -> list[PortRange]:
+def machine_ranges(placed: MachineNodes, base: int, dashboard: int, host_network: bool) -> list[PortRange]:
     """Return the ports of a machine that its nodes listen on; those of a container network are none of them."""
     ranges = [PortRange(node, DASHBOARD_USE, dashboard, dashboard) for node in placed.heads]
     for node in [*placed.heads, *placed.workers] if host_network else ():
@@ -51,43 +51,43 @@ def machine_ranges(placed: Placed, base: int, dashboard: int, host_network: bool
 
 
 def port_inventory_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
-    every = {node: hostvars[node] for node in cluster_nodes(groups)}
-    variables = {node: own for node, own in every.items() if on_host_network(own)}
-    bases = {node: own.get("cluster_port_base", PORT_BASE) for node, own in variables.items()}
+    all_nodes = {node: hostvars[node] for node in cluster_nodes(groups)}
+    variables = {node: settings for node, settings in all_nodes.items() if on_host_network(settings)}
+    bases = {node: settings.get("cluster_port_base", PORT_BASE) for node, settings in variables.items()}
     if not bases or any(CHECKS["cluster_port_base"](base) for base in bases.values()):
         # Reported with the other values.
         return []
     numbers = {node: int(base) for node, base in bases.items()}
     if len(set(numbers.values())) > 1:
         listed = ", ".join(f"{node} {base}" for node, base in numbers.items())
-        todo = "set it once for all nodes: workers find the head's GCS by it"
-        return [Finding(", ".join(numbers), f"cluster_port_base differs: {listed}", todo)]
+        remedy = "set it once for all nodes: workers find the head's GCS by it"
+        return [Finding(", ".join(numbers), f"cluster_port_base differs: {listed}", remedy)]
     base = next(iter(numbers.values()))
-    found: list[Finding] = []
-    for host, placed in placed_nodes(variables, groups).items():
-        found += _too_many(machine_name(host, variables[host]), placed.workers, base)
+    findings: list[Finding] = []
+    for host, placed in nodes_by_machine(variables, groups).items():
+        findings += _too_many(machine_name(host, variables[host]), placed.workers, base)
         for head in placed.heads:
-            given = variables[head].get("cluster_dashboard_port", dashboard_port(base))
-            found += _dashboard(head, placed, given, base)
-    return found
+            port = variables[head].get("cluster_dashboard_port", dashboard_port(base))
+            findings += _dashboard(head, placed, port, base)
+    return findings
 
 
 def _too_many(machine: str, workers: Sequence[str], base: int) -> Iterator[Finding]:
     last = base + (1 + len(workers)) * NODE_PORTS - 1
     if last > LAST:
-        what = f"its {len(workers)} workers would need ports up to {last} with cluster_port_base {base}"
-        todo = f"set a base of at most {LAST + 1 - (1 + len(workers)) * NODE_PORTS}: each node has {NODE_PORTS} ports"
-        yield Finding(machine, what, todo)
+        problem = f"its {len(workers)} workers would need ports up to {last} with cluster_port_base {base}"
+        remedy = f"set a base of at most {LAST + 1 - (1 + len(workers)) * NODE_PORTS}: each node has {NODE_PORTS} ports"
+        yield Finding(machine, problem, remedy)
 
 
-def _dashboard(head: str, placed: Placed, given: Any, base: int) -> Iterator[Finding]:
-    if CHECKS["cluster_dashboard_port"](given):
+def _dashboard(head: str, placed: MachineNodes, value: Any, base: int) -> Iterator[Finding]:
+    if CHECKS["cluster_dashboard_port"](value):
         return
-    port = int(given)
+    port = int(value)
     if port < FIRST_UNPRIVILEGED:
-        todo = f"set a port from {FIRST_UNPRIVILEGED} on: with the host's network, Ray opens it itself, without root"
-        yield Finding(head, f"cluster_dashboard_port is {port} with cluster_network: host", todo)
+        remedy = f"set a port from {FIRST_UNPRIVILEGED} on: with the host's network, Ray opens it itself, without root"
+        yield Finding(head, f"cluster_dashboard_port is {port} with cluster_network: host", remedy)
     for ports in machine_ranges(placed, base, port, host_network=True):
         if ports.use != DASHBOARD_USE and ports.first <= port <= ports.last:
-            what = f"cluster_dashboard_port {port} is also planned for {ports.use} of {ports.node}"
-            yield Finding(head, what, "remove cluster_dashboard_port, or set a port outside of the plan")
+            problem = f"cluster_dashboard_port {port} is also planned for {ports.use} of {ports.node}"
+            yield Finding(head, problem, "remove cluster_dashboard_port, or set a port outside of the plan")

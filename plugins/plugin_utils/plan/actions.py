@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Actions: a planned node compared with what its machine has of it."""
+"""Actions: a planned node compared with its container or process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, chan
 from .container import container_arguments, podman_run, process_arguments
 
 AS_PLANNED = "runs as planned"
-# Not a reason to end jobs, which run with the old ones.
+# No reason to end jobs, which run with the old variables.
 STALE = (
     "runs with other variables of NCCL or gloo than derived now, as after a port came up or went down; without jobs, "
     "run cluster_down.yml and cluster_up.yml for the new ones"
@@ -57,31 +57,31 @@ def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
 
 
 def decide(
-    plan: NodePlan, there: Container | NodeProcess | None, specification: str, settings: str, derived: str
+    plan: NodePlan, current: Container | NodeProcess | None, specification: str, settings: str, derived: str
 ) -> Action:
-    """Compare a planned node with what its machine has of it.
+    """Compare a planned node with its current container or process.
 
-    specification, settings, derived: what it would be started with.
+    specification, settings, derived: of the container or process that the plan would start.
     """
-    if there is None:
+    if current is None:
         return Action(ActionKind.CREATE, f"no {plan.settings.ray_node_runtime}")
-    is_running = there.state == RUNNING
-    disrupts = is_running and not keeps_tables(plan, there.settings)
+    is_running = current.state == RUNNING
+    disrupts = is_running and not keeps_tables(plan, current.settings)
     if plan.settings.rotate_token:
         # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
-        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=is_running)
-    if there.specification != specification:
-        changed = changed_settings(there.settings, settings)
-        reason = f"its settings changed{f': {changed}' if changed else ''}, it is {there.state}"
+        return Action(ActionKind.RECREATE, f"its token is rotated, it is {current.state}", disrupts=is_running)
+    if current.specification != specification:
+        changed = changed_settings(current.settings, settings)
+        reason = f"its settings changed{f': {changed}' if changed else ''}, it is {current.state}"
         return Action(ActionKind.RECREATE, reason, disrupts=disrupts)
     if plan.outdated:
-        reason = f"{plan.image} is built again from other inputs, it is {there.state}"
+        reason = f"{plan.image} is built again from other inputs, it is {current.state}"
         return Action(ActionKind.RECREATE, reason, disrupts=disrupts)
-    if isinstance(there, Container) and plan.image_id not in ("", there.image_id):
-        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=disrupts)
+    if isinstance(current, Container) and plan.image_id not in ("", current.image_id):
+        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {current.state}", disrupts=disrupts)
     if not is_running:
-        return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {there.state}")
-    if there.derived != derived:
+        return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {current.state}")
+    if current.derived != derived:
         return Action(ActionKind.KEEP, STALE)
     return Action(ActionKind.KEEP, AS_PLANNED)
 
@@ -130,7 +130,7 @@ class PlannedNode:
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:
         typed = {"expected": ExpectedNode.from_json(answer["expected"]), "action": ActionKind(str(answer["action"]))}
-        return cls(**{**{each.name: answer[each.name] for each in fields(cls)}, **typed})
+        return cls(**{**{attribute.name: answer[attribute.name] for attribute in fields(cls)}, **typed})
 
 
 def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
@@ -138,16 +138,16 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], 
     plan = plan_node(settings, machine, siblings)
     container: dict[str, Any] = {}
     process: dict[str, Any] = {}
-    there: Container | NodeProcess | None
+    current: Container | NodeProcess | None
     if plan.host is None:
-        container, there = container_arguments(plan), machine.containers.get(plan.name)
+        container, current = container_arguments(plan), machine.containers.get(plan.name)
         labels = container["labels"]
-        wanted = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
+        desired = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
     else:
         process = process_arguments(plan, plan.host, machine.user)
-        there = plan.host.node if plan.host.node.state else None
-        wanted = [process[name] for name in ("specification", "settings", "derived")]
-    action, reason, disrupts = decide(plan, there, *wanted)
+        current = plan.host.node if plan.host.node.state else None
+        desired = [process[name] for name in ("specification", "settings", "derived")]
+    action, reason, disrupts = decide(plan, current, *desired)
     return PlannedNode(
         expected_node(plan),
         host,
@@ -161,6 +161,6 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], 
         container=container,
         process=process,
         podman=podman_run(container) if container and settings.cluster_engine == PODMAN else {},
-        started_at=there.started_at if there else None,
-        state=there.state if there else "",
+        started_at=current.started_at if current else None,
+        state=current.state if current else "",
     )

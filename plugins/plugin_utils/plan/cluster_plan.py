@@ -45,7 +45,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class Planner:
-    """All that a plan follows from.
+    """The inputs of a plan.
 
     variables: of all nodes of the inventory, typed. heads, workers: their names. run: the nodes that take part.
     machines: by the host that represents each. builds: of images, by name, with the hashes of their inputs.
@@ -124,7 +124,7 @@ class Planner:
             raise PlanError(
                 f"{whose} is not known, as in a run without its host; add that to --limit, or set its ray_node_address"
             )
-        # What follows from a new time limit restarts no node either.
+        # Like other derived variables, a new time limit restarts no node.
         derived = departures.ending_environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
         return Settings(
             name=name,
@@ -135,7 +135,7 @@ class Planner:
             head_address=head_address,
             derived_env={**machine.derived_env, **derived},
             image_inputs=self.builds.get(values["cluster_images"].get(accelerator), {}).get("inputs", ""),
-            **{each.name: values[each.name] for each in fields(Settings) if each.name in values},
+            **{attribute.name: values[attribute.name] for attribute in fields(Settings) if attribute.name in values},
         )
 
 
@@ -149,6 +149,6 @@ def change_rows(
     rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED]
     for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
         # Without containers, the names are those of directories, which jobs can create.
-        todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
-        rows.append([name, "none", f"no longer in the inventory; {todo}"])
+        remedy = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
+        rows.append([name, "none", f"no longer in the inventory; {remedy}"])
     return rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node on its machine: the command line of Ray, the container's arguments, or those of the module node_process."""
+"""A node on its machine: Ray's command line, the arguments of its container, or the request for its process."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def ray_environment(
     plan: NodePlan,
     token_path: str = TOKEN_PATH,
     tables_path: str = TABLES_PATH,
-    own: Mapping[str, str] = IN_CONTAINER,
+    local: Mapping[str, str] = IN_CONTAINER,
 ) -> dict[str, str]:
     """Return the environment of every process of the node, jobs included.
 
-    own: what depends on where it runs.
+    local: the variables that depend on where the node runs.
     """
     settings = plan.settings
-    # What tells Ray the share of a node of the GPUs of its machine, where its devices do not.
+    # Tells Ray the node's share of its machine's GPUs, where its devices do not.
     shared = (
         {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
     )
@@ -131,14 +131,14 @@ def ray_environment(
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_path,
-        **own,
+        **local,
         **plan.ports.environment(),
         **storage_environment(plan, tables_path),
         **(head_environment(plan) if plan.role == HEAD else {}),
         **settings.derived_env,
         **settings.ray_node_env,
         **shared,
-        # By these, the program of jobs knows the node.
+        # The program of jobs knows the node by these.
         **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
     }
 
@@ -170,10 +170,10 @@ def derived_environment(plan: NodePlan) -> dict[str, str]:
     return {name: value for name, value in settings.derived_env.items() if name not in settings.ray_node_env}
 
 
-def own_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment by which a node is told from another.
+def compared_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that is compared with that of a running node.
 
-    Not what is derived from all machines: a cable that breaks elsewhere must not restart this node.
+    Without the variables derived from all machines: a cable that breaks elsewhere must not restart this node.
     """
     derived = derived_environment(plan)
     return {name: value for name, value in environment.items() if name not in derived}
@@ -255,11 +255,11 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         ]
     if settings.cluster_engine == PODMAN and plan.engine:
         if long := [name for name, value in arguments["env"].items() if "\n" in value]:
-            what = f"{plan.name}: {long[0]} in ray_node_env has several lines, which no file of variables has"
-            raise PlanError(f"{what}; put the value into a file on the shared root, and its path into the variable")
+            problem = f"{plan.name}: {long[0]} in ray_node_env has several lines, which no file of variables has"
+            raise PlanError(f"{problem}; put the value into a file on the shared root, and its path into the variable")
         arguments = for_podman(arguments, plan.engine)
-    own = own_environment(plan, arguments["env"])
-    arguments["labels"][SPECIFICATION_LABEL] = specification({**arguments, "env": own})
+    compared = compared_environment(plan, arguments["env"])
+    arguments["labels"][SPECIFICATION_LABEL] = specification({**arguments, "env": compared})
     if derived_environment(plan):
         arguments["labels"][DERIVED_LABEL] = json.dumps(derived_environment(plan), sort_keys=True)
     # Not part of the specification: a container without it is no other container.
@@ -304,7 +304,7 @@ LOG = ("--log-driver=k8s-file", "--log-opt=max-size=50m")
 
 
 def for_podman(arguments: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
-    """Change what has another meaning with Podman; the result is still in the words of docker_container."""
+    """Adapt arguments of docker_container to Podman, still by the names of docker_container."""
     changed = {**arguments, "security_opts": [*arguments["security_opts"], NO_SELINUX_LABEL]}
     requests = changed.pop("device_requests", [])
     if gpus := [f"nvidia.com/gpu={number}" for request in requests for number in request["device_ids"]]:
@@ -342,7 +342,7 @@ def _mount(mount: Mapping[str, Any]) -> Iterator[str]:
 
 # The process of a node: the request of the verb `node`, from the same plan as a container's.
 
-# The path of a socket has at most so many characters (sun_path), of which Ray adds these.
+# The most characters in the path of a socket (sun_path), and those that Ray adds to a directory.
 SOCKET_CHARACTERS = 107
 RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
 
@@ -361,7 +361,7 @@ def sessions_directory(cluster: str, above: str) -> str:
 
 def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
     """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
-    own = {
+    local = {
         "PATH": search_path(plan.settings.ray_node_python),
         "HOME": host.home,
         "USER": user,
@@ -369,12 +369,12 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
         "LANG": "C.UTF-8",
     }
     token = PurePosixPath(host.directory).parents[1] / TOKEN
-    environment = ray_environment(plan, str(token), str(token.parent / TABLES), own)
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), local)
     # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
     sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
-    own = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
-    return {**environment, **registry, **own}
+    process_variables = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    return {**environment, **registry, **process_variables}
 
 
 def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str,
     return {
         **arguments,
         "specification": specification(
-            {**arguments, "environment": own_environment(plan, environment), "python": python}
+            {**arguments, "environment": compared_environment(plan, environment), "python": python}
         ),
         "settings": settings_label(plan),
         "derived": json.dumps(derived, sort_keys=True) if derived else "",

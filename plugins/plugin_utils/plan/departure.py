@@ -73,48 +73,48 @@ def departure(
 
     nodes: as the head knows them. machines: by their hosts. expected: the nodes of the inventory.
     """
-    alive = [one for one in nodes if one["node_name"] == node and one["state"] == ALIVE]
+    alive = [row for row in nodes if row["node_name"] == node and row["state"] == ALIVE]
     # For a while Ray reports a node and its replacement as alive.
-    newest = max(alive, key=lambda one: one.get("start_time_ms", 0), default={})
-    holders = {host: there for host, there in machines.items() if node in there.present}
-    machine, there = next(iter(holders.items()), ("", None))
-    others = [name for name in there.present if name != node] if there else [node]
+    newest = max(alive, key=lambda row: row.get("start_time_ms", 0), default={})
+    holders = {host: planned for host, planned in machines.items() if node in planned.present}
+    machine, planned = next(iter(holders.items()), ("", None))
+    others = [name for name in planned.present if name != node] if planned else [node]
     return Departure(
         node=node,
         machine=machine,
         node_id=str(newest.get("node_id") or ""),
-        runs=there is not None and node in there.running,
+        runs=planned is not None and node in planned.running,
         last=not others and machine != head_machine,
         in_inventory=node in expected,
     )
 
 
 def departure_findings(
-    leaving: Departure, heads: Collection[str], known: Collection[str], silent: Mapping[str, str], node_machine: str
+    leaving: Departure, heads: Collection[str], names: Collection[str], silent: Mapping[str, str], node_machine: str
 ) -> list[Finding]:
     """Why a node cannot be taken out.
 
-    known: the names of all nodes. silent: the machines that do not answer, with their problems. node_machine: the
+    names: of all nodes. silent: the machines that do not answer, with their problems. node_machine: the
     machine of the node, if it is in the inventory.
     """
     node = leaving.node
     if not node:
-        return [Finding("node", "is not given", f"name it: -e node=NAME; {', '.join(known)}")]
+        return [Finding("node", "is not given", f"name it: -e node=NAME; {', '.join(names)}")]
     if node in heads:
         return [Finding(node, "is the head: without it there is no cluster", "cluster_down.yml removes the cluster")]
     if leaving.gone and leaving.in_inventory:
         if node_machine in silent:
-            what = f"is not alive in Ray, and its machine {node_machine} {silent[node_machine]}"
-            return [Finding(node, what, "run drain.yml again when it answers: what is left of the node is there")]
+            problem = f"is not alive in Ray, and its machine {node_machine} {silent[node_machine]}"
+            return [Finding(node, problem, "run drain.yml again when it answers: what is left of the node is there")]
         return [Finding(node, "is out already: neither alive in Ray nor on its machine", IN_INVENTORY, WARNING)]
     if leaving.gone:
-        near = nearest(node, known) or f"known: {', '.join(known)}"
-        return [Finding(node, "is neither alive in Ray nor on a machine of the inventory", near)]
+        hint = nearest(node, names) or f"known: {', '.join(names)}"
+        return [Finding(node, "is neither alive in Ray nor on a machine of the inventory", hint)]
     if not leaving.machine:
         unknown = f"; {', '.join(silent)} did not answer" if silent else ""
-        what = f"it is on no machine of the inventory that answers{unknown}"
-        todo = "put its machine into the inventory until the node is out"
-        return [Finding(node, f"{what}; removed from Ray only, it would come back", todo)]
+        problem = f"it is on no machine of the inventory that answers{unknown}"
+        remedy = "put its machine into the inventory until the node is out"
+        return [Finding(node, f"{problem}; removed from Ray only, it would come back", remedy)]
     return []
 
 
@@ -133,10 +133,10 @@ def hold_findings(
             Finding(node, f"its removal ends {listed}", "jobs with retries left go on on other workers", WARNING),
         ]
     if would_wait is not None:
-        what = f"would get no new work, and wait up to {would_wait:.0f} s for {listed} before it is removed"
-        return [Finding(node, what, "to end them instead: -e allow_disruption=true", WARNING)]
-    todo = "it gets no new work; run drain.yml again later, or end them: -e allow_disruption=true"
-    return [Finding(node, f"is still used after {waited:.0f} s by {listed}", todo)]
+        problem = f"would get no new work, and wait up to {would_wait:.0f} s for {listed} before it is removed"
+        return [Finding(node, problem, "to end them instead: -e allow_disruption=true", WARNING)]
+    remedy = "it gets no new work; run drain.yml again later, or end them: -e allow_disruption=true"
+    return [Finding(node, f"is still used after {waited:.0f} s by {listed}", remedy)]
 
 
 def left_behind(
@@ -165,7 +165,7 @@ def left_behind(
         Finding(
             printable(stranger.name, lines=False),
             f"at {stranger.address} is alive, but neither it nor its machine is in the inventory: it is not removed",
-            removal(stranger.name, cluster, engine),
+            removal_command(stranger.name, cluster, engine),
             WARNING,
         )
         for stranger in unlisted_nodes(nodes, expected)
@@ -173,7 +173,7 @@ def left_behind(
     ]
 
 
-def removal(node: str, cluster: str, engine: str) -> str:
+def removal_command(node: str, cluster: str, engine: str) -> str:
     """How to remove a node of Ray by hand.
 
     A job may have given it the name of a container that is none of the cluster's.
@@ -193,8 +193,8 @@ def outside_notes(workers: Sequence[str], inventory_nodes: Sequence[str]) -> lis
         return []
     verb = "is" if len(names) == 1 else "are"
     shown = printable(", ".join(names), lines=False)
-    todo = drain_command(names[0]) if is_plain(names[0]) else ODD_NAME
-    return [f"{shown} {verb} not in the inventory, and counted as room: {todo}"]
+    remedy = drain_command(names[0]) if is_plain(names[0]) else ODD_NAME
+    return [f"{shown} {verb} not in the inventory, and counted as room: {remedy}"]
 
 
 # Disruption: the jobs that an operation on running nodes would end.
@@ -225,12 +225,12 @@ def job_findings(jobs: ActiveJobs, where: str, operation: str) -> list[Finding]:
     """
     unended = list(jobs.unended or ())
     if jobs.problem:
-        what = f"{operation} may end jobs, and they cannot be listed: {jobs.problem}"
-        what += f"; it would end {', '.join(unended)}" if unended else ""
-        return [Finding(where, what, WHAT_TO_DO)]
-    known = {submission_id_of(job) for job in jobs.running}
+        problem = f"{operation} may end jobs, and they cannot be listed: {jobs.problem}"
+        problem += f"; it would end {', '.join(unended)}" if unended else ""
+        return [Finding(where, problem, WHAT_TO_DO)]
+    submission_ids = {submission_id_of(job) for job in jobs.running}
     listed = [f"{job} ({status})" for job, status in jobs.running.items()]
-    listed += [job for job in unended if job not in known]
+    listed += [job for job in unended if job not in submission_ids]
     return [Finding(where, f"{operation} would end {', '.join(listed)}", WHAT_TO_DO)] if listed else []
 
 
@@ -249,7 +249,7 @@ def disruption_findings(nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allo
         for finding in job_findings(jobs, name, f"restarting it ({node.reason})")
     ]
     # A Ray that has not started, as with wrong settings: nothing listens, and no job was submitted or all have ended.
-    never_ran = any(each in jobs.problem for each in NOBODY_LISTENS)
+    never_ran = any(message in jobs.problem for message in NOBODY_LISTENS)
     if never_ran and jobs.unended is not None and not jobs.unended and not allowed:
         return [
             replace(finding, what=f"{finding.what}; all archives are closed", todo=GOES_ON, severity=WARNING)
@@ -260,7 +260,7 @@ def disruption_findings(nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allo
 
 def rotation_findings(planned: Iterable[str], nodes: Iterable[str]) -> list[Finding]:
     """Return why a rotation of the token has to be refused: a node that is not in this run would keep the old one."""
-    known = set(planned)
+    rotated = set(planned)
     return [
         Finding(
             node,
@@ -268,5 +268,5 @@ def rotation_findings(planned: Iterable[str], nodes: Iterable[str]) -> list[Find
             "rotate the token of all nodes at once: run without --limit, with every machine reachable",
         )
         for node in nodes
-        if node not in known
+        if node not in rotated
     ]

@@ -19,8 +19,6 @@ from ..inventory.inventory import HostVars
 from ..plan.actions import ActionKind, PlannedNode
 from ..plan.departure import ODD_NAME, drain_command, is_plain
 
-# Attendance: the nodes of a run that cannot take part, why, and whether the run goes on without them.
-#
 # A machine that does not answer and one that has errors are treated alike. Without the head, or with fewer workers
 # than asked for, a run stops before it changes anything.
 
@@ -50,7 +48,7 @@ def task_problem(result: Mapping[str, Any] | None) -> str:
     failed = [item for item in result.get("results") or () if item.get("failed") or item.get("unreachable")]
     if failed or result.get("failed"):
         first = failed[0] if failed else result
-        # Of a command, the message only says that it failed.
+        # The message of a failed command says only that it failed.
         return first_line(first.get("stderr") if first.get("rc") and first.get("stderr") else first.get("msg"))
     return ""
 
@@ -65,14 +63,14 @@ def machine_problem(probed: Mapping[str, Any] | None, checked: bool = True) -> s
     problem = task_problem(probed)
     if problem or not checked:
         return problem
-    found = [finding for finding in probed.get("findings") or () if finding["severity"] == ERROR]
-    if not found:
+    errors = [finding for finding in probed.get("findings") or () if finding["severity"] == ERROR]
+    if not errors:
         return ""
-    more = len(found) - 1
-    return f"{found[0]['what']}{f', and {more} more error' + 's'[: more > 1] if more else ''}"
+    more = len(errors) - 1
+    return f"{errors[0]['what']}{f', and {more} more error' + 's'[: more > 1] if more else ''}"
 
 
-def crash(inspected: str, fresh: bool, head_answers: bool, kind: str = "container") -> str:
+def crash_reason(inspected: str, fresh: bool, head_answers: bool, kind: str = "container") -> str:
     """Why a node that has not joined will not join, from "<state> <exit code> <restarts>" of its container; or "".
 
     kind: what it is, if not a container. fresh: whether this run started it. A worker whose head is not there yet may
@@ -90,7 +88,7 @@ def crash(inspected: str, fresh: bool, head_answers: bool, kind: str = "containe
 
 
 @dataclass(frozen=True)
-class Attendance:
+class Presence:
     """The nodes of one run.
 
     absent: why nodes cannot take part, by their names.
@@ -108,47 +106,47 @@ class Attendance:
 
     @property
     def is_enough(self) -> bool:
-        return not any(head in self.absent for head in self.heads) and self.present >= needed(self.workers, self.least)
+        return not any(head in self.absent for head in self.heads) and self.present >= quorum(self.workers, self.least)
 
 
-def needed(workers: Sequence[str], least: int | None) -> int:
+def quorum(workers: Sequence[str], least: int | None) -> int:
     return len(workers) if least is None else min(least, len(workers))
 
 
-def go_on(attendance: Attendance) -> str:
+def fewer_workers(presence: Presence) -> str:
     """How to go on without the absent workers; "" if the run does, or if the head is absent."""
-    if attendance.is_enough or any(head in attendance.absent for head in attendance.heads):
+    if presence.is_enough or any(head in presence.absent for head in presence.heads):
         return ""
-    return f", or go on with fewer workers: -e cluster_min_workers={attendance.present}"
+    return f", or go on with fewer workers: -e cluster_min_workers={presence.present}"
 
 
-def tolerated(found: Sequence[Finding], attendance: Attendance, machines: Collection[str]) -> list[Finding]:
+def tolerated(findings: Sequence[Finding], presence: Presence, machines: Collection[str]) -> list[Finding]:
     """Findings about machines: errors become warnings, if the run goes on without the nodes of these machines."""
-    if not attendance.is_enough:
-        return list(found)
+    if not presence.is_enough:
+        return list(findings)
     return [
         replace(finding, severity=WARNING) if finding.severity == ERROR and finding.where in machines else finding
-        for finding in found
+        for finding in findings
     ]
 
 
-def silent_findings(machines: Mapping[str, str], attendance: Attendance) -> list[Finding]:
-    todo = f"check that it is up, and that Ansible reaches it: ansible -m ping{go_on(attendance)}"
-    return [Finding(machine, problem, todo) for machine, problem in machines.items()]
+def silent_findings(machines: Mapping[str, str], presence: Presence) -> list[Finding]:
+    remedy = f"check that it is up, and that Ansible reaches it: ansible -m ping{fewer_workers(presence)}"
+    return [Finding(machine, problem, remedy) for machine, problem in machines.items()]
 
 
-def shortage_findings(attendance: Attendance, todo: str) -> list[Finding]:
+def shortage_findings(presence: Presence, remedy: str) -> list[Finding]:
     """Why a run stops: each absent node with its reason; none while enough nodes take part."""
-    if attendance.is_enough:
+    if presence.is_enough:
         return []
-    return [Finding(node, reason, f"{todo}{go_on(attendance)}") for node, reason in attendance.absent.items()]
+    return [Finding(node, reason, f"{remedy}{fewer_workers(presence)}") for node, reason in presence.absent.items()]
 
 
 # The nodes of a plan as they are expected after a run has prepared machines and started nodes.
 
 # What a task registers on a host.
 TaskResult = Mapping[str, Any]
-# In what the role ray_node registers that a node was started, how it is while it is missing, and the end of its log.
+# The variables of the role ray_node: a node's start, its state while it is missing, and the end of its log.
 STARTED, INSPECTED, LOG = "__ray_node_started", "__ray_node_inspected", "__ray_node_log"
 
 
@@ -180,8 +178,8 @@ class RunResults:
             # Ray notices a death later; its machine knows at once. One that starts after now counts.
             ended = f"its {node.kind} is {node.state}" if node.state else f"it has no {node.kind}"
             return replace(expected, absent=ended, since=time.time())
-        state, is_fresh = inspected(self.of(INSPECTED, expected.name)), bool(started.get("changed"))
-        problem = crash(state, is_fresh, head_answers or expected.head, node.kind)
+        state, is_fresh = inspected_state(self.of(INSPECTED, expected.name)), bool(started.get("changed"))
+        problem = crash_reason(state, is_fresh, head_answers or expected.head, node.kind)
         return replace(expected_since(node, started_at(started)), absent=problem)
 
     def log(self, node: str) -> list[str]:
@@ -204,7 +202,7 @@ def started_at(result: TaskResult) -> str | None:
     return at or (result.get("node") or {}).get("started_at")
 
 
-def inspected(result: TaskResult) -> str:
+def inspected_state(result: TaskResult) -> str:
     """The state, the last exit code and the restarts of a node, from the result of the task that inspects it."""
     node = result.get("node")
     if node:
@@ -236,8 +234,8 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ClusterInfo:
-        known = {each.name: answer[each.name] for each in fields(cls) if each.name in answer}
-        return cls(**{**known, "rows": [NodeRow.from_json(row) for row in answer["rows"]]})
+        values = {attribute.name: answer[attribute.name] for attribute in fields(cls) if attribute.name in answer}
+        return cls(**{**values, "rows": [NodeRow.from_json(row) for row in answer["rows"]]})
 
 
 @dataclass(frozen=True)
@@ -300,7 +298,7 @@ def is_enough(cluster: ClusterInfo, scope: Scope) -> bool:
     if scope.least is None or cluster.problem or any(name in scope.heads for name in cluster.missing):
         return False
     workers = [row.name for row in cluster.rows if row.name not in scope.heads]
-    return sum(name not in cluster.missing for name in workers) >= needed(workers, scope.least)
+    return sum(name not in cluster.missing for name in workers) >= quorum(workers, scope.least)
 
 
 def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
@@ -340,13 +338,13 @@ def _failure(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mappi
 
 def _more(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
     """Where the logs of the nodes in question are, as an administrator finds them; "" if they have none."""
-    asked = [name for name in cluster.missing or plans if name in plans]
+    names = [name for name in cluster.missing or plans if name in plans]
     # A node that is only to be created has none, unless this run has created it and read its log.
-    there = [name for name in asked if logs.get(name) or plans[name].action != ActionKind.CREATE]
-    if not there:
+    logged = [name for name in names if logs.get(name) or plans[name].action != ActionKind.CREATE]
+    if not logged:
         return ""
-    name = there[0] if len(there) == 1 else "NODE"
-    directory = plans[there[0]].process.get("directory")
-    engine = PODMAN if plans[there[0]].podman else DOCKER
+    name = logged[0] if len(logged) == 1 else "NODE"
+    directory = plans[logged[0]].process.get("directory")
+    engine = PODMAN if plans[logged[0]].podman else DOCKER
     where = f"{PurePosixPath(directory).parent}/{name}/node.log on its host" if directory else f"`{engine} logs {name}`"
     return f". {where} shows more"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice, product
 from typing import Any
 
-# What Slurm's commands print, as text: its form is that of all releases, and `--json` changes with each.
+# The text that Slurm's commands print has the same form in all releases; `--json` changes with each.
 
 # A key and its value; values may have spaces, and a key begins with a capital letter.
 FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
@@ -18,7 +18,7 @@ NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
 # Names of nodes, with numbers in brackets.
 NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 SPAN = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
-# More than any cluster of Slurm has: what prints such a list may be a program of a job.
+# More than any cluster of Slurm has: a program of a job may have printed the list.
 MOST_NODES = 1 << 16
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
@@ -42,8 +42,8 @@ def records_of(output: str) -> Iterator[dict[str, str]]:
 
 def field_value(record: Mapping[str, str], key: str) -> str:
     """A value, or "" if Slurm has none."""
-    found = record.get(key, "")
-    return "" if found in NOTHING else found
+    value = record.get(key, "")
+    return "" if value in NOTHING else value
 
 
 def expand(nodelist: str) -> list[str]:
@@ -71,15 +71,15 @@ def _numbers(spans: str) -> Iterator[str]:
         if not SPAN.fullmatch(span):
             raise SlurmError(f"{spans[:100]!r} are not numbers of nodes")
         # As wide as the first one.
-        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
+        yield from (f"{number_value:0{len(first)}d}" for number_value in range(int(first), int(last or first) + 1))
 
 
-def gpus(gres: str) -> int:
+def gpu_count(gres: str) -> int:
     """The GPUs in a list of resources such as `gpu:h100:8(IDX:0-7),shard:4`, of all types together."""
-    return sum(int(found) for found in GRES.findall(gres))
+    return sum(int(count) for count in GRES.findall(gres))
 
 
-def cpus(identifiers: str) -> int:
+def cpu_count(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
         return len(list(islice(_numbers(identifiers), MOST_NODES))) if identifiers else 0
@@ -87,12 +87,12 @@ def cpus(identifiers: str) -> int:
         return 0
 
 
-def by_node(line: str) -> dict[str, dict[str, str]]:
+def resources_by_node(line: str) -> dict[str, dict[str, str]]:
     """What a job has on each of its nodes, from a line of `scontrol show job --details --oneliner`.
 
     Keys are CPU_IDs, Mem and GRES. Nodes with the same are in one group of keys, which begins with Nodes.
     """
-    found: dict[str, dict[str, str]] = {}
+    details: dict[str, dict[str, str]] = {}
     group = 0
 
     def numbered(pair: tuple[str, str]) -> int:
@@ -100,14 +100,12 @@ def by_node(line: str) -> dict[str, dict[str, str]]:
         group += pair[0] == "Nodes"
         return group
 
-    for number, pairs in groupby(fields_of(line), numbered):
-        has = dict(pairs)
-        if number:
-            found |= dict.fromkeys(expand(has["Nodes"]), has)
-    return found
+    for number_value, pairs in groupby(fields_of(line), numbered):
+        resources = dict(pairs)
+        if number_value:
+            details |= dict.fromkeys(expand(resources["Nodes"]), resources)
+    return details
 
-
-# An allocation of Slurm, and the hosts of an inventory that it becomes.
 
 RUNNING, PENDING = "RUNNING", "PENDING"
 # The name of the head in the inventory: its host may have a worker, too.
@@ -155,7 +153,7 @@ class Allocation:
         return tuple(host for host in self.hosts if host.component != 0)
 
 
-def number(record: Mapping[str, str], key: str) -> float | None:
+def number_value(record: Mapping[str, str], key: str) -> float | None:
     try:
         return float(field_value(record, key))
     except ValueError:
@@ -165,24 +163,24 @@ def number(record: Mapping[str, str], key: str) -> float | None:
 def hosts_of(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
 ) -> list[HostNode]:
-    details = by_node(line)
+    details = resources_by_node(line)
     offset = field_value(record, "HetJobOffset")
-    found = []
+    hosts = []
     for name in expand(field_value(record, "NodeList")):
-        has = details.get(name, {})
-        gres = field_value(has, "GRES")
-        found.append(
+        resources = details.get(name, {})
+        gres = field_value(resources, "GRES")
+        hosts.append(
             HostNode(
                 name=name,
                 address=addresses.get(name, name),
                 component=int(offset) if offset.isdecimal() else None,
-                cpus=cpus(field_value(has, "CPU_IDs")),
-                gpus=gpus(gres),
-                memory_mib=int(number(has, "Mem") or 0),
+                cpus=cpu_count(field_value(resources, "CPU_IDs")),
+                gpus=gpu_count(gres),
+                memory_mib=int(number_value(resources, "Mem") or 0),
                 leaving=leaving.get(name, ""),
             )
         )
-    return found
+    return hosts
 
 
 def allocation_of(
@@ -202,30 +200,30 @@ def allocation_of(
     for node in records_of(node_output):
         name = field_value(node, "NodeName")
         addresses[name] = chosen_address(field_value(node, "NodeAddr") or name, resolve)
-        leaving[name] = why_leaving(field_value(node, "State"), field_value(node, "Reason"))
+        leaving[name] = leaving_reason(field_value(node, "State"), field_value(node, "Reason"))
     state = field_value(first, "JobState")
     # Ends with that of its first component, but a time limit may be set for each.
-    ends = [end for _line, job in jobs if (end := number(job, "EndTime")) is not None]
+    ends = [end for _line, job in jobs if (end := number_value(job, "EndTime")) is not None]
     return Allocation(
         job_id=int(field_value(first, "HetJobId") or first["JobId"]),
         name=field_value(first, "JobName"),
         state=state,
         reason=next(filter(None, (field_value(job, "Reason") for _line, job in jobs)), ""),
         hosts=tuple(host for line, job in jobs for host in hosts_of(line, job, addresses, leaving) if state == RUNNING),
-        starts_at=number(first, "StartTime"),
+        starts_at=number_value(first, "StartTime"),
         ends_at=min(ends, default=None) if state == RUNNING else None,
     )
 
 
-def why_leaving(state: str, reason: str) -> str:
+def leaving_reason(state: str, reason: str) -> str:
     """Why a node is not to be used any more, in Slurm's words; "" if it is."""
     parts = STATE.findall(state)
     # A node that does not answer has an asterisk.
     if not {*parts} & {*LEAVING} and "*" not in state:
         return ""
     # Who said so, and when, follows in brackets.
-    said = reason.partition(" [")[0]
-    return f"{state}{f' ({said})' if said else ''}"
+    explanation = reason.partition(" [")[0]
+    return f"{state}{f' ({explanation})' if explanation else ''}"
 
 
 def chosen_address(name: str, resolve: Callable[[str], Sequence[str]]) -> str:
@@ -266,7 +264,7 @@ def inventory_hosts(allocation: Allocation) -> list[Host]:
         return []
     head = Host(HEAD, "head", _variables(allocation, allocation.hosts[0]))
     names: dict[str, str] = {}
-    found = [head]
+    hosts = [head]
     for host in allocation.workers:
         name = host_name(host.name)
         if names.setdefault(name, host.name) != host.name or name == HEAD:
@@ -277,8 +275,8 @@ def inventory_hosts(allocation: Allocation) -> list[Host]:
             "slurm_memory_mib": host.memory_mib,
         }
         present = {key: value for key, value in size.items() if value}
-        found.append(Host(name, "workers", {**_variables(allocation, host), **present}))
-    return found
+        hosts.append(Host(name, "workers", {**_variables(allocation, host), **present}))
+    return hosts
 
 
 def _variables(allocation: Allocation, host: HostNode) -> dict[str, Any]:
@@ -297,15 +295,15 @@ def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
     }
 
 
-def best(listed: str) -> int | None:
-    """Of jobs with one name, each a line of id and state: the newest that runs, or the newest that waits.
+def newest_job(listed: str) -> int | None:
+    """The newest running job in lines of id and state, or else the newest that waits.
 
     The id of a component of a heterogeneous job is "17+1"; commands take that of the whole job.
     """
     pairs = (line.replace("+", " ").split() for line in listed.splitlines())
     jobs = sorted(((int(pair[0]), pair[-1]) for pair in pairs if len(pair) > 1 and pair[0].isdecimal()), reverse=True)
-    for wanted in (RUNNING, PENDING, "CONFIGURING", "SUSPENDED"):
+    for preferred in (RUNNING, PENDING, "CONFIGURING", "SUSPENDED"):
         for job_id, state in jobs:
-            if state == wanted:
+            if state == preferred:
                 return job_id
     return None

@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...module_utils.argus.common.findings import Finding
-from ...module_utils.network.interfaces import resolved
+from ...module_utils.network.interfaces import resolve
 from ...module_utils.slurm import step
-from .allocation import RUNNING, Allocation, SlurmError, allocation_of, best
+from .allocation import RUNNING, Allocation, SlurmError, allocation_of, newest_job
 
 # Slurm's commands.
 
 # The controller of a busy site may need a while; its commands give up by themselves.
 COMMAND_SECONDS = 120.0
 NO_SUCH_JOB = "Invalid job id"
-# What srun and sbatch have, because they hand it to hosts. There, jobs have the same user and can read it: no secrets.
+# The variables that srun and sbatch pass on to hosts. Jobs have the same user there and can read them: no secrets.
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF")
-# What `module load` needs besides, in lines of slurm_setup. Not which modules are loaded: without all that these have
-# set, they would only seem to be.
+# What `module load` in slurm_setup needs besides. The list of loaded modules is left out: without all that these have
+# set, they would only seem to be loaded.
 FOR_MODULES = re.compile(
     r"""SHELL|BASH_ENV|LD_LIBRARY_PATH|MODULESHOME|MODULEPATH(_ROOT)?|LMOD_(?!FAMILY_)\w+|MODULES_(?!LM)\w+
     |BASH_FUNC_(module|ml|_module_raw)(%%|\(\))""",
@@ -32,28 +32,28 @@ FOR_MODULES = re.compile(
 )
 
 
-def clean(environ: Mapping[str, str]) -> dict[str, str]:
+def without_job(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment without that of a job: inside of one, its variables would be options of every command."""
     prefixes = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_")
-    kept = {name: text for name, text in environ.items() if not name.startswith(prefixes) or name == "SLURM_CONF"}
+    variables = {name: text for name, text in environ.items() if not name.startswith(prefixes) or name == "SLURM_CONF"}
     # Seconds since the epoch, whatever the time zone is.
-    return {**kept, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
+    return {**variables, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
 
-def passed_on(environ: Mapping[str, str], modules: bool = False) -> dict[str, str]:
+def inherited(environ: Mapping[str, str], modules: bool = False) -> dict[str, str]:
     """The environment of srun and sbatch, as nearly empty as over SSH. modules: for a script that may load some."""
-    own = clean(environ).items()
-    passed = {name: text for name, text in own if name in PASSED or (modules and FOR_MODULES.fullmatch(name))}
+    variables = without_job(environ).items()
+    passed = {name: text for name, text in variables if name in PASSED or (modules and FOR_MODULES.fullmatch(name))}
     return {**passed, "LANG": "C.UTF-8"}
 
 
-def run(argv: Sequence[str], given: str = "", environ: Mapping[str, str] | None = None) -> str:
+def run(argv: Sequence[str], stdin: str = "", environ: Mapping[str, str] | None = None) -> str:
     """The output of a command. environ: that of this process, if none is given."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv,
-            input=given,
-            env=clean(os.environ) if environ is None else environ,
+            input=stdin,
+            env=without_job(os.environ) if environ is None else environ,
             text=True,
             errors="replace",
             capture_output=True,
@@ -64,15 +64,15 @@ def run(argv: Sequence[str], given: str = "", environ: Mapping[str, str] | None 
         raise SlurmError(f"There is no command {argv[0]} here. Run this where Slurm's commands are") from error
     except subprocess.TimeoutExpired as error:
         raise SlurmError(f"{argv[0]} did not answer within {COMMAND_SECONDS:.0f} s") from error
-    if done.returncode:
-        said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        raise SlurmError(f"{argv[0]}: {said}")
-    return done.stdout
+    if result.returncode:
+        message = result.stderr.strip() or result.stdout.strip() or f"exit code {result.returncode}"
+        raise SlurmError(f"{argv[0]}: {message}")
+    return result.stdout
 
 
-def job_named(name: str) -> int | None:
+def job_id_of(name: str) -> int | None:
     """The id of this user's job of a name, which runs or waits."""
-    return best(run(["squeue", "--me", "--noheader", "--format=%i %T", f"--name={name}"]))
+    return newest_job(run(["squeue", "--me", "--noheader", "--format=%i %T", f"--name={name}"]))
 
 
 def allocation(job_id: int) -> Allocation | None:
@@ -83,15 +83,15 @@ def allocation(job_id: int) -> Allocation | None:
         if NO_SUCH_JOB in str(error):
             return None
         raise
-    found = allocation_of(jobs)
-    if found is None or found.state != RUNNING:
-        return found
-    names = ",".join(host.name for host in found.hosts)
-    return allocation_of(jobs, run(["scontrol", "show", "node", "--oneliner", names]), resolved)
+    job = allocation_of(jobs)
+    if job is None or job.state != RUNNING:
+        return job
+    names = ",".join(host.name for host in job.hosts)
+    return allocation_of(jobs, run(["scontrol", "show", "node", "--oneliner", names]), resolve)
 
 
 def submit(script: str) -> int:
-    answer = run(["sbatch", "--parsable"], script, passed_on(os.environ, modules=True))
+    answer = run(["sbatch", "--parsable"], script, inherited(os.environ, modules=True))
     # With the name of the cluster where there are several.
     return int(answer.strip().splitlines()[-1].partition(";")[0])
 
@@ -114,8 +114,8 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked for; roles/slurm/README.md documents each. head: options of a component for the head alone."""
+class AllocationRequest:
+    """The hosts to ask Slurm for; roles/slurm/README.md documents each field. head: options of the head's component."""
 
     job_name: str
     python: str
@@ -131,19 +131,19 @@ class Wish:
     prefix: Sequence[str] = ()
 
 
-def wish_findings(wish: Wish) -> Iterator[Finding]:
-    """What is wrong with it: Slurm takes a line that it does not understand for a comment."""
-    if wish.nodes < 1:
-        yield Finding("slurm_nodes", f"is {wish.nodes}", "set how many hosts with workers the cluster has")
-    if not wish.python.startswith("/"):
-        todo = "set the absolute path of the Python in whose environment Ray and verl are installed"
-        yield Finding("ray_node_python", "is not set to a path", todo)
-    for name, (form, todo) in FORMS.items():
-        text = getattr(wish, name)
+def request_findings(request: AllocationRequest) -> Iterator[Finding]:
+    """The problems of a request: Slurm takes a line that it does not understand for a comment."""
+    if request.nodes < 1:
+        yield Finding("slurm_nodes", f"is {request.nodes}", "set how many hosts with workers the cluster has")
+    if not request.python.startswith("/"):
+        remedy = "set the absolute path of the Python in whose environment Ray and verl are installed"
+        yield Finding("ray_node_python", "is not set to a path", remedy)
+    for name, (form, remedy) in FORMS.items():
+        text = getattr(request, name)
         if text and not re.fullmatch(form, text):
-            yield Finding(f"slurm_{name}", f"is {text!r}", todo)
+            yield Finding(f"slurm_{name}", f"is {text!r}", remedy)
     for name in ("head", "options"):
-        for word in getattr(wish, name):
+        for word in getattr(request, name):
             if not re.fullmatch(r"-[^\n\0]*", word):
                 yield Finding(f"slurm_{name}", f"has {word!r}", "list options of sbatch, such as --qos=high")
                 break
@@ -154,40 +154,40 @@ def sbatch_options(**named: object) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in ("", None)]
 
 
-def directives(wish: Wish) -> list[list[str]]:
-    # Without one of its hosts, the others go on: a job that can do without it is resumed on them.
-    of_all = ["--no-kill", *sbatch_options(time=wish.time)]
-    whole = ["--exclusive"] if wish.cpus is None else []
-    memory = wish.memory or ("0" if wish.cpus is None else "")
+def directives(request: AllocationRequest) -> list[list[str]]:
+    # The allocation goes on without a lost host: a job that can do without it resumes on the others.
+    common = ["--no-kill", *sbatch_options(time=request.time)]
+    exclusive = ["--exclusive"] if request.cpus is None else []
+    memory = request.memory or ("0" if request.cpus is None else "")
     workers = [
-        f"--nodes={wish.nodes}",
+        f"--nodes={request.nodes}",
         "--ntasks-per-node=1",
-        *whole,
-        *sbatch_options(cpus_per_task=wish.cpus, mem=memory, gpus_per_node=wish.gpus),
-        *wish.options,
+        *exclusive,
+        *sbatch_options(cpus_per_task=request.cpus, mem=memory, gpus_per_node=request.gpus),
+        *request.options,
     ]
     # An allocation that is requeued comes back without its cluster.
-    first = [f"--job-name={wish.job_name}", "--no-requeue"]
-    if not wish.head:
-        return [[*first, *of_all, *workers]]
-    return [[*first, *of_all, "--nodes=1", "--ntasks=1", *wish.head], [*of_all, *workers]]
+    first = [f"--job-name={request.job_name}", "--no-requeue"]
+    if not request.head:
+        return [[*first, *common, *workers]]
+    return [[*first, *common, "--nodes=1", "--ntasks=1", *request.head], [*common, *workers]]
 
 
-def step_command(wish: Wish) -> str:
+def step_command(request: AllocationRequest) -> str:
     """The step that runs commands, on every host of the job."""
-    groups = ["--het-group=0-1"] if wish.head else []
-    how = ["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--ntasks-per-node=1", "--cpu-bind=none", "--chdir=/"]
-    words = shlex.join(["srun", *groups, *how, *wish.srun_options, *wish.prefix, wish.python, "-I", "-c"])
+    groups = ["--het-group=0-1"] if request.head else []
+    options = ["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--ntasks-per-node=1", "--cpu-bind=none", "--chdir=/"]
+    words = shlex.join(["srun", *groups, *options, *request.srun_options, *request.prefix, request.python, "-I", "-c"])
     return f'{words} "$program" "/tmp/argus-verl-$(id -u)-$SLURM_JOB_ID"'
 
 
-def batch_script(wish: Wish) -> str:
+def batch_script(request: AllocationRequest) -> str:
     """The batch script. Its only step lasts until the job ends."""
-    components = ["".join(f"#SBATCH {option}\n" for option in options) for options in directives(wish)]
-    asked = "#SBATCH hetjob\n".join(components)
-    setup = "".join(f"{line}\n" for line in wish.setup)
+    components = ["".join(f"#SBATCH {option}\n" for option in options) for options in directives(request)]
+    header = "#SBATCH hetjob\n".join(components)
+    setup = "".join(f"{line}\n" for line in request.setup)
     program = inspect.getsource(step)
     return (
-        f"#!/bin/bash\n{asked}{setup}# Runs the commands of Ansible on each host, and with them the nodes of Ray.\n"
-        f"program=$(cat <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n)\n{step_command(wish)}\n"
+        f"#!/bin/bash\n{header}{setup}# Runs the commands of Ansible on each host, and with them the nodes of Ray.\n"
+        f"program=$(cat <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n)\n{step_command(request)}\n"
     )

@@ -9,16 +9,16 @@ from ansible_collections.argus.verl.plugins.action.preflight_report import save
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST, Context, Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, ProbedHost, judge
 from samples import H100, HEALTHY
 
 ECC = Finding("a", "x", "y", ERROR, "gpu.ecc")
 
 
-def result() -> Judged:
+def result() -> Judgement:
     """Of two machines, of which the second has not answered."""
     machine = replace(HEALTHY, system=System(kernel="6.8"))
-    return judged(["a", "b"], {"a": Probed(Context("a", machine, Expectation()), [ECC])}, FAST)
+    return judge(["a", "b"], {"a": ProbedHost(Context("a", machine, Expectation()), [ECC])}, FAST)
 
 
 def test_hardware_table() -> None:
@@ -33,7 +33,7 @@ def test_findings_show_their_keys() -> None:
         Finding("b", "x", "y", ERROR, "gpu.ecc"),
         Finding("c", "z", ""),
     ]
-    assert [(each.where, each.what) for each in preflight_report.shown(findings)] == [
+    assert [(each.where, each.what) for each in preflight_report.with_keys(findings)] == [
         ("a, b", "x [gpu.ecc]"),
         ("c", "z"),
     ]

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Asked:
         monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         answers: Iterator[Allocation | None] = iter(states)
         done: list[str] = []
-        monkeypatch.setattr(commands, "job_named", lambda name: there)
+        monkeypatch.setattr(commands, "job_id_of", lambda name: there)
         monkeypatch.setattr(commands, "submit", lambda text: done.append(text) or 7)
         monkeypatch.setattr(commands, "cancel", lambda job: done.append(f"cancel {job}"))
         monkeypatch.setattr(commands, "allocation", lambda job: next(answers))

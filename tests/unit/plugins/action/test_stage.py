@@ -113,7 +113,7 @@ class Calls(stage.ActionModule):
 
     def __init__(self, *answers: Any) -> None:
         self._task = SimpleNamespace(check_mode=False, args={}, diff=False)
-        self.given = {**dict.fromkeys(("hf_endpoint", "hf_token", "repair", "verify"), ""), "report": False}
+        self.task_arguments = {**dict.fromkeys(("hf_endpoint", "hf_token", "repair", "verify"), ""), "report": False}
         self.node = Node("h", "m-0")
         self.answers = list(answers)
 

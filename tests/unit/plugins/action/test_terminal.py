@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
     table,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
-    no_such_id,
+    unknown_id,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure, report_lines
 
@@ -73,7 +73,7 @@ def test_text_is_data(name: str) -> None:
     text = f"<{SEQUENCES[name]}>"
     wrapped = table([text], [[f"{text} {text}"]], width=9)
     shown = [printable(text), printable(text, lines=False), one_line(text), wrapped, nearest("xx", [f"x{text}"])]
-    shown += [findings_table([Finding(text, text, text)]), no_such_id(text), failure([], text)]
+    shown += [findings_table([Finding(text, text, text)]), unknown_id(text), failure([], text)]
     shown += report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
     assert not BAD.search("\n".join(shown))
 

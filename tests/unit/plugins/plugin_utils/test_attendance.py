@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.preflight import machine_attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import machine_presence
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import tolerated
 
 NODES = ["ray-head", "worker-0", "worker-1"]
@@ -28,7 +28,7 @@ def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def severities(hostvars: dict[str, Any], least: int | None, hosts: list[str] = NODES) -> list[str]:
-    present, machines, found = machine_attendance(hosts, hostvars, GROUPS, least)
+    present, machines, found = machine_presence(hosts, hostvars, GROUPS, least)
     own = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
     return [finding.severity for finding in tolerated([*found, *own], present, machines)]
 
@@ -50,7 +50,7 @@ def test_clocks_are_compared_with_that_of_the_head() -> None:
         return {"__preflight": {"machine": {}, "findings": [], "time": time, "clock": {"sent": 0.0, "received": 1.0}}}
 
     hostvars = variables(ray_head=at(100), worker_0=at(100.5), worker_1=at(160))
-    _present, _machines, (found,) = machine_attendance(NODES, hostvars, GROUPS, None)
+    _present, _machines, (found,) = machine_presence(NODES, hostvars, GROUPS, None)
     assert (found.where, found.severity, found.key) == ("gpu-1", "error", "machine.clock")
 
 

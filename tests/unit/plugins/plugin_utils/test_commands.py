@@ -10,7 +10,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     inventory_arguments,
     job_commands,
     playbook_command,
-    sibling,
+    sibling_playbook,
 )
 
 
@@ -48,7 +48,7 @@ def test_inventories_as_they_were_given(here: Path) -> None:
     ],
 )
 def test_a_playbook_is_named_like_the_one_that_runs(playbooks: list[str], expected: str) -> None:
-    assert sibling("logs", playbooks) == expected
+    assert sibling_playbook("logs", playbooks) == expected
 
 
 def test_a_command_can_be_pasted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

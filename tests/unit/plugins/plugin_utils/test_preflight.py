@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Bandwidth, Verdict, to_json
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
-    derived,
+    derived_environments,
     expectations,
     image_sources,
-    planned,
-    reported,
+    preflight_plan,
+    preflight_result,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
 from samples import HEALTHY
@@ -57,24 +57,26 @@ def test_network_of_a_machine() -> None:
 
 
 def test_machines_that_were_not_probed_have_nothing_derived() -> None:
-    assert derived({"a": {}}, ["a"]) == {}
+    assert derived_environments({"a": {}}, ["a"]) == {}
     answered = {"__preflight": {**RESULT, "expect": {"address": "10.0.0.1"}}}
-    assert list(derived({"a": answered, "b": {}}, ["a", "b"])) == ["a"]
+    assert list(derived_environments({"a": answered, "b": {}}, ["a", "b"])) == ["a"]
 
 
 def test_plan() -> None:
     typed, _problems = node_variables(GROUPS["ray"], inventory(), {"cluster_dashboard_port": 8265})
-    plan = planned(GROUPS, inventory(), ["ray-head", "w0"], typed)
+    plan = preflight_plan(GROUPS, inventory(), ["ray-head", "w0"], typed)
     assert plan["placement"] == {"ray-head": ["ray-head"], "w0": ["w0", "w1"]}
     assert list(plan["expectations"]) == ["ray-head", "w0"]
 
 
-def report(hostvars: dict[str, Any], *hosts: str, groups: dict[str, list[str]] | None = None, **others: Any) -> Judged:
+def report(
+    hostvars: dict[str, Any], *hosts: str, groups: dict[str, list[str]] | None = None, **others: Any
+) -> Judgement:
     groups = groups or {"head": ["a"], "workers": [host for host in hosts if host != "a"]}
     options = {"tier": "fast", "accept": [], "least": None, "images": {}, "builds": {}, "archive": {}, **others}
     arguments = {"hosts": hosts, **options}
     missing, _held = image_sources(arguments, hostvars, groups)
-    return reported(arguments, hostvars, groups, missing)
+    return preflight_result(arguments, hostvars, groups, missing)
 
 
 def test_hosts_with_and_without_an_answer() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import controller_files, read, upload_of
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import controller_files, upload_of, with_hashes
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_relative_paths_begin_at_the_inventory_and_patterns_are_sorted(
     assert upload.bytes == 14
     assert upload.label == "a.jsonl, b.jsonl of ann"
     assert {file.sha256 for file in upload.members.values()} == {""}
-    assert next(iter(read(upload).members.values())).sha256 == hashlib.sha256(b"a.jsonl").hexdigest()
+    assert next(iter(with_hashes(upload).members.values())).sha256 == hashlib.sha256(b"a.jsonl").hexdigest()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -13,9 +13,9 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
     CONTAINER,
     PROCESSES,
-    Legacy,
     LegacyError,
     LegacyMachine,
+    LegacyRay,
 )
 from real_processes import alive
 
@@ -65,8 +65,8 @@ class Docker:
         return 0, "", ""
 
 
-def look(docker: Docker, proc: Proc) -> dict[str, Legacy]:
-    return {one.name: one for one in LegacyMachine("docker", docker, proc.root).look()}
+def look(docker: Docker, proc: Proc) -> dict[str, LegacyRay]:
+    return {one.name: one for one in LegacyMachine("docker", docker, proc.root).rays()}
 
 
 def test_a_container_of_an_earlier_system(proc: Proc) -> None:
@@ -141,8 +141,8 @@ def looping(trap: str, title: str = "ray::loop") -> int:
     return int(subprocess.run(["setsid", "bash", "-c", loop], stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def legacy(*processes: int) -> Legacy:
-    return Legacy("ray@me", PROCESSES, "me", processes=processes)
+def legacy(*processes: int) -> LegacyRay:
+    return LegacyRay("ray@me", PROCESSES, "me", processes=processes)
 
 
 @pytest.mark.parametrize("deaf", [False, True])

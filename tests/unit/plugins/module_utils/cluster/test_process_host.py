@@ -12,9 +12,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_proce
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import (
     ProcessHost,
+    inspect_host,
     is_reachable,
-    look,
-    own_address,
+    reachable_address,
 )
 from samples import PROCESS_HOST, machine
 
@@ -24,7 +24,7 @@ def test_host_without_a_node(tmp_path: Path) -> None:
     ray.parent.mkdir()
     ray.touch(0o755)
     (tmp_path / "nodes" / "other").mkdir(parents=True)
-    found = look(str(tmp_path / "nodes" / "worker-0"), str(tmp_path / "bin" / "python3"))
+    found = inspect_host(str(tmp_path / "nodes" / "worker-0"), str(tmp_path / "bin" / "python3"))
     assert (found.node, found.neighbours, found.ray) == (NodeProcess(), ["other"], str(ray))
     assert found.home == os.environ["HOME"]
     assert found.directory == str(tmp_path / "nodes" / "worker-0")
@@ -55,12 +55,12 @@ def test_reachable_addresses(address: str, expected: bool) -> None:
 
 
 def test_the_address_of_the_inventory_is_used_if_the_host_has_it() -> None:
-    own = own_address("", "192.0.2.7")
+    own = reachable_address("", "192.0.2.7")
     if not own:
         pytest.skip("this machine has no route")
-    assert own_address(own, "") == own
+    assert reachable_address(own, "") == own
     # Something between translates it, or it is the other end of a tunnel.
-    assert own_address("192.0.2.1", "192.0.2.7") == own
-    assert own_address("127.0.0.1", "") == own_address("", "")
+    assert reachable_address("192.0.2.1", "192.0.2.7") == own
+    assert reachable_address("127.0.0.1", "") == reachable_address("", "")
     # The head is reached over the loopback: it is this host.
-    assert own_address("", "127.0.0.1") == own_address("", "")
+    assert reachable_address("", "127.0.0.1") == reachable_address("", "")

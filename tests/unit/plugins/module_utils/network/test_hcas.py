@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import (
     Hca,
-    described,
     hcas_of_sysfs,
     parse_ibdev2netdev,
+    with_sysfs,
 )
 from samples import recorded
 
@@ -83,9 +83,9 @@ def test_gids_are_searched_by_number_and_not_those_of_a_vlan(tmp_path: Path) -> 
     gid(there, 2, V4_OTHER, "RoCE v2", "eth2.100")
     gid(there, 10, V4, "RoCE v2", "eth2")
     gid(there, 9, V4, "RoCE v2", "eth2")
-    known = described(Hca("mlx5_0", 1, "eth2", "up"), tmp_path)
+    known = with_sysfs(Hca("mlx5_0", 1, "eth2", "up"), tmp_path)
     assert (known.gid_index, known.rate_gbit, known.link_layer) == (9, 400, "Ethernet")
 
 
 def test_port_that_sysfs_does_not_know_is_left_as_it_is(tmp_path: Path) -> None:
-    assert described(Hca("mlx5_0", 1, "ib0", "up"), tmp_path) == Hca("mlx5_0", 1, "ib0", "up")
+    assert with_sysfs(Hca("mlx5_0", 1, "ib0", "up"), tmp_path) == Hca("mlx5_0", 1, "ib0", "up")

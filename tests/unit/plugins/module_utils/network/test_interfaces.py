@@ -5,7 +5,7 @@ from pathlib import Path
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import (
     Interface,
     addresses_of_kernel,
-    holder,
+    interface_with,
     interfaces_of_sysfs,
     ipv4_of,
     read_interfaces,
@@ -46,5 +46,5 @@ def test_addresses_that_others_can_reach() -> None:
     own = ("127.0.0.1/8", "169.254.1.1/16", "10.0.0.20/24")
     assert [str(each) for each in ipv4_of(Interface("eth0", own))] == ["10.0.0.20/24"]
     others = [Interface("eth1", ("10.0.0.200/24",)), Interface("eth0", own)]
-    assert holder("10.0.0.20", others) is others[1]
-    assert holder("127.0.0.1", others) is None
+    assert interface_with("10.0.0.20", others) is others[1]
+    assert interface_with("127.0.0.1", others) is None

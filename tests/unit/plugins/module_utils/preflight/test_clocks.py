@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import bounds, clock_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import clock_bounds, clock_findings
 
 
 def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> dict[str, A
 
 
 def test_time_on_the_way_is_not_taken_for_a_difference() -> None:
-    assert bounds(probed(0)) == pytest.approx((-0.5, 1))
+    assert clock_bounds(probed(0)) == pytest.approx((-0.5, 1))
     machines = {"ctl": probed(0, 0, 0), "gpu-0": probed(0, before=20, after=30), "gpu-1": probed(10, 2, 3)}
     (found,) = clock_findings(machines, "ctl")
     assert (found.where, found.what) == ("gpu-1", "its clock is at least 7 s ahead of that of ctl")
@@ -46,4 +46,4 @@ def test_limit() -> None:
     "answer", [{}, {"time": 1}, {"time": "x", "clock": {"sent": 0, "received": 1}}, {"time": 1, "clock": None}]
 )
 def test_answer_without_times(answer: dict[str, object]) -> None:
-    assert bounds(answer) is None
+    assert clock_bounds(answer) is None

@@ -18,10 +18,10 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import
     differences,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
-    Judged,
-    Probed,
+    Judgement,
+    ProbedHost,
     grouped,
-    judged,
+    judge,
 )
 from samples import HEALTHY
 
@@ -30,14 +30,14 @@ PREFLIGHT = Path(judgement.__file__).parent
 KEY = re.compile(r'(?:Problem|Compared)\(\s*"([^"]+)"')
 
 
-def probed(name: str, findings: Sequence[Finding] = (), kernel: str = "6.8") -> Probed:
+def probed(name: str, findings: Sequence[Finding] = (), kernel: str = "6.8") -> ProbedHost:
     machine = replace(HEALTHY, gpus=[], system=System(kernel=kernel))
-    return Probed(Context(name, machine, Expectation()), findings)
+    return ProbedHost(Context(name, machine, Expectation()), findings)
 
 
-def judge(*machines: Probed, **options: Any) -> Judged:
+def judge_machines(*machines: ProbedHost, **options: Any) -> Judgement:
     by_name = {machine.context.host: machine for machine in machines}
-    return judged(list(by_name), by_name, FAST, **options)
+    return judge(list(by_name), by_name, FAST, **options)
 
 
 # --- Checks
@@ -70,7 +70,7 @@ def test_variables_may_be_text() -> None:
 
 
 def test_healthy_machines() -> None:
-    result = judge(probed("a"), probed("b"))
+    result = judge_machines(probed("a"), probed("b"))
     assert (result.findings, result.silent, result.hosts) == ([], [], ["a", "b"])
     assert result.hardware == {"a": {"kernel": "6.8"}, "b": {"kernel": "6.8"}}
 
@@ -78,7 +78,7 @@ def test_healthy_machines() -> None:
 def test_findings_are_of_all_hosts_and_worst_first() -> None:
     warning, error = (Finding("a", "x", "", severity, "root.space") for severity in (WARNING, ERROR))
     other = Finding("c", "y", "", ERROR, "gpu.ecc")
-    result = judge(probed("a", [warning, error]), probed("b"), probed("c"), others=[other])
+    result = judge_machines(probed("a", [warning, error]), probed("b"), probed("c"), others=[other])
     assert [(each.severity, each.where, each.key) for each in result.findings] == [
         (ERROR, "a", "root.space"),
         (ERROR, "c", "gpu.ecc"),
@@ -87,13 +87,13 @@ def test_findings_are_of_all_hosts_and_worst_first() -> None:
 
 
 def test_machines_are_compared_with_each_other() -> None:
-    result = judge(probed("a"), probed("b"), probed("c", kernel="5.15"))
+    result = judge_machines(probed("a"), probed("b"), probed("c", kernel="5.15"))
     assert [(each.where, each.key) for each in result.findings] == [("c", "host.kernel")]
 
 
 def test_machines_without_an_answer() -> None:
     silent = Finding("b", "does not answer", "", ERROR, "machine.reachable")
-    result = judged(["a", "b"], {"a": probed("a")}, FAST, others=[silent])
+    result = judge(["a", "b"], {"a": probed("a")}, FAST, others=[silent])
     assert result.findings == [silent]
     assert result.silent == ["b"]
 
@@ -113,7 +113,7 @@ ECC = [Finding(host, "2 errors", "reset", ERROR, "gpu.ecc") for host in ("a", "b
     ],
 )
 def test_accepted_findings_are_notes(accept: list[str], severities: list[str]) -> None:
-    result = judge(probed("a", ECC[:1]), probed("b", ECC[1:]), accept=accept)
+    result = judge_machines(probed("a", ECC[:1]), probed("b", ECC[1:]), accept=accept)
     assert [finding.severity for finding in result.findings] == severities
     for finding in result.findings:
         assert finding.what == ("2 errors" if finding.severity == ERROR else "accepted: 2 errors")
@@ -121,7 +121,7 @@ def test_accepted_findings_are_notes(accept: list[str], severities: list[str]) -
 
 def test_a_note_is_not_accepted_again() -> None:
     note = Finding("a", "not known", "", NOTE, "gpu.xid")
-    assert judge(probed("a", [note]), accept=["gpu.xid"]).findings == [note]
+    assert judge_machines(probed("a", [note]), accept=["gpu.xid"]).findings == [note]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_note_is_not_accepted_again() -> None:
     ],
 )
 def test_unknown_entries_are_errors(entry: str, what: str, todo: str) -> None:
-    assert judge(probed("gpu-1"), accept=[entry]).findings == [Finding("preflight_accept", what, todo, ERROR)]
+    assert judge_machines(probed("gpu-1"), accept=[entry]).findings == [Finding("preflight_accept", what, todo, ERROR)]
 
 
 # --- Showing

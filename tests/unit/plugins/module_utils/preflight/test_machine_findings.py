@@ -16,7 +16,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import DASHBOARD_USE, PortRange
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, Software, System
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Probed, judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import ProbedHost, judge
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca
 
@@ -415,7 +415,7 @@ def image(digit: str) -> dict[str, Any]:
 def test_the_machine_that_differs_is_named(usual: dict[str, Any], other: dict[str, Any], shown: str) -> None:
     machines = {"a": on(**usual), "b": on(**usual), "c": on(**other), "d": on(gpus=[], mounts=[])}
     expected = Expectation(shared_root="/private")
-    probed = {name: Probed(Context(name, machine, expected), []) for name, machine in machines.items()}
-    found = judged(list(probed), probed, "fast").findings
+    probed = {name: ProbedHost(Context(name, machine, expected), []) for name, machine in machines.items()}
+    found = judge(list(probed), probed, "fast").findings
     assert {finding.where for finding in found} <= {"c"}
     assert ", ".join(finding.key for finding in found) == shown

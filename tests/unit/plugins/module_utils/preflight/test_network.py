@@ -8,8 +8,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.system import S
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import INFINIBAND, Hca, Interface
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
-    cells,
     derived_environment,
+    hardware_cells,
     hostname_problems,
     network_findings,
 )
@@ -34,12 +34,12 @@ def named(*addresses: str, **expected: object) -> list[Problem]:
 def test_hostname_of_a_loopback() -> None:
     both = ("10.0.0.1", "127.0.1.1")
     (problem,) = named(*both)
-    assert problem.what == ("its host name gpu-0 resolves to 127.0.1.1, a loopback: jobs get GLOO_SOCKET_IFNAME=eth0")
+    assert problem.text == ("its host name gpu-0 resolves to 127.0.1.1, a loopback: jobs get GLOO_SOCKET_IFNAME=eth0")
     assert (problem.severity, problem.key) == ("warning", "network.hostname")
     (problem,) = named(*both, address="10.9.9.9")
     assert problem.severity == "error"
     (problem,) = named(*both, address="10.9.9.9", network_env={"GLOO_SOCKET_IFNAME": "bond0"})
-    assert (problem.severity, problem.what.endswith("=bond0")) == ("warning", True)
+    assert (problem.severity, problem.text.endswith("=bond0")) == ("warning", True)
     assert named("10.0.0.1") == []
     # Nodes with a network of their own have other names.
     assert named(*both, address="") == []
@@ -75,7 +75,7 @@ def test_cells_say_what_is_derived_and_what_is_set() -> None:
         "gpu-1": context("gpu-1", last=2, network_env={"NCCL_IB_HCA": "mlx5_7", "GLOO_SOCKET_IFNAME": "bond0"}),
         "box": context("box", address=""),
     }
-    table = cells(contexts)
+    table = hardware_cells(contexts)
     assert table["gpu-0"] == {
         "rate": "8 x 400 Gbit/s",
         "address": "10.0.0.1",

@@ -93,7 +93,7 @@ def test_the_environment_of_commands_has_one_variable_of_devices(job: Job) -> No
     ],
 )
 def test_devices(environ: dict[str, str], amd: bool, given: dict[str, str]) -> None:
-    assert step.given_devices(environ, amd) == given
+    assert step.visible_devices(environ, amd) == given
 
 
 def test_what_a_command_leaves_stays_and_ends_with_the_job(job: Job, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_directory_that_is_left_is_made_anew(tmp_path: Path) -> None:
     left = tmp_path / "state"
     left.mkdir(mode=0o755)
     (left / "token").touch()
-    step.own_directory(left)
+    step.create_directory(left)
     assert list(left.iterdir()) == []
     assert left.stat().st_mode & 0o777 == 0o700
 
@@ -136,7 +136,7 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "state").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SystemExit, match="another user"):
-        step.own_directory(tmp_path / "state")
+        step.create_directory(tmp_path / "state")
     assert (tmp_path / "elsewhere").exists()
 
 

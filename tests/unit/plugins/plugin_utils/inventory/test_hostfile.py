@@ -63,7 +63,7 @@ def test_a_file_without_hosts(text: str) -> None:
 def test_a_node_in_a_container_has_an_address_for_other_hosts(
     monkeypatch: pytest.MonkeyPatch, name: str, address: str
 ) -> None:
-    monkeypatch.setattr(hostfile, "resolved", lambda host: ADDRESSES.get(host, []))
+    monkeypatch.setattr(hostfile, "resolve", lambda host: ADDRESSES.get(host, []))
     made = hostfile_inventory(name, "hostfile", {"ray": {"vars": {}}})
     assert made["inventory"]["ray"]["children"]["head"]["hosts"]["ray-head"]["ray_node_address"] == address
     assert bool(made["findings"]) == (not address)

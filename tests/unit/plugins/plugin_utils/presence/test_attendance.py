@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
-    Attendance,
-    crash,
+    Presence,
+    crash_reason,
     machine_problem,
     shortage_findings,
     silent_findings,
@@ -14,11 +14,11 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence impor
     tolerated,
 )
 
-ALL = Attendance(("ray-head",), ("worker-0", "worker-1"), {})
+ALL = Presence(("ray-head",), ("worker-0", "worker-1"), {})
 
 
-def absent(*names: str, least: int | None = None) -> Attendance:
-    return Attendance(ALL.heads, ALL.workers, dict.fromkeys(names, "gone"), least)
+def absent(*names: str, least: int | None = None) -> Presence:
+    return Presence(ALL.heads, ALL.workers, dict.fromkeys(names, "gone"), least)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_problem_of_a_machine() -> None:
     ],
 )
 def test_container_that_will_not_join(inspected: str, fresh: bool, answers: bool, reason: str) -> None:
-    assert crash(inspected, fresh, answers) == reason
+    assert crash_reason(inspected, fresh, answers) == reason
 
 
 def test_findings_about_a_shortage() -> None:

@@ -86,11 +86,11 @@ def test_a_node_that_the_administrator_drains_is_told() -> None:
     ],
 )
 def test_states_of_nodes(state: str, told: str) -> None:
-    assert allocation.why_leaving(state, "why [root@1795356412]") == told
+    assert allocation.leaving_reason(state, "why [root@1795356412]") == told
 
 
 def test_a_state_without_a_reason() -> None:
-    assert allocation.why_leaving("DOWN", "") == "DOWN"
+    assert allocation.leaving_reason("DOWN", "") == "DOWN"
 
 
 def test_the_inventory_of_a_job() -> None:
@@ -159,4 +159,4 @@ def test_what_all_nodes_have_in_common() -> None:
     ],
 )
 def test_of_several_jobs_with_one_name_one_counts(listed: str, job_id: int | None) -> None:
-    assert allocation.best(listed) == job_id
+    assert allocation.newest_job(listed) == job_id

@@ -52,7 +52,7 @@ def test_a_batch_script_has_no_secrets_and_can_load_modules(here: Path, monkeypa
 
 def test_commands_that_hand_nothing_to_hosts_have_the_environment(here: Path) -> None:
     program(here / "bin" / "squeue", f"#!/bin/bash\nenv -0 > {here}/env\necho 7 RUNNING\n")
-    assert commands.job_named("argus-verl") == 7
+    assert commands.job_id_of("argus-verl") == 7
     assert {"HF_TOKEN", "LC_ALL"} <= names(here / "env")
     assert not {"SLURM_JWT", "SBATCH_EXPORT"} & names(here / "env")
 
@@ -70,6 +70,6 @@ def test_nodes_of_the_batch_script_of_the_collection_have_no_secrets(here: Path)
     (exported,) = [word.removeprefix("--export=") for word in words if word.startswith("--export=")]
     assert words.index(f"--export={exported}") < words.index("/opt/verl/bin/python3")
     listed = exported.split(",")
-    assert set(listed) == set(commands.passed_on(dict.fromkeys(listed, "x"), modules=True)) - {"LANG"}
+    assert set(listed) == set(commands.inherited(dict.fromkeys(listed, "x"), modules=True)) - {"LANG"}
     # The playbooks need the secrets of jobs.
     assert "HF_TOKEN" in names(here / "env")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import (
-    Wish,
+    AllocationRequest,
     batch_script,
     directives,
-    wish_findings,
+    request_findings,
 )
 
-WISH = Wish(job_name="argus-verl", python="/opt/verl/bin/python3", nodes=2, gpus="h100:8", time="12:00:00")
+WISH = AllocationRequest(job_name="argus-verl", python="/opt/verl/bin/python3", nodes=2, gpus="h100:8", time="12:00:00")
 
 
 def test_whole_hosts_are_asked_for() -> None:
@@ -78,7 +78,7 @@ def test_the_program_of_the_step_is_part_of_the_script(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("time", ["90", "90:00", "12:00:00", "2-12", "2-12:00", "2-12:00:00", ""])
 def test_times_that_slurm_takes(time: str) -> None:
-    assert list(wish_findings(replace(WISH, time=time))) == []
+    assert list(request_findings(replace(WISH, time=time))) == []
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,5 @@ def test_times_that_slurm_takes(time: str) -> None:
     ],
 )
 def test_what_slurm_would_take_for_a_comment_is_refused(changes: dict[str, object], where: str) -> None:
-    found = wish_findings(replace(WISH, **changes))  # type: ignore[arg-type]
+    found = request_findings(replace(WISH, **changes))  # type: ignore[arg-type]
     assert [finding.where for finding in found] == [where]

@@ -59,19 +59,19 @@ def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
     ],
 )
 def test_gpus_of_all_types_are_counted(gres: str, gpus: int) -> None:
-    assert allocation.gpus(gres) == gpus
+    assert allocation.gpu_count(gres) == gpus
 
 
 @pytest.mark.parametrize(("identifiers", "cpus"), [("", 0), ("0-3,8", 5), ("7", 1), ("all", 0)])
 def test_cpus_are_counted(identifiers: str, cpus: int) -> None:
-    assert allocation.cpus(identifiers) == cpus
+    assert allocation.cpu_count(identifiers) == cpus
 
 
 def test_each_node_has_what_its_group_has() -> None:
-    found = allocation.by_node(NEWER)
+    found = allocation.resources_by_node(NEWER)
     assert found.keys() == {"node-1", "node-2"}
     assert (found["node-1"]["CPU_IDs"], found["node-1"]["Mem"]) == ("2-3", "1024")
-    assert allocation.gpus(found["node-1"]["GRES"]) == 1
+    assert allocation.gpu_count(found["node-1"]["GRES"]) == 1
     assert found["node-2"]["CPU_IDs"] == "0,8-9"
 
 
