@@ -29,10 +29,10 @@ SETTINGS = "ansible.cfg"
 # An id of a job, or its end.
 SUBMISSION_ID = r"[a-z0-9][a-z0-9._-]{0,62}"
 MOST_CHARACTERS = 63
-# What can be shown again and again, and how often.
+# The verbs with --watch, and its interval.
 WATCHABLE = ("status", "nodes")
 WATCH_SECONDS = 5.0
-# What changes the JobSpec of a job.
+# The verbs that take keys of a JobSpec.
 CHANGEABLE = ("submit", "resubmit", "session")
 SESSION = COLLECTION / "roles/job/files/session.yaml"
 WAITS = re.compile("wait_for_resources=")
@@ -82,14 +82,14 @@ KEYS = {
     "--retries": ("retries", "N", "so many further attempts"),
     "--queue": ("wait_for_resources", "2h", "how long the job may wait for resources"),
 }
-# Those of a session.
+# The keys of a session.
 OF_SESSION = {
     "--gpus": ("resources.gpus", "N", "how many, of one worker; 1 by default"),
     "--for": ("deadline", "2h", "for how long; 2h by default"),
 }
 SHORT = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
 JOB, JOBS = "submission_id", "submission_id+"
-# Two words, for a parser of its own.
+# A verb of two words, with a parser of its own.
 GC_JOBS = "gc --jobs"
 VERBS = [
     Verb("init", "init", "dest", "--kind --hostfile", "write an inventory to begin with"),
@@ -159,31 +159,31 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("-i", "--inventory", dest="before", **inventory)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
-        one = verbs.add_parser(verb.name, help=verb.help, description=f"{verb.playbook}.yml: {verb.help}")
-        one.add_argument("-i", "--inventory", **inventory)
-        one.add_argument("-v", "--verbose", action="store_true", help="show the command that runs")
-        one.add_argument("--check", action="store_true", help="change nothing")
+        sub = verbs.add_parser(verb.name, help=verb.help, description=f"{verb.playbook}.yml: {verb.help}")
+        sub.add_argument("-i", "--inventory", **inventory)
+        sub.add_argument("-v", "--verbose", action="store_true", help="show the command that runs")
+        sub.add_argument("--check", action="store_true", help="change nothing")
         for name, variable in options_of(verb):
             _variable, value, about = OPTIONS[name]
             kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_const", "const": "true"}
-            one.add_argument(*filter(None, (SHORT.get(name), name)), dest=variable or "output", help=about, **kind)
+            sub.add_argument(*filter(None, (SHORT.get(name), name)), dest=variable or "output", help=about, **kind)
         if verb.argument:
             count = verb.argument[-1] if verb.argument[-1] in "?+" else None
             metavar = verb.argument.strip("?+").removeprefix("submission_").upper()
-            one.add_argument("argument", metavar=metavar, nargs=count)
+            sub.add_argument("argument", metavar=metavar, nargs=count)
         if verb.name in WATCHABLE:
-            one.add_argument("--watch", action="store_true", help="show it again and again, until Ctrl-C")
+            sub.add_argument("--watch", action="store_true", help="show it again and again, until Ctrl-C")
         if verb.name in CHANGEABLE:
             help_ = "keys of the JobSpec, or overrides of the trainer"
-            one.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=help_)
+            sub.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=help_)
             for name, (key, value, about) in (OF_SESSION if verb.name == "session" else KEYS).items():
-                given = f"{key}={{}}".format
-                one.add_argument(name, type=given, action="append", default=[], dest="keys", metavar=value, help=about)
+                form = f"{key}={{}}".format
+                sub.add_argument(name, type=form, action="append", default=[], dest="keys", metavar=value, help=about)
         if verb.name == "submit":
-            one.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag of the job")
-            several = "a job for each value, or each pair of values"
-            one.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE", help=several)
-            one.add_argument("--at-once", type=int, default=0, metavar="N", help="so many jobs of a sweep at once")
+            sub.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="a tag of the job")
+            help_text = "a job for each value, or each pair of values"
+            sub.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE", help=help_text)
+            sub.add_argument("--at-once", type=int, default=0, metavar="N", help="so many jobs of a sweep at once")
     completion = verbs.add_parser("completion", help="print what completes verbs, ids and files in a shell")
     completion.add_argument("shell", choices=("bash", "zsh"))
     return top
@@ -197,19 +197,20 @@ def options_of(verb: Verb) -> list[tuple[str, str]]:
 
 def others_can_write(path: Path, top: Path) -> str:
     """The problem with a path that another user can change, itself or by a directory from `top` on; or ""."""
-    for one in dict.fromkeys((path.resolve(), path)):
-        for each in (one, *([parent for parent in one.parents if parent.is_relative_to(top)] or [one.parent])):
+    for start in dict.fromkeys((path.resolve(), path)):
+        parents = [parent for parent in start.parents if parent.is_relative_to(top)] or [start.parent]
+        for part in (start, *parents):
             try:
-                status = each.stat()
+                status = part.stat()
             except FileNotFoundError:
                 # Ansible says so.
                 continue
             except OSError as error:
-                return f"{each}: {error.strerror}"
+                return f"{part}: {error.strerror}"
             if status.st_uid not in (0, os.getuid()):
-                return f"{each} belongs to another user"
+                return f"{part} belongs to another user"
             if status.st_mode & 0o022:
-                return f"other users can write to {each} (chmod go-w {shlex.quote(str(each))})"
+                return f"other users can write to {part} (chmod go-w {shlex.quote(str(part))})"
     return ""
 
 
@@ -242,27 +243,27 @@ def configure(directory: Path | None) -> None:
         os.environ.setdefault("ANSIBLE_COLLECTIONS_PATH", path)
     if "ANSIBLE_CONFIG" in os.environ:
         return
-    used, here = COLLECTION / SETTINGS, Path.cwd() / SETTINGS
+    settings, local = COLLECTION / SETTINGS, Path.cwd() / SETTINGS
     if directory and (directory / SETTINGS).is_file() and not others_can_write(directory / SETTINGS, directory):
-        used = directory / SETTINGS
-    os.environ["ANSIBLE_CONFIG"] = str(used)
-    if here.is_file() and here.resolve() != used.resolve():
-        print(f"argus: {here} is ignored: beside it is no {INVENTORY_FILE} that counts", file=sys.stderr, flush=True)
+        settings = directory / SETTINGS
+    os.environ["ANSIBLE_CONFIG"] = str(settings)
+    if local.is_file() and local.resolve() != settings.resolve():
+        print(f"argus: {local} is ignored: beside it is no {INVENTORY_FILE} that counts", file=sys.stderr, flush=True)
 
 
 def command(
-    verb: Verb, asked: argparse.Namespace, rest: list[str], variables: dict[str, Any], inventories: list[str]
+    verb: Verb, args: argparse.Namespace, rest: list[str], variables: dict[str, Any], inventories: list[str]
 ) -> list[str]:
-    """The command that does it."""
-    values = {variable: getattr(asked, variable, None) for _name, variable in options_of(verb)}
-    given = [text(name, value) for name, value in {**values, **variables}.items() if name and value]
-    own = Path(sys.executable).with_name("ansible-playbook")
+    """The command line of ansible-playbook for a verb."""
+    values = {variable: getattr(args, variable, None) for _name, variable in options_of(verb)}
+    settings = [text(name, value) for name, value in {**values, **variables}.items() if name and value]
+    program = Path(sys.executable).with_name("ansible-playbook")
     return [
-        str(own) if own.exists() else "ansible-playbook",
+        str(program) if program.exists() else "ansible-playbook",
         str(COLLECTION / "playbooks" / f"{verb.playbook}.yml"),
         *itertools.chain.from_iterable(("-i", source) for source in inventories),
-        *itertools.chain.from_iterable(("-e", value) for value in given),
-        *(["--check"] if asked.check else []),
+        *itertools.chain.from_iterable(("-e", value) for value in settings),
+        *(["--check"] if args.check else []),
         *rest,
     ]
 
@@ -276,19 +277,19 @@ def text(name: str, value: Any) -> str:
 def as_typed(value: Any) -> Any:
     """A value in which Ansible takes no text for a template: these have braces, or begin with #jinja2:."""
     if isinstance(value, dict):
-        return {key: as_typed(each) for key, each in value.items()}
+        return {key: as_typed(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [as_typed(each) for each in value]
+        return [as_typed(item) for item in value]
     return {"__ansible_unsafe": value} if isinstance(value, str) and re.search("[{#]", value) else value
 
 
-def sweep(asked: argparse.Namespace) -> dict[str, Any]:
+def sweep(args: argparse.Namespace) -> dict[str, Any]:
     """The name of a sweep, how many of its jobs run at once, and the id and the settings of each."""
     axes = [
         [(key, value) for value in values.split(",")]
-        for key, _equals, values in (axis.partition("=") for axis in asked.sweep)
+        for key, _equals, values in (axis.partition("=") for axis in args.sweep)
     ]
-    name = f"{Path(asked.argument).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{Path(args.argument).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     jobs = []
     for point in itertools.product(*axes):
         short = {key.rpartition(".")[2]: value for key, value in point}
@@ -299,7 +300,7 @@ def sweep(asked: argparse.Namespace) -> dict[str, Any]:
         settings = [f"{key}={value}" for key, value in point]
         tags = [f"tags.{key}={value}" for key, value in {"sweep": name, **short}.items()]
         jobs.append({JOB: identifier, "set": [*settings, *tags]})
-    return {"name": name, "at_once": asked.at_once, "jobs": jobs}
+    return {"name": name, "at_once": args.at_once, "jobs": jobs}
 
 
 def run(line: list[str], verbose: bool, is_last: bool) -> None:
@@ -308,7 +309,7 @@ def run(line: list[str], verbose: bool, is_last: bool) -> None:
         print(shlex.join(line), file=sys.stderr, flush=True)
     try:
         if is_last:
-            # It gets the signals of the terminal alone.
+            # The command alone gets the signals of the terminal.
             os.execvp(line[0], line)  # noqa: S606 - there is no shell
         if code := subprocess.run(line, check=False).returncode:
             sys.exit(code)
@@ -317,25 +318,25 @@ def run(line: list[str], verbose: bool, is_last: bool) -> None:
 
 
 def watch(line: list[str]) -> None:
-    """Run a command again and again, until it fails; on a terminal, what it prints takes the place of what it did."""
+    """Run a command again and again, until it fails; on a terminal, its output replaces the earlier one."""
     is_terminal = sys.stdout.isatty()
     if is_terminal:
         # What it prints goes through a pipe: it is shown when it is complete.
         os.environ |= {"COLUMNS": str(shutil.get_terminal_size().columns), "ANSIBLE_FORCE_COLOR": "1"}
     while True:
-        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        print("\x1b[H\x1b[2J" if is_terminal else "", done.stdout.strip("\n"), sep="", flush=True)
-        if done.returncode:
-            sys.exit(done.returncode)
+        result = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        print("\x1b[H\x1b[2J" if is_terminal else "", result.stdout.strip("\n"), sep="", flush=True)
+        if result.returncode:
+            sys.exit(result.returncode)
         time.sleep(WATCH_SECONDS)
 
 
 def open_shell(line: list[str]) -> None:
     """Open the shell whose command line is the answer of a command, or end with its exit code."""
-    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode or not done.stdout.strip():
-        sys.exit(done.returncode)
-    os.execv("/bin/sh", ["sh", "-c", f"exec {done.stdout.strip().splitlines()[-1]}"])  # noqa: S606 - it is one
+    result = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode or not result.stdout.strip():
+        sys.exit(result.returncode)
+    os.execv("/bin/sh", ["sh", "-c", f"exec {result.stdout.strip().splitlines()[-1]}"])  # noqa: S606 - it is one
 
 
 def report(names: list[str], output: str) -> None:
@@ -345,21 +346,21 @@ def report(names: list[str], output: str) -> None:
     from argus.report.data import read_job
     from argus.report.page import page
 
-    jobs = [fetched(name) for name in names]
+    jobs = [archive_of(name) for name in names]
     file = Path(output) if output else jobs[0].with_name("report.html") if len(jobs) > 1 else jobs[0] / "report.html"
     file.write_text(page([read_job(Archive(job.resolve())) for job in jobs], time.time()), "utf-8")
     print(f"Page: {file.resolve()}")
 
 
-def fetched(name: str) -> Path:
+def archive_of(name: str) -> Path:
     """The directory of a job that was fetched by its id, the end of it, or as the last one."""
-    found = [
+    matches = [
         path for path in Path("artifacts").glob("*/status.json") if path.parent.name.endswith(name) or name == "last"
     ]
     exact = Path("artifacts", name)
-    if not found and not exact.is_dir():
+    if not matches and not exact.is_dir():
         sys.exit(f"argus: {name} is not in artifacts/, where its archive is read: leave artifacts_dir as it is")
-    return exact if exact.is_dir() else max(found, key=lambda path: path.stat().st_mtime).parent
+    return exact if exact.is_dir() else max(matches, key=lambda path: path.stat().st_mtime).parent
 
 
 def set_locale() -> None:
@@ -374,60 +375,60 @@ def set_locale() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    own, rest = arguments, []
+    words, rest = arguments, []
     if "--" in arguments:
-        own, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
-    if "gc" in own and "--jobs" in own:
-        own = [GC_JOBS if word == "gc" else word for word in own if word != "--jobs"]
+        words, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    if "gc" in words and "--jobs" in words:
+        words = [GC_JOBS if word == "gc" else word for word in words if word != "--jobs"]
     top = parser()
-    asked, further = top.parse_known_args(own)
-    asked.inventory = [*asked.before, *getattr(asked, "inventory", [])]
-    if asked.verb == "completion":
+    args, unparsed = top.parse_known_args(words)
+    args.inventory = [*args.before, *getattr(args, "inventory", [])]
+    if args.verb == "completion":
         verbs_of_ids = "|".join(verb.name for verb in VERBS if verb.argument.startswith(JOB))
         verbs = " ".join(verb.name for verb in VERBS if verb.name != GC_JOBS)
-        print(COMPLETIONS[asked.shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID))
+        print(COMPLETIONS[args.shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID))
         return 0
-    verb = next(verb for verb in VERBS if verb.name == asked.verb)
-    changes = [*getattr(asked, "changes", []), *getattr(asked, "keys", []), *further]
-    if wrong := [each for each in changes if "=" not in each or each.startswith("-") or verb.name not in CHANGEABLE]:
-        top.error(f"unrecognized: {' '.join(wrong)}")
-    argument, variable = getattr(asked, "argument", None), verb.argument.strip("?+")
-    several = argument if verb.argument.endswith("+") else [argument]
-    if wrong := [
-        each for each in (several if variable == JOB else []) if each and not re.fullmatch(SUBMISSION_ID, each)
+    verb = next(verb for verb in VERBS if verb.name == args.verb)
+    changes = [*getattr(args, "changes", []), *getattr(args, "keys", []), *unparsed]
+    if unknown := [word for word in changes if "=" not in word or word.startswith("-") or verb.name not in CHANGEABLE]:
+        top.error(f"unrecognized: {' '.join(unknown)}")
+    argument, variable = getattr(args, "argument", None), verb.argument.strip("?+")
+    jobs = argument if verb.argument.endswith("+") else [argument]
+    if invalid := [
+        name for name in (jobs if variable == JOB else []) if name and not re.fullmatch(SUBMISSION_ID, name)
     ]:
-        top.error(f"no ids of jobs: {', '.join(map(repr, wrong))}")
-    variables: dict[str, Any] = {variable: ",".join(filter(None, several))}
+        top.error(f"no ids of jobs: {', '.join(map(repr, invalid))}")
+    variables: dict[str, Any] = {variable: ",".join(filter(None, jobs))}
     if verb.name == "session":
         variables["jobspec"] = str(SESSION)
     if verb.name == "submit":
-        changes = [*(f"tags.{pair}" for pair in asked.tag), *changes]
-        if asked.sweep:
-            if asked.job_wait:
+        changes = [*(f"tags.{pair}" for pair in args.tag), *changes]
+        if args.sweep:
+            if args.job_wait:
                 top.error("the jobs of a sweep are not followed: leave --wait out")
-            variables["job_sweep"] = sweep(asked)
-            # All of them wait, unless the command says for how long.
+            variables["job_sweep"] = sweep(args)
+            # All jobs of a sweep wait, unless the command says for how long.
             changes = changes if any(map(WAITS.match, changes)) else ["wait_for_resources=30d", *changes]
     variables["set"] = changes
-    near = project()
-    configure(near[0] if near else None)
-    of_file = [str(near[1])] if near and "ANSIBLE_INVENTORY" not in os.environ else []
-    line = command(verb, asked, rest, variables, asked.inventory or of_file)
+    location = project()
+    configure(location[0] if location else None)
+    default = [str(location[1])] if location and "ANSIBLE_INVENTORY" not in os.environ else []
+    line = command(verb, args, rest, variables, args.inventory or default)
     # Commands that are suggested are those of this program, for the same inventory.
-    os.environ["ARGUS_COMMAND"] = shlex.join(itertools.chain.from_iterable(("-i", each) for each in asked.inventory))
-    if verb.name not in SHOW_TASKS and not asked.verbose:
+    os.environ["ARGUS_COMMAND"] = shlex.join(itertools.chain.from_iterable(("-i", path) for path in args.inventory))
+    if verb.name not in SHOW_TASKS and not args.verbose:
         os.environ |= {"ARGUS_ANSWER": "true", "ANSIBLE_DISPLAY_FAILED_STDERR": "true"}
     set_locale()
-    if getattr(asked, "watch", False):
-        if getattr(asked, "job_status_json", None):
+    if getattr(args, "watch", False):
+        if getattr(args, "job_status_json", None):
             top.error("--json is printed once: leave --watch out")
         with contextlib.suppress(KeyboardInterrupt):
             watch(line)
         return 130
     if verb.name == "shell":
         open_shell(line)
-    run(line, asked.verbose, is_last=verb.name != "report")
-    report(several, asked.output)
+    run(line, args.verbose, is_last=verb.name != "report")
+    report(jobs, args.output)
     return 0
 
 
