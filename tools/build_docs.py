@@ -47,9 +47,9 @@ CONTENTS = {
 
 
 def run(*command: str) -> None:
-    done = subprocess.run(command, cwd=REPO, check=False)
-    if done.returncode:
-        raise SystemExit(f"tools/build_docs.py: {command[0]} failed with exit code {done.returncode}")
+    result = subprocess.run(command, cwd=REPO, check=False)
+    if result.returncode:
+        raise SystemExit(f"tools/build_docs.py: {command[0]} failed with exit code {result.returncode}")
 
 
 def listed(*patterns: str) -> list[Path]:
@@ -63,28 +63,28 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
     """The text of a page with links for the website. Links to files that are not copied lead to the repository."""
     repository = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
 
-    def link(found: re.Match[str]) -> str:
-        if "://" in found["target"]:
-            return found[0]
-        target = Path(os.path.normpath(page.parent / found["target"]))
+    def link(match: re.Match[str]) -> str:
+        if "://" in match["target"]:
+            return match[0]
+        target = Path(os.path.normpath(page.parent / match["target"]))
         if target in copied:
-            return found[0]
-        return f"{found['text']}{repository}/tree/main/{target})"
+            return match[0]
+        return f"{match['text']}{repository}/tree/main/{target})"
 
     return LINK.sub(link, text)
 
 
 def contents(pages: list[str]) -> str:
     """The tables of contents, from which Sphinx builds the sidebar."""
-    left = [page for page in pages if page != "README"]
+    remaining = [page for page in pages if page != "README"]
     blocks = []
     for title, names in CONTENTS.items():
-        found: list[str] = []
+        entries: list[str] = []
         for name in names:
             folder = name.removesuffix("*")
-            found += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
-            left = [page for page in left if page not in found]
-        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *found, "```"]))
+            entries += [page for page in remaining if page.startswith(folder)] if name.endswith("*") else [name]
+            remaining = [page for page in remaining if page not in entries]
+        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *entries, "```"]))
     return "\n\n".join(blocks) + "\n"
 
 

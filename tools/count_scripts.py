@@ -38,27 +38,27 @@ ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"']*)", re.MULTILI
 OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z]\w*(?:[./][\w@-]+)+=.*|--config-(?:name|path|dir)=.*")
 
 
-def read(script: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def read_script(script: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """The modules and the files that a script runs, and its overrides by their keys."""
     text = CONFIG.sub(r"\1=", COMMENT.sub("", script.read_text("utf-8")).replace("\\\n", " "))
     while text != (text := DEFAULT.sub(r"\1", text)):
         pass
     values = dict(ASSIGNMENT.findall(text))
 
-    def known(part: str) -> str:
-        return VARIABLE.sub(lambda found: values.get(found[1], found[0]), part)
+    def fill(part: str) -> str:
+        return VARIABLE.sub(lambda match: values.get(match[1], match[0]), part)
 
-    written = [(known(module), known(file).removeprefix("./")) for module, file in PROGRAM.findall(text)]
+    written = [(fill(module), fill(file).removeprefix("./")) for module, file in PROGRAM.findall(text)]
     # A script may write a file before it runs it.
     programs = [(module, file) for module, file in written if f"> {file} <<" not in text]
-    given = [known(word) for word in re.sub("[()]", " ", re.sub("[\"']", "", text)).split() if OVERRIDE.fullmatch(word)]
+    words = [fill(word) for word in re.sub("[()]", " ", re.sub("[\"']", "", text)).split() if OVERRIDE.fullmatch(word)]
     # What is not known becomes 1. Hydra takes the last of several.
-    return programs, {override_key(each): re.sub(r"[$`].*", "1", each) for each in given}
+    return programs, {override_key(word): re.sub(r"[$`].*", "1", word) for word in words}
 
 
-def judged(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
+def classify(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
     """How a JobSpec expresses a script, and why it does not."""
-    programs, overrides = read(script)
+    programs, overrides = read_script(script)
     trains = any(key.startswith("trainer.") and key not in OWNED_OVERRIDES for key in overrides)
     kinds: dict[str, tuple[str, Path]] = {}
     for module, file in programs:
@@ -84,13 +84,13 @@ def judged(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
         if size in ("nnodes", GPUS) and section not in ("trainer", *POOLS.values()):
             return MISFIT, f"the GPUs of {section} are those of no pool"
     config = override_text(overrides.pop("--config-name", "")) if kind == MODULE else ""
-    given = [each for key, each in overrides.items() if not owned_remedy(each)]
+    accepted = [override for key, override in overrides.items() if not owned_remedy(override)]
     workload = SFT if module in SFT_MODULES else PPO if estimator == "gae" else GRPO
-    keys: dict[str, Any] = {"workload": workload, "trainer_overrides": given}
+    keys: dict[str, Any] = {"workload": workload, "trainer_overrides": accepted}
     keys |= {"code_path": "verl", "model": "model", "dataset": "data"}
     keys |= {"module": module, "config_name": config or None} if kind == MODULE else {}
-    found = errors(parse_jobspec(keys)[0])
-    return (MISFIT, f"{found[0].key.removeprefix('trainer_overrides.')} {found[0].what}") if found else (kind, "")
+    error = next(iter(errors(parse_jobspec(keys)[0])), None)
+    return (MISFIT, f"{error.key.removeprefix('trainer_overrides.')} {error.what}") if error else (kind, "")
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def main() -> int:
     for title, place in (("examples", checkout / "examples"), ("recipes", recipes)):
         counts: Counter[str] = Counter()
         for script in sorted(place.rglob("*.sh")):
-            kind, reason = judged(script, checkout, recipes)
+            kind, reason = classify(script, checkout, recipes)
             counts[kind] += 1
             reasons += [f"{title}/{script.relative_to(place)}: {reason}"] if reason else []
         numbers = (counts.total() - counts[HELPER], *(counts[kind] for kind in KINDS))

@@ -165,10 +165,10 @@ class Check:
             "trainer_overrides": overrides,
         }
 
-    # --- How ----------------------------------------------------------------------------------------------------------
+    # --- Its steps and commands ---------------------------------------------------------------------------------------
 
     def step(self, name: str, expected: str, tried: Callable[[], str]) -> None:
-        """Try something, and add what was seen to the report."""
+        """Run a step, and add its outcome to the report."""
         print(f"{self.name}: {name} ...", flush=True)
         began, self.figures = time.monotonic(), {}
         try:
@@ -177,17 +177,17 @@ class Check:
             seen = f"{type(error).__name__}: {error}"
         row = {"nodes": self.name, "step": name, "expected": expected, "seen": seen, "figures": self.figures}
         self.rows.append({**row, "seconds": round(time.monotonic() - began)})
-        wrong = "" if seen == expected else f" (expected: {expected})"
-        print(f"  {seen}{wrong}, {self.rows[-1]['seconds']} s {self.figures or ''}", flush=True)
+        mismatch = "" if seen == expected else f" (expected: {expected})"
+        print(f"  {seen}{mismatch}, {self.rows[-1]['seconds']} s {self.figures or ''}", flush=True)
 
     def argus(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(REPO / "bin" / "argus_command.py"), "-i", str(self.inventory), *arguments]
-        done = subprocess.run(command, cwd=WORK, text=True, capture_output=True, check=False)
-        if "--json" in arguments and done.returncode == 0:
-            return done
+        result = subprocess.run(command, cwd=WORK, text=True, capture_output=True, check=False)
+        if "--json" in arguments and result.returncode == 0:
+            return result
         with (RESULTS / f"{self.name}.txt").open("a", encoding="utf-8") as log:
-            log.write(f"$ argus {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
-        return done
+            log.write(f"$ argus {' '.join(arguments)}\n{result.stdout}{result.stderr}\n")
+        return result
 
     def command(self, *arguments: str) -> str:
         return f"exit code {self.argus(*arguments).returncode}"
@@ -198,16 +198,16 @@ class Check:
     def submit(self, name: str, spec: dict[str, Any]) -> str:
         file = WORK / f"{self.id_of(name)}.yaml"
         file.write_text(yaml.safe_dump({"submission_id": file.stem, **spec}), encoding="utf-8")
-        done = self.argus("submit", str(file))
-        if done.returncode:
-            raise RuntimeError(f"refused: {(done.stderr or done.stdout).strip()}")
+        result = self.argus("submit", str(file))
+        if result.returncode:
+            raise RuntimeError(f"refused: {(result.stderr or result.stdout).strip()}")
         return file.stem
 
     def wait(self, submission_id: str, reached: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         until = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < until:
-            done = self.argus("status", submission_id, "--json")
-            job = json.loads(done.stdout)["job"] if done.returncode == 0 else {}
+            result = self.argus("status", submission_id, "--json")
+            job = json.loads(result.stdout)["job"] if result.returncode == 0 else {}
             if job and (job["ended"] or reached(job)):
                 return job
             time.sleep(3)
@@ -226,18 +226,18 @@ class Check:
         return ", ".join(attempt["kind"] or attempt["state"] for attempt in job["attempts"])
 
     def kill(self, pattern: str) -> None:
-        """Kill such processes of the first worker that has some."""
+        """Kill the processes that match a pattern, on the first worker that has some."""
         for worker in self.workers:
             if self.in_containers:
                 command = ["docker", "exec", worker, "pkill", "-KILL", "-f", pattern]
             else:
                 # Ray's workers have their titles in place of their environment: they are found below their parents.
-                own = node_process.processes(self.state / CLUSTER / node_process.NODES / worker)
+                pids = node_process.processes(self.state / CLUSTER / node_process.NODES / worker)
                 listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
                 rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
-                while new := {int(pid) for pid, parent, _line in rows if int(parent) in own} - own:
-                    own |= new
-                named = [pid for pid, _parent, line in rows if int(pid) in own and re.match(pattern, line)]
+                while new := {int(pid) for pid, parent, _line in rows if int(parent) in pids} - pids:
+                    pids |= new
+                named = [pid for pid, _parent, line in rows if int(pid) in pids and re.match(pattern, line)]
                 command = ["kill", "-KILL", *named]
             if subprocess.run(command, check=False, capture_output=True).returncode == 0:
                 return

@@ -37,7 +37,7 @@ def option(name: str) -> dict[str, Any]:
     field = JobSpec.model_fields[name]
     kind: Any = field.annotation
     if get_origin(kind) in (types.UnionType, Union):
-        kind = next(each for each in get_args(kind) if each is not type(None))
+        kind = next(member for member in get_args(kind) if member is not type(None))
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     documented: dict[str, Any] = {"description": field.description}

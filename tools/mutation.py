@@ -53,12 +53,12 @@ Position = tuple[int, int]
 
 def annotations(source: str) -> list[tuple[Position, Position]]:
     """Begin and end (line, column) of every annotation."""
-    found = []
+    spans = []
     for node in ast.walk(ast.parse(source)):
         for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(part, ast.expr):
-                found.append(((part.lineno, part.col_offset), (part.end_lineno or 0, part.end_col_offset or 0)))
-    return found
+                spans.append(((part.lineno, part.col_offset), (part.end_lineno or 0, part.end_col_offset or 0)))
+    return spans
 
 
 def places(package: str) -> Iterator[MutationSpec]:

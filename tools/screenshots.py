@@ -40,10 +40,10 @@ def main(job: Path, *inventory: str) -> None:
     # Without the paths of this machine.
     shown.write_text((job / "report.html").read_text("utf-8").replace(str(REPO), PLACE), "utf-8")
     asyncio.run(picture(shown.resolve().as_uri(), pictures / "page.png", 1100, 1500))
-    command = ["ansible-playbook", *(f"-i{each}" for each in inventory), str(REPO / "playbooks" / "status.yml")]
-    done = subprocess.run(command, env={**os.environ, "COLUMNS": "150"}, capture_output=True, text=True, check=True)
+    command = ["ansible-playbook", *(f"-i{source}" for source in inventory), str(REPO / "playbooks" / "status.yml")]
+    result = subprocess.run(command, env={**os.environ, "COLUMNS": "150"}, capture_output=True, text=True, check=True)
     # Without the headings of plays.
-    lines = [line for line in done.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
+    lines = [line for line in result.stdout.splitlines() if not line.startswith(("PLAY", "One job", "Done"))]
     text = ("$ argus status\n" + "\n".join(lines).strip()).replace(str(REPO), PLACE)
     shown.write_text(TERMINAL.format(html.escape(text)), "utf-8")
     asyncio.run(picture(shown.resolve().as_uri(), pictures / "status.png", 1220, 50 + 18 * text.count("\n")))

@@ -20,7 +20,7 @@ def option(field: FieldInfo) -> dict[str, Any]:
     documented: dict[str, Any] = {"description": field.description}
     kind: Any = field.annotation
     if get_origin(kind) in (types.UnionType, Union):
-        kind = next(each for each in get_args(kind) if each is not type(None))
+        kind = next(member for member in get_args(kind) if member is not type(None))
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
@@ -45,5 +45,5 @@ def nested(kind: type, key: str) -> dict[str, Any]:
 
 def options(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """The options of a model. Its state, which it inherits, comes last."""
-    fields = sorted(model.model_fields.items(), key=lambda each: each[0] == "state")
+    fields = sorted(model.model_fields.items(), key=lambda item: item[0] == "state")
     return {field.alias or name: option(field) for name, field in fields}

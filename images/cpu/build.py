@@ -40,8 +40,8 @@ def run(*argv: str | Path, **kwargs: object) -> subprocess.CompletedProcess[str]
 
 def inputs(directory: Path) -> list[Path]:
     """The files that determine the image, in a fixed order."""
-    found = (path for path in directory.rglob("*") if path.is_file())
-    return sorted(path for path in found if not NOT_INPUTS & set(path.relative_to(directory).parts))
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return sorted(path for path in files if not NOT_INPUTS & set(path.relative_to(directory).parts))
 
 
 def inputs_hash(directory: Path) -> str:
@@ -54,13 +54,13 @@ def inputs_hash(directory: Path) -> str:
 
 def built_hash(engine: str, tag: str) -> str:
     """The inputs' hash of the existing image, or an empty string."""
-    found = subprocess.run(
+    result = subprocess.run(
         [engine, "image", "inspect", "--format", f'{{{{ index .Config.Labels "{LABEL}" }}}}', tag],
         text=True,
         capture_output=True,
         check=False,
     )
-    return found.stdout.strip() if found.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 def base_image(engine: str) -> str:
@@ -96,9 +96,9 @@ def collect_wheels(requirements: Path, target: Path) -> None:
     downloaded = subprocess.run(argv, text=True, stderr=subprocess.PIPE, check=False)
     if downloaded.returncode:
         print(downloaded.stderr, file=sys.stderr)
-        if found := re.search(r"No matching distribution found for (torch==\S+)", downloaded.stderr):
+        if match := re.search(r"No matching distribution found for (torch==\S+)", downloaded.stderr):
             fail(
-                f"pip's configuration does not give {found[1]}, PyTorch's build for CPUs. Add the directory or the "
+                f"pip's configuration does not give {match[1]}, PyTorch's build for CPUs. Add the directory or the "
                 "index of PyTorch's CPU wheels to it (pip config set global.find-links DIRECTORY, or "
                 "global.extra-index-url as in PyTorch's installation guide for CPU), or pass --find-links DIRECTORY"
             )

@@ -40,12 +40,12 @@ def licenses(package: metadata.PackageMetadata) -> list[dict[str, Any]]:
 
 def hashes(directory: Path | None) -> dict[str, str]:
     """The SHA-256 of each wheel or source archive in a directory, by the name of its package."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for path in sorted(directory.iterdir()) if directory else ():
         if match := ARTEFACT.fullmatch(path.name):
             with path.open("rb") as file:
-                found[normalized(match["name"])] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+                digests[normalized(match["name"])] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def known_hashes(bill: Path) -> dict[str, str]:
@@ -64,8 +64,8 @@ def python_packages(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         # A package of this project is in no index, where the same name might be somebody else's.
         if not package.read_text("direct_url.json"):
             component["purl"] = f"pkg:pypi/{name}@{quote(package.version)}"
-        if found := licenses(package.metadata):
-            component["licenses"] = found
+        if stated := licenses(package.metadata):
+            component["licenses"] = stated
         if name in digests:
             component["hashes"] = [{"alg": "SHA-256", "content": digests[name]}]
         yield component

@@ -79,11 +79,11 @@ def generate(server: HFServer, prompts: list[list[int]], *params: dict[str, Any]
     """Requests that arrive together, with one set of sampling parameters for all or one for each."""
 
     async def all_of_them() -> list[TokenOutput]:
-        each = params if len(params) > 1 else params * len(prompts)
+        param_sets = params if len(params) > 1 else params * len(prompts)
         return await asyncio.gather(
             *(
-                server.generate(prompt_ids=prompt, sampling_params=dict(given), request_id=str(number))
-                for number, (prompt, given) in enumerate(zip(prompts, each, strict=True))
+                server.generate(prompt_ids=prompt, sampling_params=dict(param_set), request_id=str(number))
+                for number, (prompt, param_set) in enumerate(zip(prompts, param_sets, strict=True))
             )
         )
 
