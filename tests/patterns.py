@@ -36,7 +36,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     "form": [form for form, _todo in commands.FORMS.values()],
     "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?"],
     "names": [names.pattern for names in environment.NEVER_SECRET.values()],
-    "f'{ENGINE_SAYS}(?:{sign})'": [f"{program_call.ENGINE_SAYS}(?:x)"],
+    "f'{ENGINE_PREFIX}(?:{sign})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"
     ],

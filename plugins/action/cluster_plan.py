@@ -44,7 +44,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
 
 # The variables in which a run registers its work on a machine after the probe.
-LATER = ("__ray_image_failed", "__ray_node_prepared")
+PREPARATIONS = ("__ray_image_failed", "__ray_node_prepared")
 INSPECT, START, PREPARE, CHANGE, REMOVE = "inspect", "start", "prepare", "change", "remove"
 TITLES = {PREPARE: "Images", CHANGE: "Missing nodes"}
 REMEDIES = {
@@ -80,7 +80,7 @@ def probed_machines(
 
 def later_problem(variables: Variables) -> str:
     """Why a task failed on a machine after its probe; or ""."""
-    for result in filter(None, map(variables.get, LATER)):
+    for result in filter(None, map(variables.get, PREPARATIONS)):
         if problem := task_problem(result):
             images = ", ".join(result.get("images") or ())
             return f"the image {images}: {problem}" if images else problem

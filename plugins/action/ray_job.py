@@ -78,9 +78,9 @@ class ActionModule(NodeAction):
         return result
 
     def show_job(self, result: Result, arguments: Mapping[str, Any]) -> None:
-        """What became of the job, and the commands for it."""
+        """Show the state of the job, and the commands for it."""
         submission_id, state, check = result["submission_id"], result["state"], bool(self._task.check_mode)
-        # The last complete checkpoint of a job that was stopped, or followed to its end.
+        # Of a job that was stopped, or followed to its end: its last complete checkpoint.
         followed = (result.get("job") or {}).get("checkpoints") or [None]
         commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
         title = f"Job {submission_id}: {state}"

@@ -148,7 +148,7 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     ).to_json()
 
 
-# What following a job and following its log have in common.
+# Shared by following a job and following its log.
 
 display = Display()
 # Each call costs the machine a third of a second of CPU, so even a log that always grows is read only this often.

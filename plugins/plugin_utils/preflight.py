@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Preflight over all hosts: what each machine must have, its images, and the result of what the role has registered."""
+"""Preflight over all hosts: what each machine must have, its images, and the result of all registered answers."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, R
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import COMMAND_PATH, KEEP_ID, NO_SELINUX_LABEL
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
-# Commands in the container of a node, as its machine runs them, and why it cannot run them.
+# Commands in the container of a node: why the engine of its machine did not run them.
 
 # A shell's exit code for a command that it does not find.
 NOT_FOUND = 127
@@ -45,7 +45,7 @@ class Place:
 
 ABSENT = "there is no container {node} on {machine}. cluster_up.yml starts it"
 STOPPED = "container {node} is not running on {machine}. cluster_up.yml starts it"
-# How docker and podman begin a line, and what follows for each reason.
+# By the errors of docker and podman, the message for the user.
 SIGNS = {
     r"No such container|no container with name or ID": ABSENT,
     r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped": STOPPED,
@@ -56,7 +56,7 @@ SIGNS = {
     r"Cannot connect to the Docker daemon|Cannot connect to Podman": "{node}: {engine} does not answer on {machine}. "
     "Start its daemon there",
 }
-ENGINE_SAYS = (
+ENGINE_PREFIX = (
     r"^(?:Error: |Error response from daemon: |error during connect: |Got |OCI runtime exec failed: .{0,200})?"
 )
 
@@ -73,9 +73,9 @@ def refusal(place: Place, code: int, stdout: str, stderr: str) -> str:
         # A module that ran has printed something.
         return ""
     for sign, sentence in SIGNS.items():
-        if re.search(f"{ENGINE_SAYS}(?:{sign})", stderr, re.MULTILINE | re.IGNORECASE):
+        if re.search(f"{ENGINE_PREFIX}(?:{sign})", stderr, re.MULTILINE | re.IGNORECASE):
             return sentence.format(**asdict(place))
-    # What a shell or sudo says.
+    # The message of a shell or sudo.
     if code == NOT_FOUND and re.search(rf"(?:^|[\s'\u2018]){re.escape(place.engine)}{NOT_THERE}", stderr, re.MULTILINE):
         return f"{place.node}: {place.machine} has no command {place.engine}, or not on the PATH of its user"
     return ""
@@ -91,7 +91,7 @@ def refusal(place: Place, code: int, stdout: str, stderr: str) -> str:
 display = Display()
 # How many seconds a verb may take beyond those that it was asked to wait.
 SECONDS = 60
-USED_WRONGLY = 2
+WRONG_USAGE = 2
 # How Python, Ray and shells say that they could not start a process or a thread.
 NO_MORE_PROCESSES = "Resource temporarily unavailable"
 # The place of findings that are about the program, and not about a job.
@@ -110,7 +110,7 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """changed, findings and result of a verb; done: whether it was not refused."""
+    """The answer of a verb. done: whether the verb was not refused."""
 
     done: bool
     changed: bool
@@ -234,7 +234,7 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
         raise ProgramError(f"argus {verb} on {node.name} gave no answer ({reason})", node_is_gone=not out) from None
     for finding in findings:
         if finding.key == USAGE:
-            # What is sent here is right for the program of this version.
+            # The request is right for the program of this version.
             remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
             raise ProgramError(f"argus {verb} on {node.name}: {finding.what}. {remedy}")
     return Answer(code == 0, changed, findings, result)
@@ -281,7 +281,7 @@ class NodeAction(Action):
         if not apart:
             code, out, error = execute_verb(node.command(*arguments))
             # As after cluster_down: the machine has no program.
-            has_no_program = bool(node.directory) and code == USED_WRONGLY and not out
+            has_no_program = bool(node.directory) and code == WRONG_USAGE and not out
             is_gone = has_no_program or (not node.directory and is_down(node.place, code, out, error))
             apart = is_gone and not needs_node
         if apart:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A machine: as it was probed, what a run found there of its cluster, and what has to be prepared."""
+"""A machine: its probe, the nodes of the cluster on it, and what a run has to prepare."""
 
 from __future__ import annotations
 

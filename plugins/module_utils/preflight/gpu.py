@@ -28,14 +28,14 @@ REMEDY = "use machines with these GPUs, or correct preflight_gpu_model in the in
 
 def gpu_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
     yield from _count(machine, expected)
-    yield from _access(machine, expected)
+    yield from _container_access(machine, expected)
     # GPUs that are not used may be as they like, such as those of the head's machine.
     if expected.gpus != 0:
-        yield from _kinds(gpus_of(machine), expected)
+        yield from _model(gpus_of(machine), expected)
         for gpu in gpus_of(machine):
-            for problem in (*_health(gpu), *(_use(gpu, machine) if machine.gpus else ())):
+            for problem in (*_health(gpu), *(_usage(gpu, machine) if machine.gpus else ())):
                 yield problem._replace(text=f"GPU {gpu.index} ({gpu.bus}): {problem.text}")
-        yield from _log(machine) if machine.gpus else _amd(machine)
+        yield from _kernel_log(machine) if machine.gpus else _amd(machine)
 
 
 def gpus_of(machine: Machine) -> Sequence[Gpu]:
@@ -71,7 +71,7 @@ def _count(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         )
 
 
-def _kinds(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
+def _model(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
     # A whole word: "A10" is not an A100.
     words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
     for name, count in sorted(Counter(gpu.name for gpu in gpus).items()):
@@ -79,7 +79,7 @@ def _kinds(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
             yield Problem("gpu.model", f"{count} x {name}, expected {expected.gpu_model}", REMEDY, ERROR)
 
 
-def _access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+def _container_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     engine, count = machine.engine, len(machine.gpus)
     if count and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
         yield Problem(
@@ -92,7 +92,7 @@ def _access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         )
 
 
-def _log(machine: Machine) -> Iterator[Problem]:
+def _kernel_log(machine: Machine) -> Iterator[Problem]:
     yield from map(_xid, (xid for xid in machine.xids if xid.number not in XIDS_OF_JOBS))
     if machine.kernel_log_error:
         yield Problem(
@@ -131,7 +131,7 @@ def _health(gpu: Gpu) -> Iterator[Problem]:
         yield Problem("gpu.recovery", f'the driver asks for "{gpu.recovery}"')
 
 
-def _use(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
+def _usage(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
     if gpu.mig == "Enabled":
         yield Problem("gpu.mig", "MIG is on")
     foreign = _foreign(machine, gpu.processes)
@@ -169,7 +169,7 @@ def _xid(xid: Xid) -> Problem:
     )
 
 
-def compared(machine: Machine, expected: Expectation) -> Iterator[Invariant]:
+def invariants(machine: Machine, expected: Expectation) -> Iterator[Invariant]:
     gpus = gpus_of(machine)
     if gpus and expected.gpus != 0:
         yield Invariant("gpu.driver", "the driver", gpus[0].driver_version)

@@ -47,7 +47,7 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
         yield Problem("host.stray_token", f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
 
 
-def compared_system(machine: Machine) -> Iterator[Invariant]:
+def system_invariants(machine: Machine) -> Iterator[Invariant]:
     yield Invariant("host.kernel", "the kernel", machine.system.kernel)
     for reference, image in machine.images.items():
         yield Invariant("host.image", f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
@@ -88,7 +88,7 @@ def software_problems(machine: Machine, expected: Expectation) -> Iterator[Probl
         )
 
 
-def compared_software(machine: Machine) -> Iterator[Invariant]:
+def software_invariants(machine: Machine) -> Iterator[Invariant]:
     software = machine.software
     if software is None:
         return

@@ -75,7 +75,7 @@ def all_reduce_lines(answer: Mapping[str, Any]) -> list[str]:
     return [first, *(f"{', '.join(group)}: {_rate(measured)}" for group, measured in verdict.measured.items())]
 
 
-# How far the clocks of machines differ. Heartbeats, and the order of events of a job, come from several of them.
+# The differences of clocks: heartbeats, and the order of a job's events, come from several machines.
 
 WARNING_SECONDS = 5.0
 ERROR_SECONDS = 30.0
@@ -159,7 +159,7 @@ def judge(
     cells = network.hardware_cells(contexts)
     findings = [
         *(finding for machine in probed.values() for finding in machine.findings),
-        *_compared(contexts),
+        *_invariant_findings(contexts),
         *network.network_findings(contexts),
         *shared_root.mount_findings(contexts),
         *others,
@@ -175,13 +175,13 @@ def judge(
     )
 
 
-def _compared(contexts: Mapping[str, Context]) -> Iterator[Finding]:
+def _invariant_findings(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     values: dict[tuple[str, str], dict[str, str]] = {}
     for name, context in contexts.items():
         for key, title, value in (
-            *gpu.compared(context.machine, context.expected),
-            *host.compared_system(context.machine),
-            *host.compared_software(context.machine),
+            *gpu.invariants(context.machine, context.expected),
+            *host.system_invariants(context.machine),
+            *host.software_invariants(context.machine),
         ):
             # NCCL has two packages, of which a machine has one.
             if value:

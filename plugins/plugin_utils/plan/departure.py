@@ -19,8 +19,6 @@ from ...module_utils.cluster.engine import CLUSTER_LABEL
 from ...module_utils.cluster.machine import PlannedMachine
 from .actions import PlannedNode
 
-# Departure: how one node leaves the cluster, and which nodes outside the inventory a removed cluster leaves behind.
-
 # Names that commands may contain. Jobs have the cluster's token, so they can start nodes with any name, also one that a
 # shell or a template of Ansible would evaluate.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -202,7 +200,7 @@ def outside_notes(workers: Sequence[str], inventory_nodes: Sequence[str]) -> lis
 # What ray_cluster_info says of a head on which nothing listens, or whose container ends again and again.
 NOBODY_LISTENS = (os.strerror(errno.ECONNREFUSED), "is restarting on", "is not running on")
 GOES_ON = "nothing, the restart goes on"
-WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
+REMEDY = "wait for them or stop them, or pass -e allow_disruption=true"
 
 
 @dataclass(frozen=True)
@@ -227,11 +225,11 @@ def job_findings(jobs: ActiveJobs, where: str, operation: str) -> list[Finding]:
     if jobs.problem:
         problem = f"{operation} may end jobs, and they cannot be listed: {jobs.problem}"
         problem += f"; it would end {', '.join(unended)}" if unended else ""
-        return [Finding(where, problem, WHAT_TO_DO)]
+        return [Finding(where, problem, REMEDY)]
     submission_ids = {submission_id_of(job) for job in jobs.running}
     listed = [f"{job} ({status})" for job, status in jobs.running.items()]
     listed += [job for job in unended if job not in submission_ids]
-    return [Finding(where, f"{operation} would end {', '.join(listed)}", WHAT_TO_DO)] if listed else []
+    return [Finding(where, f"{operation} would end {', '.join(listed)}", REMEDY)] if listed else []
 
 
 def removal_findings(jobs: ActiveJobs, head: str, allowed: bool) -> list[Finding]:

@@ -22,7 +22,7 @@ from ..plan.departure import ODD_NAME, drain_command, is_plain
 # A machine that does not answer and one that has errors are treated alike. Without the head, or with fewer workers
 # than asked for, a run stops before it changes anything.
 
-# A container that the engine has started again so often in its first seconds does not join.
+# A container with so many restarts in its first seconds does not join.
 MOST_RESTARTS = 2
 # The states of a container that the engine does not start again, and of a process without its supervisor.
 ENDED_STATES = ("exited", "dead", "stopped", "orphaned")
@@ -264,7 +264,7 @@ def cluster_report(
     """
     whole = cluster.complete
     rows = []
-    # While nodes are awaited, the head does not tell it.
+    # The head does not tell the use of nodes while others are awaited.
     use = {str(node["node_name"]): node for node in cluster.nodes if node.get("state") == ALIVE and "jobs" in node}
     for row in cluster.rows:
         plan = plans.get(row.name)

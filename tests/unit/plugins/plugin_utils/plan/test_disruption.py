@@ -6,7 +6,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     GOES_ON,
-    WHAT_TO_DO,
+    REMEDY,
     ActiveJobs,
     disruption_findings,
     job_findings,
@@ -23,7 +23,7 @@ BUSY = ActiveJobs({"grpo-1": "RUNNING", "sft-2": "PENDING"})
 def test_jobs_are_listed_before_they_are_ended() -> None:
     assert job_findings(IDLE, "mvp", "cluster_down") == []
     assert job_findings(BUSY, "mvp", "cluster_down") == [
-        Finding("mvp", "cluster_down would end grpo-1 (RUNNING), sft-2 (PENDING)", WHAT_TO_DO)
+        Finding("mvp", "cluster_down would end grpo-1 (RUNNING), sft-2 (PENDING)", REMEDY)
     ]
 
 
@@ -40,7 +40,7 @@ def test_jobs_that_wait_are_named_once_beside_those_that_run() -> None:
 
 def test_jobs_that_cannot_be_listed_may_run() -> None:
     assert job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down") == [
-        Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", WHAT_TO_DO)
+        Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", REMEDY)
     ]
 
 
@@ -53,8 +53,8 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
         "worker-2": planned("recreate", "its settings changed, it is exited", disrupts=False),
     }
     what = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
-    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, WHAT_TO_DO)]
-    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, WHAT_TO_DO, WARNING)]
+    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, REMEDY)]
+    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, REMEDY, WARNING)]
     assert disruption_findings(plans, IDLE, allowed=False) == []
 
 
@@ -75,10 +75,10 @@ def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -
     what = f"restarting it ({reason}) may end jobs, and they cannot be listed: {dead.problem}"
     done = Finding("ray-head", f"{what}; all archives are closed", GOES_ON, WARNING)
     assert disruption_findings(plans, dead, allowed=False) == [done]
-    assert disruption_findings(plans, dead, allowed=True) == [Finding("ray-head", what, WHAT_TO_DO, WARNING)]
+    assert disruption_findings(plans, dead, allowed=True) == [Finding("ray-head", what, REMEDY, WARNING)]
     # Not known, still open, or a head that is only slow: its jobs may run.
     unknown = replace(dead, unended=None)
-    assert disruption_findings(plans, unknown, allowed=False) == [Finding("ray-head", what, WHAT_TO_DO)]
+    assert disruption_findings(plans, unknown, allowed=False) == [Finding("ray-head", what, REMEDY)]
     (refused,) = disruption_findings(plans, replace(dead, unended=["grpo-1"]), allowed=False)
     assert (refused.what, refused.severity) == (f"{what}; it would end grpo-1", "error")
     (slow,) = disruption_findings(plans, ActiveJobs({}, "timed out"), allowed=False)
