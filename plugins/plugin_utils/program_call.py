@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs the program of jobs in a node, from the node's machine, and reads its answer."""
+"""Runs verbs of the program argus in a node, by a command on the node's machine, and reads the answer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ray that was started by hand on a machine, before this collection or beside it, and its removal.
+"""Finds and removes Ray that was started on a machine by hand, outside of this collection.
 
 Containers and processes with a label or mark of this collection are left out, so that none is removed here. Runs on
 machines with Python 3.9 and newer.
@@ -41,7 +41,7 @@ PROCESSES, CONTAINER = "processes", "container"
 
 @dataclass(frozen=True)
 class LegacyRay:
-    """A container, or the Ray of a user. work: the titles of its jobs' processes. processes: the pids of all."""
+    """A container with Ray, or a user's processes of Ray. work: titles of its jobs' processes. processes: all pids."""
 
     name: str
     kind: str
@@ -177,7 +177,7 @@ def _is_legacy(info: Mapping[str, Any], with_ray: set[str]) -> bool:
 
 
 def refusals(host: str, rays: Sequence[LegacyRay], names: Collection[str], ends_jobs: bool) -> list[Finding]:
-    """Why Ray that is named is not removed: it runs jobs."""
+    """The containers and users' Rays with these names that are not removed, because they run jobs."""
     if ends_jobs:
         return []
     remedy = "wait for it, or end it with -e allow_disruption=true"
