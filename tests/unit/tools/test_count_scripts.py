@@ -53,7 +53,7 @@ def tool(tmp_path: Path) -> ModuleType:
 def test_a_script_is_judged_by_its_text(tool: ModuleType, tmp_path: Path, text: str, expected: tuple[str, str]) -> None:
     script = tmp_path / "recipes" / "mine" / "run.sh"
     script.write_text(text)
-    assert tool.judged(script, tmp_path / "verl", tmp_path / "recipes") == expected
+    assert tool.classify(script, tmp_path / "verl", tmp_path / "recipes") == expected
 
 
 def test_the_table_has_what_was_counted_and_the_reasons(
