@@ -28,28 +28,28 @@ FOREIGN_LABEL = re.compile(r"^See :ref:`callback_plugins`.*\n", re.MULTILINE)
 ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$", re.MULTILINE)
 # What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
 CONTENTS = {
-    "Guides": [
-        "docs/index", "docs/install", "docs/production", "docs/platform", "docs/preflight", "docs/staging",
-        "docs/jobspec", "docs/recipes", "docs/life_of_a_job", "docs/failures", "docs/warnings", "docs/curves",
-        "docs/debugging", "docs/security", "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
+    "Begin": [
+        "docs/index", "docs/install", "docs/production", "docs/platform", "docs/slurm", "docs/gpu_box",
+        "docs/from_compose",
     ],
-    "Other machines": [
-        "docs/slurm", "docs/torchrun", "docs/from_dstack", "docs/podman", "docs/rocm", "docs/images",
+    "Work": ["docs/cluster", "docs/staging", "docs/jobspec", "docs/submit", "docs/after_the_run"],
+    "Understand": [
+        "docs/life_of_a_job", "docs/failures", "docs/warnings", "docs/faults", "docs/security", "docs/preflight",
+        "docs/monitoring", "docs/debugging", "docs/troubleshooting",
     ],
     "Reference": [
-        "docs/archive", "docs/durations", "docs/files_on_machines", "docs/ports",
-        "collections/index",
+        "docs/short_command", "docs/archive", "docs/ports", "docs/durations", "docs/files_on_machines", "docs/images",
+        "docs/podman", "docs/rocm", "docs/torchrun", "docs/cpu_backend", "collections/index",
     ],
-    "Playbooks": ["docs/playbooks/*"],
     "Roles": ["roles/*"],
     "Project": ["CONTRIBUTING", "*"],
 }  # fmt: skip
 
 
 def run(*command: str) -> None:
-    result = subprocess.run(command, cwd=REPO, check=False)
-    if result.returncode:
-        raise SystemExit(f"tools/build_docs.py: {command[0]} failed with exit code {result.returncode}")
+    done = subprocess.run(command, cwd=REPO, check=False)
+    if done.returncode:
+        raise SystemExit(f"tools/build_docs.py: {command[0]} failed with exit code {done.returncode}")
 
 
 def listed(*patterns: str) -> list[Path]:
@@ -63,28 +63,28 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
     """The text of a page with links for the website. Links to files that are not copied lead to the repository."""
     repository = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
 
-    def link(match: re.Match[str]) -> str:
-        if "://" in match["target"]:
-            return match[0]
-        target = Path(os.path.normpath(page.parent / match["target"]))
+    def link(found: re.Match[str]) -> str:
+        if "://" in found["target"]:
+            return found[0]
+        target = Path(os.path.normpath(page.parent / found["target"]))
         if target in copied:
-            return match[0]
-        return f"{match['text']}{repository}/tree/main/{target})"
+            return found[0]
+        return f"{found['text']}{repository}/tree/main/{target})"
 
     return LINK.sub(link, text)
 
 
 def contents(pages: list[str]) -> str:
     """The tables of contents, from which Sphinx builds the sidebar."""
-    remaining = [page for page in pages if page != "README"]
+    left = [page for page in pages if page != "README"]
     blocks = []
     for title, names in CONTENTS.items():
-        entries: list[str] = []
+        found: list[str] = []
         for name in names:
             folder = name.removesuffix("*")
-            entries += [page for page in remaining if page.startswith(folder)] if name.endswith("*") else [name]
-            remaining = [page for page in remaining if page not in entries]
-        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *entries, "```"]))
+            found += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
+            left = [page for page in left if page not in found]
+        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *found, "```"]))
     return "\n\n".join(blocks) + "\n"
 
 

@@ -71,7 +71,7 @@ options:
   notify:
     description:
       - What tells people about the job. A command of the head, which gets each event as JSON on its standard input, or
-        an C(http) or C(https) address, which gets it by POST. See docs/notifications.md.
+        an C(http) or C(https) address, which gets it by POST. See docs/monitoring.md.
     type: str
     default: ""
   limits:

@@ -182,7 +182,7 @@ def test_a_hint_is_a_setting_that_the_job_reads(grpo: JobConfig, key: str, named
     assert "critic" not in shown
 
 
-@pytest.mark.parametrize("page", ["bin/argus_command.py", "docs/short_command.md"])
+@pytest.mark.parametrize("page", ["bin/argus_command.py", "docs/submit.md"])
 def test_overrides_in_examples_are_settings_of_the_job(grpo: JobConfig, page: str) -> None:
     lines = [line for line in (REPO / page).read_text().splitlines() if "argus submit" in line]
     keys = [key for line in lines for key in re.findall(r" (\w[\w.]+)=", line)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from script_module import script_module
 from unit.docs import pages
 
 FOLDERS = "argus|plugins|roles|playbooks|tests|tools|images|inventories|benchmarks|molecule|docs|changelogs"
@@ -59,8 +60,17 @@ def test_variables_of_commands_exist() -> None:
     assert [f"{place}: {name}" for place, name in named if name not in known] == []
 
 
-def test_playbooks_are_all_described() -> None:
+def test_the_table_of_commands_is_complete() -> None:
+    """Each playbook has a row with its page, and each verb of argus one with its options and their variables."""
+    page = pages.REPO / "docs" / "short_command.md"
+    table = [pages.cells(line.text) for line in pages.lines(page) if re.match(r"\|.*\]\(\w+\.md", line.text)]
     playbooks = {file.stem for file in pages.REPO.glob("playbooks/*.yml")}
-    described = {file.stem for file in pages.REPO.glob("docs/playbooks/*.md")}
-    described |= {name for _place, text in everywhere() for name in re.findall(r"playbooks/(\w+)\.yml", text)}
-    assert playbooks <= described
+    assert {name for row in table for name in re.findall(r"`(\w+)`", row[1])} == playbooks
+    command = script_module(pages.REPO / "bin" / "argus_command.py")
+    rows = {" ".join(re.findall(r"^[a-z]+|--jobs", row[0].strip("`"))): row for row in table if row[0]}
+    assert rows.keys() == {verb.name for verb in command.VERBS}
+    for verb in command.VERBS:
+        _verb, playbook, options = rows[verb.name]
+        assert f"`{verb.playbook}`" in playbook
+        named = [f"`{option}`: `{name}`" if name else f"`{option}`" for option, name in command.options_of(verb)]
+        assert [text for text in named if text not in options] == []
