@@ -32,7 +32,7 @@ CONTENTS = {
         "docs/index", "docs/install", "docs/production", "docs/platform", "docs/slurm", "docs/gpu_box",
         "docs/from_compose",
     ],
-    "Work": ["docs/cluster", "docs/staging", "docs/jobspec", "docs/submit", "docs/after_the_run"],
+    "Work": ["docs/cluster", "docs/staging", "docs/jobspec", "docs/recipes", "docs/submit", "docs/after_the_run"],
     "Understand": [
         "docs/life_of_a_job", "docs/failures", "docs/warnings", "docs/faults", "docs/security", "docs/preflight",
         "docs/monitoring", "docs/debugging", "docs/troubleshooting",
@@ -42,7 +42,7 @@ CONTENTS = {
         "docs/podman", "docs/rocm", "docs/torchrun", "docs/cpu_backend", "collections/index",
     ],
     "Roles": ["roles/*"],
-    "Project": ["CONTRIBUTING", "*"],
+    "Project": ["CONTRIBUTING", "AGENTS", "*"],
 }  # fmt: skip
 
 
