@@ -2,9 +2,9 @@
 """Write the generated tables of the documentation, between their markers; with --check only compare.
 
 A README of a role has its entry points and variables, from meta/argument_specs.yml, and that of staging the options of
-items, from argus/staging/items.py. docs/jobspec.md has the keys of a
-JobSpec, from the documentation of the module ray_job; docs/preflight.md has all checks; docs/ports.md has Ray's ports,
-from cluster/ports.py. A marker names the table:
+items, from argus/staging/items.py. docs/jobspec.md has the keys of a JobSpec, from the documentation of the module
+ray_job; docs/preflight.md has all checks; docs/ports.md has Ray's ports, from cluster/ports.py. A marker names the
+table:
 
     <!-- begin generated: variables -->
     <!-- end generated -->
@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     NODE_USES,
     WORKERS_OFFSET,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS, DEEP
 from jobspec_schema import suboptions
 from staged_items import VARIABLES, options
 
@@ -83,30 +83,14 @@ def options_table(title: str, options: Options) -> str:
 
 
 def entry_points(specs: Mapping[str, Any]) -> str:
-    rows = [(f"`{name}`", f"{spec['short_description']}. {plain(spec['description'])}") for name, spec in specs.items()]
+    rows = [(f"`{name}`", spec["short_description"]) for name, spec in specs.items()]
     return table(("Entry point", "Description"), rows)
 
 
 def variables(specs: Mapping[str, Any]) -> str:
-    """All variables of a role. Where its entry points take different ones, with the entry points."""
-    options: dict[str, Mapping[str, Any]] = {}
-    takers: dict[str, list[str]] = {}
-    for name, spec in specs.items():
-        for option, about in spec["options"].items():
-            options.setdefault(option, about)
-            takers.setdefault(option, []).append(name)
-    differ = len({tuple(names) for names in takers.values()}) > 1
-    rows = [
-        (
-            f"`{name}`",
-            ", ".join(f"`{taker}`" for taker in takers[name]) if differ else "",
-            kind(option),
-            default(option),
-            description(option),
-        )
-        for name, option in options.items()
-    ]
-    return table(("Variable", "Entry points", "Type", "Default", "Description"), rows)
+    """All variables of a role."""
+    options: Options = {name: about for spec in specs.values() for name, about in spec["options"].items()}
+    return options_table("Variable", options)
 
 
 def role_tables(specs: Mapping[str, Any]) -> dict[str, str]:
@@ -140,9 +124,11 @@ def jobspec_tables() -> dict[str, str]:
 
 
 def preflight_tables() -> dict[str, str]:
-    checks = sorted(CHECKS.items())
-    rows = [(f"`{key}`", check.severity, check.tier, check.about, check.remedy) for key, check in checks]
-    return {"checks": table(("Key", "Severity", "Tier", "Expected", "What to do"), rows)}
+    rows = []
+    for key, check in sorted(CHECKS.items()):
+        marks = [mark for mark in (check.severity, check.tier) if mark in ("warning", DEEP)]
+        rows.append((f"`{key}`", check.about + (f" ({', '.join(marks)})" if marks else "")))
+    return {"checks": table(("Key", "Expected"), rows)}
 
 
 def port_tables() -> dict[str, str]:

@@ -32,34 +32,30 @@ class Item(Options):
 
     state: Literal["present", "absent"] = Field(
         default="present",
-        description="`present` creates it once, or verifies it if it exists. `absent` removes it, unless a job that "
-        "has not ended uses it.",
+        description="`present` creates or verifies it, `absent` removes it, unless a job that has not ended uses it.",
     )
 
 
 class Model(Item):
     name: str | None = Field(
         default=None,
-        description="The name of the model, which is the `model` of a JobSpec. Letters, digits, `.`, `_` and `-`, at "
-        "most 63 characters. Required, unless `source` is a job. Its default is then `<submission_id>-step-<step>`.",
+        description="The `model` of a JobSpec. Letters, digits, `.`, `_` and `-`, at most 63 characters. Required, "
+        "unless `source` is a job. Its default is then `<submission_id>-step-<step>`.",
     )
     source: str | None = Field(
         default=None,
         description="A repository of the hub (`Qwen/Qwen2.5-7B-Instruct`); the absolute path of a directory that the "
-        "node sees, in the format of transformers, which is copied without `.git`, `.cache` and `__pycache__`; a "
-        "checkpoint of a job (`job:grpo-20260101-120000-1a2b@12`, without a step the last complete one), which "
-        "verl's `model_merger` merges on a worker; or `tiny`, a random model of two layers. Required unless "
-        "`state=absent`.",
+        "node sees, in the format of transformers; a checkpoint of a job (`job:grpo-20260101-120000-1a2b@12`, without "
+        "a step the last complete one); or `tiny`, a random model of two layers. Required unless `state=absent`.",
     )
     revision: str = Field(
         default="main",
-        description="A branch, a tag or a commit of 40 digits. A branch or a tag is pinned to its commit when the "
-        "model is first staged.",
+        description="A branch, a tag or a commit of 40 digits, pinned to its commit when the model is first staged.",
     )
     exclude: Texts | None = Field(
         default=None,
-        description="Patterns of files to leave out, such as `*.gguf` or `onnx/*`. A `*` also matches slashes. By "
-        "default, weights in other formats if there are safetensors. An empty list leaves nothing out.",
+        description="Patterns of files to leave out, such as `*.gguf`. A `*` also matches slashes. By default, weights "
+        "in other formats if there are safetensors.",
     )
 
 
@@ -81,7 +77,7 @@ class Columns(Options):
 
     prompt: str | None = Field(default=None, description="The prompt, as text or as a list of `{role, content}`.")
     ground_truth: str | None = Field(
-        default=None, description="The value that the reward function compares, for `workload=rl`. Numbers become text."
+        default=None, description="For `workload=rl`, what the reward function compares. Numbers become text."
     )
     data_source: str | None = Field(
         default=None, description="The name by which verl selects the reward function, if rows have different ones."
@@ -96,8 +92,7 @@ class Columns(Options):
     )
     extra: Texts = Field(
         default=[],
-        description="Further columns to keep under their names. For `workload=rl` they are in `extra_info`, beside "
-        "`split` and `index`, which are always added.",
+        description="Further columns to keep, for `workload=rl` in `extra_info`, beside `split` and `index`.",
     )
 
     @property
@@ -108,8 +103,7 @@ class Columns(Options):
 
 class Dataset(Item):
     name: str = Field(
-        description="The name of the dataset, which is the `dataset` of a JobSpec. Lowercase letters, digits, `.`, "
-        "`_` and `-`, at most 63 characters."
+        description="The `dataset` of a JobSpec. Lowercase letters, digits, `.`, `_` and `-`, at most 63 characters."
     )
     workload: Literal["rl", "sft"] = Field(
         default="rl",
@@ -117,27 +111,23 @@ class Dataset(Item):
     )
     files: Files | None = Field(
         default=None,
-        description="The files with the rows, as paths or patterns. `from` tells where they are; with `hub`, they are "
-        "paths in the repository. Names end with `.parquet`, `.jsonl`, `.json` or `.csv`; all but the first may be "
-        "compressed (`.gz`, `.bz2`, `.zst`). A column that some of the files lack is empty in their rows.",
+        description="The files with the rows, as paths or patterns, with `hub` in the repository. Names end with "
+        "`.parquet`, `.jsonl`, `.json` or `.csv`; all but the first may be compressed (`.gz`, `.bz2`, `.zst`).",
     )
     place: Literal["controller", "shared_root", "node"] | None = Field(
         default=None,
         alias="from",
-        description="Where `files` are. `controller` is the machine that runs Ansible, which sends them unless the "
-        "dataset exists; relative paths begin at the directory of the inventory. `shared_root` is the shared root; "
-        "relative paths begin there. `node` is the head's node, with absolute paths. By default, relative paths are "
-        "those of the controller, absolute ones those of the node.",
+        description="Where `files` are. `controller` is the machine that runs Ansible, with paths relative to the "
+        "inventory; `shared_root` has paths relative to it, `node`, the head's, absolute ones. By default, relative "
+        "paths are those of the controller, absolute ones those of the node.",
     )
     hub: str | None = Field(
         default=None,
-        description="A dataset repository of the hub (`openai/gsm8k`), with the `files` to use. None of its code is "
-        "run.",
+        description="A dataset repository of the hub (`openai/gsm8k`). None of its code is run.",
     )
     revision: str = Field(
         default="main",
-        description="A branch, a tag or a commit of the repository. A branch is pinned to its commit when the "
-        "dataset is first staged.",
+        description="A branch, a tag or a commit, pinned to its commit when the dataset is first staged.",
     )
     tiny: bool = Field(
         default=False,
@@ -145,38 +135,34 @@ class Dataset(Item):
     )
     columns: Columns = Field(
         default=Columns(),
-        description="Which columns of `files` have which role; `tools`, `images`, `videos` and `audios` come along. "
-        "Without it, the rows must have verl's schema and are not converted, or for `workload=sft` the form of "
-        "ShareGPT or Alpaca.",
+        description="Which columns have which role; `tools`, `images`, `videos` and `audios` come along. Without it, "
+        "the rows must have verl's schema, or for `workload=sft` the form of ShareGPT or Alpaca.",
     )
     data_source: str | None = Field(
         default=None,
-        description="The same text in all rows, by which verl selects the reward function (`openai/gsm8k`). Required "
-        "for `workload=rl` with `columns`, unless `columns.data_source` is given.",
+        description="The same for all rows. Required for `workload=rl` with `columns`, unless `columns.data_source` is "
+        "given.",
     )
-    ability: str | None = Field(
-        default=None, description="The same text in all rows. With `columns` it is empty by default."
-    )
+    ability: str | None = Field(default=None, description="The same for all rows.")
     system_prompt: str | None = Field(
         default=None,
-        description="A system message to put before each prompt. A prompt that already has one is an error.",
+        description="A system message before each prompt. A prompt that already has one is an error.",
     )
     instruction: str | None = Field(
         default=None,
-        description="Text to append to each prompt. A space is inserted before it, unless it begins with white space.",
+        description="Text after each prompt, with a space before it, unless it begins with white space.",
     )
     ground_truth_pattern: str | None = Field(
         default=None,
-        description="A regular expression of Python with one group. The group of the last match is the ground truth. "
-        "Rows without a match are an error.",
+        description="A regular expression with one group. The group of the last match is the ground truth. Rows "
+        "without a match are an error.",
     )
     ground_truth_remove: str | None = Field(
         default=None, description="Characters to remove from the ground truth, such as `,`."
     )
     val_rows: int | None = Field(
         default=None,
-        description="How many rows of `train` become `val`, if there are no files for it. They are spread evenly, and "
-        "are the same every time.",
+        description="How many rows of `train` become `val`, if there are no files for it, spread evenly.",
     )
 
     @property
@@ -192,24 +178,22 @@ class Overlay(Options):
 class Snapshot(Item):
     source: str | None = Field(
         default=None,
-        description="A release (`verl==0.9.1`), whose wheel the controller's `pip` downloads; a repository with a "
-        "branch, a tag or a commit of 40 digits (`git+https://<host>/<path>@<ref>`, "
-        "`git+ssh://git@<host>/<path>@<ref>`), which the controller's `git` fetches; the path of a directory of the "
+        description="A release (`verl==0.9.1`); a repository with a branch, a tag or a commit of 40 digits "
+        "(`git+https://<host>/<path>@<ref>`, `git+ssh://git@<host>/<path>@<ref>`); the path of a directory of the "
         "controller, or of the shared root, that contains `verl/`; or the code id of a snapshot, to add `overlays` to "
         "it. Required unless `state=absent`.",
     )
     code_id: str = Field(
         default="",
-        description="The name of the snapshot, which is the `code_path` of a JobSpec. By default, derived from the "
-        "source. Required with `state=absent`.",
+        description="The `code_path` of a JobSpec. By default, derived from the source. Required with `state=absent`.",
     )
     overlays: list[Overlay] = Field(
         default=[],
-        description="Directories of your own to copy over the snapshot, in this order. Each replaces files that exist.",
+        description="Directories of your own to copy over the snapshot, in this order.",
     )
     ssh_key: str | None = Field(
         default=None,
-        description="A private key on the controller, for a repository over SSH. By default, `ssh` selects it.",
+        description="A private key on the controller, for a repository over SSH.",
     )
 
 

@@ -54,7 +54,7 @@ def test_no_link_in_the_tarball_is_broken(project: Path) -> None:
 
 
 def test_every_kind_has_a_row_in_its_page() -> None:
-    page = (REPO / "docs" / "playbooks" / "init.md").read_text()
+    page = (REPO / "docs" / "install.md").read_text()
     assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
 
 

@@ -55,13 +55,13 @@ host.tmp  warning  free space in /tmp
     remove old files in /tmp, such as those of earlier Rays
 host.nofile  warning  programs may open enough files
     raise the limit (LimitNOFILE of the engine's service, or nofile in /etc/security/limits.conf)
-host.memlock  warning  memory can be locked, which InfiniBand needs, where Ray runs without containers
+host.memlock  warning  memory can be locked, which InfiniBand needs, where nodes are processes
     set "* - memlock unlimited" in /etc/security/limits.conf, and log in again
 host.ray  warning  no Ray runs outside of containers, where nodes are containers
     end it, if it is a leftover (ray stop as its user): it takes memory and may use the same ports
 host.stray_token  warning  no ~/.ray/auth_token of Ansible's user
     remove it, unless you need it: from 2.59 on it switches on Ray's tokens for every Ray of this user
-software.python  error  ray_node_python runs, and has a Ray with tokens, where Ray runs without containers
+software.python  error  ray_node_python runs, and has a Ray with tokens, where nodes are processes
     set ray_node_python to the Python in whose environment Ray and verl are installed
 software.ray  error  all nodes without containers have one Python and one Ray
     install the same on all hosts: Ray's nodes refuse a head with another version
@@ -107,10 +107,10 @@ machine.image  error  the images of nodes are there, or can be pulled
 machine.state_dir  error  the directory of the token is on a local disk, with space
 machine.token  warning  only the cluster's users can find and read its token
 machine.disk  error  free space for images and containers
-machine.shm  error  the size of /dev/shm, where Ray runs without containers
+machine.shm  error  the size of /dev/shm, where nodes are processes
 machine.object_store  error  memory for Ray's object store, half of ray_node_shm_gib
 gpu.count  error  the number of GPUs
-gpu.model  warning  all GPUs are of one model, that of preflight_gpu_model (an error)
+gpu.model  warning  all GPUs are of one model; another one than preflight_gpu_model is an error
 gpu.engine  error  the container engine can give GPUs to containers
 hca.count  error  the number of HCA ports that are up
 hca.devices  warning  the nodes' user can open the devices of HCAs
@@ -120,10 +120,10 @@ root.writable  error  Ansible's user can write to the shared root, or where that
 root.space  error  free space on the shared root
 root.mode  warning  only owner and group can replace directories of the shared root
 root.owner  error  the archives belong to the nodes' user
-process.root  error  Ansible's user is not root, where Ray runs without containers
-process.ray  error  the command ray is found, where Ray runs without containers
-process.address  error  other nodes reach the host at an address, where Ray runs without containers
-process.other_ray  warning  no other Ray runs on the host, where Ray runs without containers
+process.root  error  Ansible's user is not root
+process.ray  error  the command ray is found
+process.address  error  other nodes reach the host at an address
+process.other_ray  warning  no other Ray runs on the host
 podman.lingers  error  without root, containers outlive the connection of their user
 podman.boot  warning  nodes start again after the machine has booted
 podman.limits  warning  the number of processes of a node can be limited
@@ -146,7 +146,7 @@ collective.works  error  an all-reduce over all workers of a running cluster suc
     look at its interfaces, HCAs and firewall; NCCL_DEBUG=INFO in ray_node_env shows what NCCL tries
 collective.bandwidth  warning  no worker slows down an all-reduce
     compare its link, its error counters and its load with those of the others
-collective.skipped  warning  the all-reduce is made (a note)
+collective.skipped  warning  the all-reduce is made, or there is a note
     run it again when no job runs
 """,
 }
