@@ -88,9 +88,10 @@ def entry_points(specs: Mapping[str, Any]) -> str:
 
 
 def variables(specs: Mapping[str, Any]) -> str:
-    """All variables of a role."""
-    options: Options = {name: about for spec in specs.values() for name, about in spec["options"].items()}
-    return options_table("Variable", options)
+    """All variables of a role, without their types, which ansible-doc shows."""
+    options = {name: about for spec in specs.values() for name, about in spec["options"].items()}
+    rows = [(f"`{name}`", default(option), description(option)) for name, option in options.items()]
+    return table(("Variable", "Default", "Description"), rows)
 
 
 def role_tables(specs: Mapping[str, Any]) -> dict[str, str]:
