@@ -66,8 +66,9 @@ def kind(option: Mapping[str, Any]) -> str:
 
 def description(option: Mapping[str, Any]) -> str:
     text = plain(option["description"])
-    if "choices" in option:
-        text += f" Choices: {', '.join(f'`{choice}`' for choice in option['choices'])}."
+    choices = [f"`{choice}`" for choice in option.get("choices", ())]
+    if not all(choice in text for choice in choices):
+        text += f" Choices: {', '.join(choices)}."
     return text
 
 

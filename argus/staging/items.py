@@ -44,8 +44,8 @@ class Model(Item):
     )
     source: str | None = Field(
         default=None,
-        description="A repository of the hub (`Qwen/Qwen2.5-7B-Instruct`); the absolute path of a directory that the "
-        "node sees, in the format of transformers; a checkpoint of a job (`job:grpo-20260101-120000-1a2b@12`, without "
+        description="A repository of the hub (`Qwen/Qwen2.5-7B-Instruct`); an absolute path that the node sees, of a "
+        "directory in the format of transformers; a checkpoint of a job (`job:grpo-20260101-120000-1a2b@12`, without "
         "a step the last complete one); or `tiny`, a random model of two layers. Required unless `state=absent`.",
     )
     revision: str = Field(
