@@ -140,10 +140,10 @@ class Dataset(Item):
     )
     data_source: str | None = Field(
         default=None,
-        description="The same for all rows. Required for `workload=rl` with `columns`, unless `columns.data_source` is "
-        "given.",
+        description="That of all rows (`openai/gsm8k`). Required for `workload=rl` with `columns`, unless "
+        "`columns.data_source` is given.",
     )
-    ability: str | None = Field(default=None, description="The same for all rows.")
+    ability: str | None = Field(default=None, description="That of all rows.")
     system_prompt: str | None = Field(
         default=None,
         description="A system message before each prompt. A prompt that already has one is an error.",
