@@ -17,6 +17,7 @@ from argus.staging.tiny import rl_rows, sft_rows
 
 CODE = "common/code/verl/verl-0.9.1"
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
+REWARD_FILE = "user/code/r.py"
 REWARD = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.0\n"
 SCORES = """
 def default_compute_score(data_source, solution_str, ground_truth):
@@ -57,7 +58,7 @@ def shared_root(shared: Path) -> Path:
         for split, part in rows.items():
             write(shared, part, name, split)
     (shared / "user/code").mkdir(parents=True)
-    (shared / "user/code/r.py").write_text(REWARD)
+    (shared / REWARD_FILE).write_text(REWARD)
     return shared
 
 
@@ -86,7 +87,7 @@ def rows_with(change: Callable[[dict[str, Any]], None], name: str = "rl") -> lis
 
 
 def request(root: Path, workload: str = "grpo", settings: dict[str, Any] | None = None, **changes: Any) -> CheckRequest:
-    """A request without problems. `settings` change its composed configuration, by dotted keys."""
+    """A request without problems, whose reward is verl's own. `settings` change its configuration, by dotted keys."""
     name = "sft" if workload == "sft" else "rl"
     files = {f"{split}_files": f"{root}/datasets/{name}/{split}.parquet" for split in ("train", "val")}
     config: dict[str, Any] = {
@@ -105,7 +106,6 @@ def request(root: Path, workload: str = "grpo", settings: dict[str, Any] | None 
         "code_path": f"{root}/{CODE}",
         "model": f"{root}/common/models/tiny",
         "dataset": f"{root}/datasets/{name}",
-        "reward_file": None if workload == "sft" else f"{root}/user/code/r.py",
         "reward_function": "compute_score",
         "config": Configuration(config),
     }
@@ -122,6 +122,11 @@ def found(root: Path, **changes: Any) -> Found:
         (finding.key, finding.what.replace(str(root), "/private"), finding.severity)
         for finding in checked(root, **changes)
     ]
+
+
+def keys(root: Path, **changes: Any) -> list[tuple[str, str]]:
+    """Key and severity of the findings."""
+    return [(finding.key, finding.severity) for finding in checked(root, **changes)]
 
 
 def facts(root: Path, **changes: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -64,11 +64,12 @@ class File:
     def etag(self) -> str:
         return self.sha256 if self.is_lfs else self.blob_id
 
-    def lfs(self, name_of_hash: str) -> dict[str, Any]:
+    @property
+    def lfs(self) -> dict[str, Any]:
         if not self.is_lfs:
             return {}
         pointer = pointer_to(self.sha256, self.size)
-        return {"lfs": {name_of_hash: self.sha256, "size": self.size, "pointerSize": len(pointer)}}
+        return {"lfs": {"sha256": self.sha256, "size": self.size, "pointerSize": len(pointer)}}
 
 
 def git_hash(size: int) -> Any:
@@ -274,7 +275,6 @@ class Handler(BaseHTTPRequestHandler):
             self.hub.go_on.wait()
         for pattern, method in (
             (r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", self._info),
-            (r"/api/(models|datasets)/([^/]+/[^/]+)/tree/([^/]+)(?:/(.+))?", self._tree),
             (r"/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self._resolve),
             (r"/api/resolve-cache/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._small),
             (r"/cdn/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._large),
@@ -295,29 +295,11 @@ class Handler(BaseHTTPRequestHandler):
         commit, files = found
         siblings = [
             {"rfilename": path}
-            | ({"size": file.size, "blobId": file.blob_id, **file.lfs("sha256")} if self.hub.tells_hashes else {})
+            | ({"size": file.size, "blobId": file.blob_id, **file.lfs} if self.hub.tells_hashes else {})
             for path, file in sorted(files.items())
         ]
         said = {"_id": "0", "id": name, "sha": commit, "private": False, "tags": [], "downloads": 0, "likes": 0}
         self._json({**said, "siblings": siblings})
-
-    def _tree(self, kind: str, name: str, revision: str, directory: str | None = None) -> None:
-        found = self._commit(kind, name, revision)
-        if found is None:
-            return
-        below, every = f"{directory}/" if directory else "", "recursive=true" in urlsplit(self.path).query.lower()
-        entries: dict[str, dict[str, Any]] = {}
-        for path, file in found[1].items():
-            parents = [str(parent) for parent in PurePosixPath(path).parents][:-1]
-            entries |= {parent: {"type": "directory", "oid": "0" * 40, "size": 0} for parent in parents}
-            entries[path] = {"type": "file", "size": file.size, "oid": file.blob_id, **file.lfs("oid")}
-        self._json(
-            [
-                {"path": path, **entry}
-                for path, entry in sorted(entries.items())
-                if path.startswith(below) and (every or "/" not in path.removeprefix(below))
-            ]
-        )
 
     def _resolve(self, kind: str, name: str, revision: str, path: str) -> None:
         found = self._commit(kind, name, revision, content=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from staging_store import FORK, NOBODY, until
+from staging_store import NOBODY
 
 # The ways in which something stands in the place of a lock, or of any file that staging opens.
 FORMS = ("link", "dangling link", "FIFO", "directory", "hard link", "socket")
@@ -75,41 +75,3 @@ def put_in_place(form: str, path: Path, victim: Path) -> None:
         other = path.parent / "a file of the user"
         other.write_text(SECRET)
         os.link(other, path)
-
-
-@contextmanager
-def swapped(path: Path, destination: Path) -> Iterator[None]:
-    """While this lasts, uid 65534 replaces a directory by a link and back, as fast as it can."""
-    aside, link = path.with_name(f"{path.name}.aside"), path.with_name(f"{path.name}.link")
-    began = FORK.Event()
-
-    def swap() -> None:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        link.symlink_to(destination)
-        while True:
-            _tried(lambda: path.rename(aside))
-            _tried(lambda: link.rename(path))
-            began.set()
-            _tried(lambda: path.rename(link))
-            _tried(lambda: aside.rename(path))
-
-    child = FORK.Process(target=swap)
-    child.start()
-    try:
-        until(began.is_set)
-        yield
-    finally:
-        child.kill()
-        child.join()
-        if path.is_symlink():
-            path.unlink()
-        if aside.exists() and not path.exists():
-            aside.rename(path)
-
-
-def _tried(step: Callable[[], object]) -> None:
-    # Staging may have made or moved something meanwhile.
-    with suppress(OSError):
-        step()

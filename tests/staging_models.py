@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hub import Hub, model
-from staging_tools import manifest_json, stage
+from staging_tools import stage
 
 from argus.staging import models
 from argus.staging.items import Model
@@ -20,15 +19,9 @@ from argus.staging.models import request
 from argus.staging.options import StageOptions, StagingError
 
 NAME = "org/Name-1.5B"
-
-
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-
-
 # What the library reads and writes at a time; 10 MiB are more than a test wants.
 STEP = 64 * 1024
-
-
 # A process that stages the model, as the module does.
 CHILD = f"""
 import sys
@@ -85,10 +78,6 @@ class Place(NamedTuple):
         self.hub.asked.clear()
 
 
-def manifest(path: Path) -> dict[str, Any]:
-    return manifest_json(path)
-
-
 def files(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
 
@@ -102,13 +91,6 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-
-
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def child(place: Place, name: str = "name") -> subprocess.Popen[str]:

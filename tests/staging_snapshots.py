@@ -28,8 +28,6 @@ install_requires = ["ray[default]>=2.41.0", "pandas"]
 TEST_REQUIRES = ["pytest"]
 setup(name="verl", install_requires=install_requires)
 """
-
-
 # What a snapshot takes of a checkout, and what it does not.
 TAKEN = {
     "verl/__init__.py": "",
@@ -38,19 +36,13 @@ TAKEN = {
     "recipe/dapo/main.py": "dapo = True\n",
     "examples/run.sh": "run\n",
 }
-
-
 LEFT = {"tests/test_all.py": "", "setup.py": SETUP}
-
-
 IGNORED = {
     "verl/__pycache__/gone.cpython-311.pyc": "compiled",
     "verl/.git": "gitdir: ../.git/modules/verl",
     "verl.egg-info/PKG-INFO": "",
     ".git/HEAD": "",
 }
-
-
 TOKEN = "t0ken-that-nobody-may-see"
 
 
@@ -156,10 +148,6 @@ def manifest_at(path: str | Path) -> dict[str, Any]:
     manifest = manifest_json(Path(path))
     assert manifest is not None
     return manifest
-
-
-def inode(*parts: str | Path) -> int:
-    return Path(*parts).stat().st_ino
 
 
 def edit(file: Path, text: str) -> None:

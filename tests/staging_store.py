@@ -17,12 +17,7 @@ from argus.staging.store import Build, BuildRequest, Built
 
 # Processes that inherit the definitions of this one.
 FORK = multiprocessing.get_context("fork")
-
-
 NOBODY = 65534
-
-
-MIB = 1024 * 1024
 
 
 def build(directory: Path, _progress: Progress) -> Built:
@@ -51,13 +46,6 @@ def siblings(target: Path) -> list[str]:
 def everything(directory: Path) -> dict[str, tuple[int, int]]:
     """Names, modes and modification times, to notice any change."""
     return {str(path): (path.lstat().st_mode, path.lstat().st_mtime_ns) for path in directory.rglob("*")}
-
-
-def write_in_place(path: Path, text: str) -> None:
-    """As an editor that keeps the modification time."""
-    stat = path.stat()
-    path.write_text(text)
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 @contextlib.contextmanager

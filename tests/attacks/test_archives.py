@@ -28,8 +28,7 @@ from argus.io.reading import DIRECTORY_ENTRIES, UnreadableError
 from argus.jobs.info import JobInfo
 from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
 from argus.jobs.report import Report, job_report, jobs_report
-from argus.jobs.state import describe, wait_for_end
-from argus.jobs.submit import same_spec
+from argus.jobs.state import describe
 from argus.launcher.log import total_steps
 from argus.queue import attempts
 from argus.verbs.fetch import FetchRequest
@@ -95,72 +94,33 @@ def is_drawn(report: Report) -> None:
         report_lines(report.title, report.header, report.rows, [], report.text, 80, 80)
 
 
-def status(bad: Archive) -> None:
+def test_status_and_stewards_go_on(bad: Archive) -> None:
     with in_time("status"):
         listed = latest_jobs(bad.jobs, None, 20)
     rows = {job.submission_id: job for job in listed.jobs}
     assert is_good(rows.pop(GOOD))
     assert list(rows) == [name for name in [bad.submission_id] if not bad.submission_id.endswith(NO_ARCHIVES)]
     can_be_shown(listed.to_json())
-    report = jobs_report(listed, time.time(), cluster="mvp", status_command="x", submit_command="y")
-    is_drawn(report)
-    for job in rows.values():
-        is_drawn(job_report(job, time.time(), []))
-        if job.state == "UNREADABLE":
-            assert job.reason.startswith(f"its archive is unreadable: {bad.path}/status.json ")
-            assert len(job.reason) < 1000
-
-
-def status_and_logs_of_one_job(bad: Archive) -> None:
-    if bad.submission_id.endswith(NO_ARCHIVES):
+    is_drawn(jobs_report(listed, time.time(), cluster="mvp", status_command="x", submit_command="y"))
+    if not rows:
         with pytest.raises(UnknownJobError):
             find_job(bad.jobs, bad.submission_id)
         return
     archive = find_job(bad.jobs, bad.submission_id)
     with in_time("describe"):
-        described = [describe(archive, None, 100), describe(archive, None, 0, "")]
-    with in_time("the end of a wait"):
-        described.append(wait_for_end(archive, None, 10, 0.0, "1:0"))
-    for job in described:
-        can_be_shown(job.to_json())
-        is_drawn(job_report(job, time.time(), []))
-        assert sum(map(len, job.log)) <= 2 << 20
-    assert is_good(describe(Archive(bad.jobs / GOOD), None, 5))
-
-
-def what_operations_and_stewards_ask(bad: Archive) -> None:
-    with in_time("what operations ask"):
-        assert same_spec(bad, {"another": 1}) is False
-        can_be_shown(bad.read_jobspec())
-        assert bad.state() in (None, "RETRYING", "FAILED", "SUBMITTED")
-        assert isinstance(bad.has_steward(), bool)
-        assert isinstance(bad.stop_requested(), bool)
-    with in_time("evidence"), contextlib.suppress(OSError, UnreadableError):
-        evidence.prune(bad)
+        job = describe(archive, None, 100)
+    assert rows[bad.submission_id].state != "UNREADABLE" or len(rows[bad.submission_id].reason) < 1000
+    can_be_shown(job.to_json())
+    is_drawn(job_report(job, time.time(), []))
+    assert sum(map(len, job.log)) <= 2 << 20
+    # What stewards ask.
+    for ask in (bad.plan, bad.read_status, bad.checkpoints, lambda: attempts.verdict(bad), lambda: evidence.prune(bad)):
+        with in_time("a typed file"), contextlib.suppress(OSError, UnreadableError):
+            ask()
     with in_time("the last step"):
-        assert bad.last_step() >= 0
-        assert len(bad.log_tail(1 << 20)) <= 1 << 20
-        assert total_steps(bad) in (None, 12)
-    with in_time("the number of steps"):
-        assert attempts.steps_done(bad, 1) >= 0
-    for ask in (bad.plan, bad.read_status, bad.checkpoints, lambda: attempts.verdict(bad)):
-        with in_time("a typed file"):
-            try:
-                ask()
-            except UnreadableError as error:
-                assert str(bad.path) in str(error)
-    with in_time("checkpoints"):
-        try:
-            list(checkpoints.finished(bad.path / "checkpoints", "grpo"))
-            checkpoints.last_complete(bad.path / "checkpoints", "no such workload")
-        except UnreadableError as error:
-            assert str(bad.path) in str(error)
-
-
-def test_status_and_stewards_go_on(bad: Archive) -> None:
-    status(bad)
-    status_and_logs_of_one_job(bad)
-    what_operations_and_stewards_ask(bad)
+        assert bad.last_step() >= 0 and attempts.steps_done(bad, 1) >= 0 and total_steps(bad) in (None, 12)
+    with in_time("checkpoints"), contextlib.suppress(UnreadableError):
+        list(checkpoints.finished(bad.path / "checkpoints", "grpo"))
 
 
 # --- As root, against archives of another user -----------------------------------------------------------------------
@@ -197,8 +157,7 @@ def test_verbs_as_the_user_of_the_nodes(shared_root: Path, tmp_path: Path) -> No
         assert HIDDEN not in json.dumps(one)
         request = FetchRequest(shared_root=str(shared_root), submission_id=name)
         with (tmp_path / "bundle").open("wb") as bundle:
-            fetched: Any = as_nobody(partial(fetch_verb, request, bundle))
-        assert all("shadow" not in one for one in fetched["skipped"])
+            as_nobody(partial(fetch_verb, request, bundle))
         assert HIDDEN.encode() not in gzip.decompress((tmp_path / "bundle").read_bytes())
 
 

@@ -62,34 +62,10 @@ def test_rules_on_the_longest_lines(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [
-        "x",
-        "XError: port: 1 ",
-        "a 1 Workers killed due to memory pressure IP: 1 ",
-        "Watchdog caught collective operation timeout: Work(OpType=A ran for 1 ",
-        "python",
-        "RpcError ",
-        "a: Read error ",
-        "/dev/shm ",
-        'File "',
-        "(a pid=1 ",
-        "(pid=1",
-        "[rank0]: ",
-        "\r",
-        "\x1b[0",
-        "data.train_files=",
-        '  File "x", line 1\n',
-        '  File "x", line 1\n\t\n',
-        "\tclass_name: a\n\tpid: 1\n",
-        "\tclass_name: a\n",
-        "RuntimeError: \n",
-        "\n",
-        "~",
-    ],
+    "shape", ["XError: port: 1 ", "RpcError ", "(a pid=1 ", "\x1b[0", '  File "x", line 1\n\t\n', "\n"]
 )
 def test_a_text_of_one_shape(shape: str) -> None:
-    for text in (shape * (LONG // len(shape)), long_lines(shape, 32 << 10, LONG), long_lines(shape, 100, LONG)):
+    for text in (shape * (LONG // len(shape)), long_lines(shape, 32 << 10, LONG)):
         assert seconds(lambda text=text: classify(text, 1)) < 1.5
 
 
@@ -103,13 +79,13 @@ def test_a_line_for_each_of_many_processes() -> None:
 ALL = {f"{one.place} {one.pattern.pattern!r:.40}": one for one in {one.pattern: one for one in found()}.values()}
 
 
-def late(_signum: int, _frame: object) -> None:
-    raise TimeoutError
-
-
 @contextmanager
 def limit(seconds: float) -> Iterator[None]:
     """A pattern that takes longer is ended."""
+
+    def late(_signum: int, _frame: object) -> None:
+        raise TimeoutError
+
     before = signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
@@ -153,13 +129,10 @@ def test_what_searches_in_logs_is_linear(place: str) -> None:
             ask(pattern, (shape * (LONG // len(shape)))[:LONG])
 
 
-@pytest.mark.parametrize(
-    "shape", ["hf_AbCdEfG", "h", "\\", "\\\\u00", "%25", "\x1b[", "\x1b]", "-", "\r", "hf_\x1b[0m"]
-)
+@pytest.mark.parametrize("shape", ["hf_AbCdEfG", "\\", "\\\\u00", "%25", "\x1b[", "-", "\r"])
 def test_redaction(shape: str) -> None:
     redactor = redact.Redactor(["hf_AbCdEfGhIjKl", "-" * 40, "\\" * 20 + "x"])
-    text = shape * (MIB // len(shape))
-    assert seconds(lambda: redactor.text(text)) < 5
-    data = text.encode()
+    data = (shape * (MIB // len(shape))).encode()
+    assert seconds(lambda: redactor.text(data.decode())) < 5
     pieces = [data[start : start + (1 << 16)] for start in range(0, MIB, 1 << 16)]
     assert seconds(lambda: [redactor.feed(piece) for piece in pieces]) < 5

@@ -114,19 +114,3 @@ def test_what_is_typed_is_no_template(tmp_path: Path) -> None:
     subprocess.run([playbook, "-i", "localhost,", "-c", "local", "play.json", *options], cwd=tmp_path, check=True)
     seen = json.loads((tmp_path / "seen").read_text())
     assert seen == {"rank": evil, "attempt": headed, "file": evil, "set": [f"tags.{evil}={evil}", f"a.b={evil}"]}
-
-
-@pytest.mark.parametrize("address", ["10.0.0.7", ""])
-def test_pages_are_at_an_ip_address(tmp_path: Path, address: str) -> None:
-    """Anything else has become an empty text, see the tests of ray_cluster_info."""
-    (tmp_path / "token").write_text("x")
-    heads = [{"is_head_node": True, "state": "ALIVE", "node_ip": address}]
-    given = {"__job_cluster": {"problem": "", "nodes": heads}, "__cluster_token_file": str(tmp_path / "token")}
-    given |= {"__cluster_process": True, "cluster_name": "mvp", "cluster_port_base": 20000}
-    given |= {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    task = {"include_tasks": str(REPO / "roles" / "job" / "tasks" / "pages.yml")}
-    (tmp_path / "play.json").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
-    playbook = str(Path(sys.executable).with_name("ansible-playbook"))
-    command = [playbook, "-i", "head,", "-e", json.dumps(given), "play.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode == 0, f"http://{address}:20005/" in done.stdout) == (bool(address), bool(address))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,25 +13,17 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError as SourceError
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
-from patterns import REPO
-from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
+from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place
 from staging_snapshots import TAKEN, attached, put, run_program
 from staging_store import NOBODY, as_nobody, asked
-from staging_task import run
 from staging_tools import manifest_json
 
-from argus.common.identity import NODE
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from argus.staging.lock import read_progress
 from argus.staging.store import remove, stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
-
-
-# What the user of the nodes can write without a loss for anybody else.
-AS_GOOD_AS_A_LOCK = ("FIFO", "hard link")
 
 
 @pytest.fixture
@@ -114,29 +104,31 @@ def test_roots_own_source_is_staged_as_the_user_of_the_nodes(shared_root: Path, 
     assert owners(shared_root) == {NOBODY}
     assert (target / "verl" / "large.bin").stat().st_size == 3 << 20
     assert (target / "mine" / "key.py").read_text() == "key = 1\n"
-    assert {path.stat().st_mode & 0o777 for path in target.rglob("*") if path.is_file()} == {0o444}
-    assert code_snapshot(shared_root, tree, overlays=[{"path": str(secret), "to": "mine"}])["status"] == "exists"
     assert remove_snapshot(shared_root)["status"] == "removed"
+    # A name is only a name.
+    for code_id in ("..", "a/b", "/etc", "a\n"):
+        for refused in (code_snapshot(shared_root, tree, code_id=code_id), remove_snapshot(shared_root, code_id)):
+            assert refused["failed"] and "code_id" in refused["msg"]
     assert list((shared_root / SNAPSHOTS).iterdir()) == []
 
 
 def test_a_source_on_the_shared_root_is_not_read_by_root(shared_root: Path, victim: Victim) -> None:
     source = put(shared_root / "user" / "src", TAKEN)
     (source / "verl" / "stolen.py").symlink_to(victim.file)
-    for path in (shared_root / "user" / "direct", shared_root / "user" / "overlay"):
-        path.symlink_to(victim.directory)
-    give_to_nobody(shared_root)
-    refused = code_snapshot(shared_root, source)
-    assert "stolen.py" in str(refused["msg"])
-    assert SECRET not in json.dumps(refused)
-    (source / "verl" / "stolen.py").unlink()
+    (shared_root / "user" / "direct").symlink_to(victim.directory)
     put(victim.directory, {"verl/__init__.py": "", "verl/version/version": "1\n"})
     victim.before = victim.state()
-    for options in ({}, {"overlays": [{"path": str(shared_root / "user" / "overlay"), "to": "mine"}]}):
-        refused = code_snapshot(shared_root, source if options else shared_root / "user" / "direct", **options)
-        assert refused["failed"], refused
+    give_to_nobody(shared_root)
+    direct = {"path": str(shared_root / "user" / "direct"), "to": "mine"}
+    for path, overlays in ((source, []), (direct["path"], []), (source.parent, [direct])):
+        refused = code_snapshot(shared_root, path, overlays=overlays)
+        assert refused["failed"] and SECRET not in json.dumps(refused), refused
     assert list((shared_root / SNAPSHOTS).iterdir()) == []
     victim.require_unchanged()
+
+
+# What the user of the nodes can write without a loss for anybody else.
+AS_GOOD_AS_A_LOCK = ("FIFO", "hard link")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -159,50 +151,6 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
     # When it is removed, everything works again.
     lock.rmdir() if form == "directory" else lock.unlink()
     assert code_snapshot(shared_root, tree)["status"] == "staged"
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("state", ["exists", "repair", "absent"])
-def test_a_lock_beside_something_staged_is_not_written_either(
-    shared_root: Path, tree: Path, victim: Victim, form: str, state: str
-) -> None:
-    assert code_snapshot(shared_root, tree)["status"] == "staged"
-    lock, target = shared_root / SNAPSHOTS / ".mine.lock", shared_root / SNAPSHOTS / "mine"
-    put_in_place(form, lock, victim.file)
-    os.chown(lock, NOBODY, NOBODY, follow_symlinks=False)
-    if state == "repair":
-        (target / "verl" / "__init__.py").unlink()
-        answer = code_snapshot(shared_root, tree, repair=True)
-    elif state == "absent":
-        answer = remove_snapshot(shared_root)
-    else:
-        answer = code_snapshot(shared_root, tree)
-    if state == "exists":
-        assert answer["status"] == "exists"
-    elif form in AS_GOOD_AS_A_LOCK:
-        assert answer["status"] == {"repair": "repaired", "absent": "removed"}[state]
-    else:
-        assert "mine: cannot be " in str(answer["msg"])
-    victim.require_unchanged()
-
-
-@pytest.mark.parametrize("name", ["common", "common/code", SNAPSHOTS])
-def test_directories_that_are_swapped_during_the_run_lead_nowhere(
-    shared_root: Path, tree: Path, victim: Victim, name: str
-) -> None:
-    # What root would make there, if it followed the link.
-    (victim.directory / "verl").mkdir()
-    (victim.directory / "code" / "verl").mkdir(parents=True)
-    victim.before = victim.state()
-    with swapped(shared_root / name, victim.directory):
-        give_up = time.monotonic() + 2
-        number = 0
-        while time.monotonic() < give_up:
-            code_snapshot(shared_root, tree, code_id=f"mine-{number}")
-            staged_info(shared_root)
-            number += 1
-    victim.require_unchanged()
-    assert owners(shared_root) == {NOBODY}
 
 
 def forge(shared_root: Path, name: str, manifest: object) -> Path:
@@ -238,30 +186,19 @@ ENTRY = {"size": 1, "mtime_ns": 1, "sha256": "0" * 64}
 GOOD = {"kind": "snapshot", "name": "bad", "source": "x", "staged_at": "2026-01-01T00:00:00Z", "files": {"a": ENTRY}}
 BAD: dict[str, Callable[[], str]] = {
     "no JSON": lambda: "{",
-    "empty": lambda: "",
     "list": lambda: "[]",
     "deep": lambda: "[" * 100_000,
-    "deep facts": lambda: json.dumps({**GOOD, "x": json.loads("[" * 100 + "]" * 100)}),
     "NaN": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": float("nan")}}}),
     "long number": lambda: '{"kind": "snapshot", "x": ' + "9" * 10_000 + "}",
-    "negative size": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": -1}}}),
-    "boolean size": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": True}}}),
-    "no hash": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "sha256": "0"}}}),
-    "time": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "mtime_ns": "now"}}}),
     "absolute name": lambda: json.dumps({**GOOD, "files": {"/etc/passwd": ENTRY}}),
     "name outside": lambda: json.dumps({**GOOD, "files": {"a/../../b": ENTRY}}),
-    "empty name": lambda: json.dumps({**GOOD, "files": {"": ENTRY}}),
     "name with an escape": lambda: json.dumps({**GOOD, "files": {"a\x1b[2Jb": ENTRY}}),
     "long name": lambda: json.dumps({**GOOD, "files": {"a" * 5000: ENTRY}}),
-    "files": lambda: json.dumps({**GOOD, "files": [1]}),
-    "entry": lambda: json.dumps({**GOOD, "files": {"a": 1}}),
     "kind": lambda: json.dumps({**GOOD, "kind": ["snapshot"]}),
-    "source": lambda: json.dumps({**GOOD, "source": {"a": 1}}),
     "source with an escape": lambda: json.dumps({**GOOD, "source": "\x1b]0;title\x07"}),
     "no time": lambda: json.dumps({**GOOD, "staged_at": "yesterday"}),
     "time without a zone": lambda: json.dumps({**GOOD, "staged_at": "2026-01-01T00:00:00"}),
     "rows": lambda: json.dumps({**GOOD, "rows": {"train": "many"}}),
-    "latin": lambda: "\udce4",
 }
 
 
@@ -277,15 +214,14 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
         put_in_place(form, shared_root / SNAPSHOTS / f"as-{form.replace(' ', '-')}" / "manifest.json", tree / "verl")
         put_in_place(form, shared_root / SNAPSHOTS / f"is-{form.replace(' ', '-')}", Path("/proc/self"))
     give_to_nobody(shared_root)
-    for verify in ("no", "quick", "full"):
+    for verify in ("no", "full"):
         started = time.monotonic()
         answer = staged_info(shared_root, verify=verify)
         assert time.monotonic() - started < 30
         entries = {entry["name"]: entry for entry in answer["staged"]}
         assert entries["mine"]["problems"] == []
         for number, form in enumerate(BAD):
-            assert entries[f"bad-{number}"]["kind"] == "unknown", form
-            assert entries[f"bad-{number}"]["problems"], form
+            assert entries[f"bad-{number}"]["kind"] == "unknown" and entries[f"bad-{number}"]["problems"], form
         assert "has more than 64 MiB" in entries["huge"]["problems"][0]
     # Another snapshot is staged and removed among them.
     put(tree, {"verl/more.py": ""})
@@ -307,76 +243,3 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
     assert not target.exists()
     assert not leftover.is_symlink()
     victim.require_unchanged()
-
-
-@pytest.mark.parametrize(
-    "code_id", ["..", ".", "", "a/b", "/etc", ".hidden", "-dash", "a\nb", "a\x1b", "a" * 64, "a\n"]
-)
-@pytest.mark.parametrize("state", ["present", "absent"])
-def test_a_name_is_only_a_name(shared_root: Path, tree: Path, code_id: str, state: str) -> None:
-    answer = code_snapshot(shared_root, tree, code_id=code_id, state=state)
-    if code_id or state == "absent":
-        assert answer["failed"], answer
-        assert "code_id" in str(answer["msg"])
-    assert owners(shared_root) == {NOBODY}
-
-
-# The engine of a machine: it is called by root, and runs the program as the user of the nodes.
-ENGINE = """#!{python}
-import os, sys
-import argus.cli, argus.verbs.stage, encodings.utf_8_sig, pyarrow.compute, pyarrow.parquet
-os.setgroups([])
-os.setgid({user})
-os.setuid({user})
-sys.exit(argus.cli.main(sys.argv[5:]))
-"""
-
-
-@pytest.fixture
-def node(shared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setenv(NODE, "head")
-    engine = tmp_path / "engine"
-    engine.write_text(ENGINE.format(python=sys.executable, user=NOBODY))
-    engine.chmod(0o755)
-    return Node("head", engine=str(engine), shared_root=str(shared_root))
-
-
-def test_datasets_and_code_are_staged_as_the_user_of_the_nodes(node: Node, shared_root: Path, tmp_path: Path) -> None:
-    (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?", "a": 2}\n{"q": "1 + 2?", "a": 3}\n')
-    (tmp_path / "raw.jsonl").chmod(0o600)
-    options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
-    made, sent = run("datasets", node, {"name": "sums", "files": {"train": ["raw.jsonl"]}, **options})
-    assert (made.get("status"), sent) == ("staged", ["0/raw.jsonl"]), made
-    assert run("datasets", node, {"name": "tiny", "tiny": True})[0]["status"] == "staged"
-    assert run("user_code", node, str(tmp_path / "raw.jsonl"))[0]["status"] == "staged"
-    assert owners(shared_root) == {NOBODY}
-    # Who runs the program is up to the container: a call names no user.
-    assert "--user" not in node.command("stage", "--json")
-    assert run("datasets", node, {"name": "tiny", "state": "absent"})[0]["status"] == "removed"
-
-
-@pytest.mark.parametrize("name", ["datasets/.sums.upload", "user", "user/code", "user/code/raw.jsonl"])
-def test_nothing_of_root_is_changed_through_links(
-    node: Node, shared_root: Path, victim: Victim, tmp_path: Path, name: str
-) -> None:
-    (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?"}\n')
-    place = shared_root / name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to(victim.file if name.endswith("jsonl") else victim.directory)
-    give_to_nobody(shared_root)
-    options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
-    results = [
-        run("datasets", node, {"name": "sums", "files": {"train": ["raw.jsonl"]}, **options})[0],
-        run("user_code", node, str(tmp_path / "raw.jsonl"))[0],
-    ]
-    assert SECRET not in json.dumps(results)
-    victim.require_unchanged()
-    assert owners(shared_root) == {NOBODY}
-
-
-def test_no_module_is_sent() -> None:
-    """A machine runs nothing but the engine: what is in plugins/modules is documentation."""
-    source = Path(f"{REPO}/plugins/modules/stage.py").read_text(encoding="utf-8")
-    names = [getattr(node, "targets", [None])[0] for node in ast.parse(source).body]
-    assert [name.id for name in names if name] == ["DOCUMENTATION", "EXAMPLES", "RETURN"]
-    assert "import" not in source.replace("from __future__ import annotations", "").partition("DOCUMENTATION")[0]

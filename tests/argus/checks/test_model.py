@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import io
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from checked_job import LFS, checked, facts, found, safetensors
+from checked_job import LFS, facts, found, keys, safetensors, version
 
 
 @pytest.fixture
@@ -13,180 +16,192 @@ def model(root: Path) -> Path:
     return root / "common/models/tiny"
 
 
-def model_says(root: Path, *texts: str, severity: str = "error") -> bool:
-    return found(root) == [("model", f"/private/common/models/tiny{text}", severity) for text in texts]
+def torch_file() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("data", "x" * 1000)
+    return content.getvalue()
 
 
-def test_no_config(root: Path, model: Path) -> None:
-    (model / "config.json").unlink()
-    assert model_says(root, "/config.json does not exist")
-    (model / "adapter_config.json").write_text("{}")
-    assert model_says(root, " is a LoRA adapter, not a model")
+def index(names: int) -> str:
+    shards = {f"model-{number}.safetensors": f"model-{number}.safetensors" for number in range(names)}
+    return json.dumps({"metadata": {}, "weight_map": shards})
+
+
+CONFIG, TOKENIZER, SETTINGS = "config.json", "tokenizer.json", "tokenizer_config.json"
+SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("files", "what"),
     [
-        (LFS, " is a Git LFS pointer, not the file"),
-        ("{", " cannot be read as JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ('{"architectures": ["A"]}', " has no model_type"),
-        ('{"model_type": "a"}', " has architectures null, but verl requires exactly one"),
-        (
-            '{"model_type": "a", "architectures": ["A", "B"]}',
-            ' has architectures ["A", "B"], but verl requires exactly one',
-        ),
+        ({CONFIG: None}, "config.json does not exist"),
+        ({CONFIG: None, "adapter_config.json": "{}"}, "is a LoRA adapter"),
+        ({CONFIG: LFS}, "config.json is a Git LFS pointer"),
+        ({CONFIG: "{"}, "config.json cannot be read as JSON"),
+        ({CONFIG: '{"architectures": ["A"]}'}, "has no model_type"),
+        ({CONFIG: '{"model_type": "a"}'}, "architectures null"),
+        ({CONFIG: '{"model_type": "a", "architectures": ["A", "B"]}'}, 'architectures ["A", "B"]'),
+        ({TOKENIZER: None}, "has no tokenizer"),
+        ({TOKENIZER: None, "vocab.json": "{}"}, ""),
+        ({TOKENIZER: LFS}, "tokenizer.json is a Git LFS pointer"),
+        ({TOKENIZER: '{"model": {"vocab": {"a": 1'}, "tokenizer.json is truncated"),
+        ({SETTINGS: '{"chat_template": "'}, "tokenizer_config.json is truncated"),
+        ({SETTINGS: "{}}\n"}, "tokenizer_config.json cannot be read as JSON"),
+        ({SETTINGS: "{}", "chat_template.jinja": "{{ messages }}"}, ""),
+        ({SAFETENSORS: None}, "has no weights"),
+        ({SAFETENSORS: "<!DOCTYPE html>"}, "has no safetensors header (15 bytes)"),
+        ({SAFETENSORS: LFS}, "model.safetensors is a Git LFS pointer"),
+        ({SAFETENSORS: None, INDEX: index(5)}, "5 of 5 shards in MODEL are missing: model-0.safetensors, "),
+        ({SAFETENSORS: None, INDEX: '{"metadata": {}}'}, "is not an index of weights: KeyError"),
+        ({SAFETENSORS: None, TORCH: torch_file()}, ""),
+        ({SAFETENSORS: None, TORCH: torch_file()[:-30]}, "pytorch_model.bin is truncated"),
+        ({SAFETENSORS: None, TORCH: ""}, "pytorch_model.bin is truncated"),
+        # torch.save before 1.6 wrote no archive.
+        ({SAFETENSORS: None, TORCH: b"\x80\x02" + bytes(100)}, ""),
     ],
 )
-def test_a_config_that_is_none(root: Path, model: Path, text: str, what: str) -> None:
-    (model / "config.json").write_text(text)
-    assert model_says(root, f"/config.json{what}")
+def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | bytes | None], what: str) -> None:
+    for name, content in files.items():
+        if content is None:
+            (model / name).unlink()
+        else:
+            (model / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    findings = found(root)
+    assert [(key, severity) for key, _what, severity in findings] == ([("model", "error")] if what else [])
+    assert all(what.replace("MODEL", "/private/common/models/tiny") in text for _key, text, _severity in findings)
 
 
-def test_no_tokenizer(root: Path, model: Path) -> None:
-    (model / "tokenizer.json").unlink()
-    assert model_says(root, " has no tokenizer: neither tokenizer.json, nor tokenizer_config.json with a vocabulary")
-    (model / "vocab.json").write_text("{}")
-    assert found(root) == []
-
-
-def test_a_tokenizer_that_is_none(root: Path, model: Path) -> None:
-    (model / "tokenizer.json").write_text(LFS)
-    assert model_says(root, "/tokenizer.json is a Git LFS pointer, not the file")
-    (model / "tokenizer.json").write_text('{"model": {"vocab": {"a": 1')
-    assert model_says(root, "/tokenizer.json is truncated")
-
-
-def test_a_tokenizer_elsewhere(root: Path, model: Path) -> None:
-    (root / "common/models/tokenizer").mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (model / name).rename(root / "common/models/tokenizer" / name)
-    settings = {"actor_rollout_ref.model.tokenizer_path": f"{root}/common/models/tokenizer"}
-    assert found(root, settings=settings) == []
-
-
-def test_no_chat_template(root: Path, model: Path) -> None:
-    (model / "tokenizer_config.json").write_text("{}")
-    assert model_says(root, " has no chat template, but verl applies one to every row", severity="warning")
-    assert found(root, settings={"actor_rollout_ref.model.custom_chat_template": "{{ messages }}"}) == []
-    (model / "chat_template.jinja").write_text("{{ messages }}")
-    assert found(root) == []
-
-
-def test_no_weights(root: Path, model: Path) -> None:
-    (model / "model.safetensors").unlink()
-    assert model_says(root, " has no weights: neither model.safetensors nor pytorch_model.bin, and no index of either")
-
-
-def test_weights_that_are_cut_off(root: Path, model: Path) -> None:
-    file = model / "model.safetensors"
+def test_weights_of_another_size(root: Path, model: Path) -> None:
+    file = model / SAFETENSORS
     content = file.read_bytes()
-    file.write_bytes(content[:-8])
-    size = len(content)
-    assert model_says(root, f"/model.safetensors has {size - 8} bytes, but its header declares {size}: it is truncated")
-    file.write_bytes(content + b"x")
-    assert model_says(
-        root,
-        f"/model.safetensors has {size + 1} bytes, but its header declares {size}: it is not the file that was saved",
-    )
-    file.write_bytes(content[:100])
     header = 8 + int.from_bytes(content[:8], "little")
-    assert model_says(root, f"/model.safetensors has 100 bytes, but its header alone has {header}: it is truncated")
-    file.write_bytes(b"<!DOCTYPE html>")
-    assert model_says(root, "/model.safetensors has no safetensors header (15 bytes)")
-    file.write_text(LFS)
-    assert model_says(root, "/model.safetensors is a Git LFS pointer, not the file")
+    for changed, what in (
+        (content[:-8], f"declares {len(content)}: it is truncated"),
+        (content + b"x", f"declares {len(content)}: it is not the file that was saved"),
+        (content[:100], f"has 100 bytes, but its header alone has {header}"),
+    ):
+        file.write_bytes(changed)
+        ((key, text, severity),) = found(root)
+        assert (key, severity, what in text) == ("model", "error", True)
 
 
-def test_shards(root: Path, model: Path) -> None:
-    (model / "model.safetensors").unlink()
-    shards = [f"model-{number}.safetensors" for number in range(5)]
-    for shard in shards:
-        safetensors(model / shard, (shard,))
-    index = {"metadata": {}, "weight_map": {shard: shard for shard in shards}}
-    (model / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert found(root) == []
-    assert facts(root)["parameters"] == 60
-    (model / shards[4]).unlink()
-    assert model_says_missing(root) == f"1 of 5 shards in {model} are missing: {shards[4]}"
-    for shard in shards[:4]:
-        (model / shard).unlink()
-    assert model_says_missing(root) == f"5 of 5 shards in {model} are missing: {', '.join(shards[:3])}, …"
-    (model / "model.safetensors.index.json").write_text('{"metadata": {}}')
-    assert model_says(root, "/model.safetensors.index.json is not an index of weights: KeyError: 'weight_map'")
+def test_shards_are_counted(root: Path, model: Path) -> None:
+    (model / SAFETENSORS).unlink()
+    for number in range(5):
+        safetensors(model / f"model-{number}.safetensors", (str(number),))
+    (model / INDEX).write_text(index(5))
+    assert (found(root), facts(root)["parameters"]) == ([], 60)
+    (model / "model-4.safetensors").unlink()
+    assert "1 of 5 shards in /private/common/models/tiny are missing: model-4" in found(root)[0][1]
+    for name in (INDEX, *(f"model-{number}.safetensors" for number in range(4))):
+        (model / name).unlink()
+    (model / TORCH).write_bytes(torch_file())
+    assert facts(root)["parameters"] == len(torch_file()) // 2
 
 
-def model_says_missing(root: Path) -> str:
-    (finding,) = checked(root)
-    return finding.what
+def test_a_chat_template_and_a_tokenizer_elsewhere(root: Path, model: Path) -> None:
+    (model / SETTINGS).write_text("{}")
+    assert keys(root) == [("model", "warning")]
+    assert keys(root, settings={"actor_rollout_ref.model.custom_chat_template": "{{ messages }}"}) == []
+    (root / "common/models/tokenizer").mkdir()
+    (model / TOKENIZER).rename(root / "common/models/tokenizer" / TOKENIZER)
+    (root / "common/models/tokenizer" / SETTINGS).write_text('{"chat_template": "x"}')
+    assert keys(root, settings={"actor_rollout_ref.model.tokenizer_path": f"{root}/common/models/tokenizer"}) == []
 
 
-def test_weights_of_torch(root: Path, model: Path) -> None:
-    (model / "model.safetensors").unlink()
-    file = model / "pytorch_model.bin"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("data", "x" * 1000)
-    assert found(root) == []
-    assert facts(root)["parameters"] == file.stat().st_size // 2
-    file.write_bytes(file.read_bytes()[:-30])
-    assert model_says(root, "/pytorch_model.bin is truncated")
-
-
-def test_a_critic_of_its_own(root: Path) -> None:
-    settings = {"critic.model.path": f"{root}/common/models/critic"}
+def test_a_critic_of_its_own(root: Path, model: Path) -> None:
+    critic = root / "common/models/critic"
+    settings = {"critic.model.path": str(critic)}
     assert found(root, settings=settings) == []
-    where = "trainer_overrides.critic.model.path"
-    (root / "common/models/critic").mkdir()
-    assert [each[:2] for each in found(root, workload="ppo", settings=settings)] == [
-        (where, "/private/common/models/critic/config.json does not exist"),
-        (
-            where,
-            "/private/common/models/critic has no weights: neither model.safetensors nor pytorch_model.bin, "
-            "and no index of either",
-        ),
-    ]
-
-
-def test_another_model_by_an_override(root: Path) -> None:
-    settings = {"actor_rollout_ref.model.path": f"{root}/common/models/other"}
-    assert {where for where, *_rest in found(root, settings=settings)} == {
-        "trainer_overrides.actor_rollout_ref.model.path"
-    }
-    assert found(root, settings={"actor_rollout_ref.model.path": "Qwen/Qwen2.5-7B"}) == []
-
-
-def copy_of_model(root: Path, name: str, *tensors: str) -> str:
-    other = root / "common/models" / name
-    other.mkdir()
-    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (other / file).write_bytes((root / "common/models/tiny" / file).read_bytes())
-    safetensors(other / "model.safetensors", tensors)
-    return str(other)
-
-
-def test_the_size_of_a_critic(root: Path) -> None:
-    critic = copy_of_model(root, "critic", "a")
-    known = facts(root, workload="ppo", settings={"critic.model.path": critic})
+    critic.mkdir()
+    key = ("trainer_overrides.critic.model.path", "error")
+    assert keys(root, workload="ppo", settings=settings) == [key, key]
+    (critic / CONFIG).write_bytes((model / CONFIG).read_bytes())
+    safetensors(critic / SAFETENSORS, ("a",))
+    known = facts(root, workload="ppo", settings=settings)
     assert (known["parameters"], known["critic_parameters"]) == (24, 12)
-    assert "critic_parameters" not in facts(root, settings={"critic.model.path": critic})
-
-
-def test_problems_of_a_model_that_is_also_the_critic_are_reported_once(root: Path, model: Path) -> None:
-    (model / "model.safetensors").unlink()
+    assert "critic_parameters" not in facts(root, settings=settings)
+    # What is wrong with a model that is also the critic is reported once.
+    (model / SAFETENSORS).unlink()
     assert len(found(root, workload="ppo")) == 1
 
 
-def test_weights_of_torch_that_are_empty(root: Path, model: Path) -> None:
-    (model / "model.safetensors").unlink()
-    (model / "pytorch_model.bin").touch()
-    assert model_says(root, "/pytorch_model.bin is truncated")
-    # torch.save before 1.6 wrote no archive.
-    (model / "pytorch_model.bin").write_bytes(b"\x80\x02" + bytes(100))
-    assert found(root) == []
+def test_another_model_by_an_override(root: Path) -> None:
+    key = "actor_rollout_ref.model.path"
+    assert {name for name, _ in keys(root, settings={key: f"{root}/common/models/other"})} == {
+        f"trainer_overrides.{key}"
+    }
+    assert found(root, settings={key: "Qwen/Qwen2.5-7B"}) == []
 
 
-def test_settings_of_a_tokenizer_that_are_truncated(root: Path, model: Path) -> None:
-    (model / "tokenizer_config.json").write_text('{"chat_template": "')
-    assert model_says(root, "/tokenizer_config.json is truncated")
-    (model / "tokenizer_config.json").write_text("{}}\n")
-    (finding,) = checked(root)
-    assert finding.what.startswith(f"{model}/tokenizer_config.json cannot be read as JSON: ")
+# --- Settings of the job that its config.json contradicts -------------------------------------------------------------
+
+ROLLOUT, LENGTH = "actor_rollout_ref.rollout", "data.max_response_length"
+TENSOR, MODEL_LENGTH = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.max_model_len"
+VLLM = {f"{ROLLOUT}.name": "vllm"}
+HEADS = {"num_attention_heads": 28, "num_key_value_heads": 4}
+FSDP = {"actor_rollout_ref.actor.strategy": "fsdp"}
+POSITIONS = {"max_position_embeddings": 512}
+YARN = {**POSITIONS, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}}
+OTHER_CODE = {"model_type": "mine", "auto_map": {"AutoConfig": "configuration.Mine"}}
+TRUST, CRITIC = "actor_rollout_ref.model.trust_remote_code", "critic.model.trust_remote_code"
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "expected"),
+    [
+        (HEADS, {**VLLM, TENSOR: 8}, [(TENSOR, "error")]),
+        ({"text_config": HEADS}, {**VLLM, TENSOR: 8}, [(TENSOR, "error")]),
+        (HEADS, {f"{ROLLOUT}.name": "sglang", TENSOR: 8}, [(TENSOR, "warning")]),
+        (HEADS, {f"{ROLLOUT}.name": "hf_cpu", TENSOR: 8}, []),
+        (HEADS, {**VLLM, TENSOR: 4}, []),
+        (HEADS, {**VLLM, TENSOR: 28}, []),
+        (HEADS, {**VLLM, TENSOR: 14}, [(TENSOR, "warning")]),
+        ({**HEADS, "kv_lora_rank": 512}, {**VLLM, TENSOR: 14}, []),
+        ({**HEADS, "num_key_value_heads": 0}, {**VLLM, TENSOR: 28}, []),
+        ({"architectures": ["GPT2LMHeadModel"]}, FSDP, [("model", "error")]),
+        # The class is that of the type; nothing looks for this name.
+        ({"architectures": ["NewForCausalLM"]}, FSDP, []),
+        ({"architectures": ["Qwen2VLModel"], "text_config": HEADS}, FSDP, []),
+        ({"architectures": ["GPT2LMHeadModel"]}, {"actor_rollout_ref.actor.strategy": "torchtitan"}, []),
+        (POSITIONS, {LENGTH: 413}, [(LENGTH, "warning")]),
+        (POSITIONS, {LENGTH: 412}, []),
+        (POSITIONS, {**VLLM, LENGTH: 600}, [(LENGTH, "warning")]),
+        (POSITIONS, {**VLLM, LENGTH: 600, MODEL_LENGTH: 513}, [(MODEL_LENGTH, "error")]),
+        (POSITIONS, {**VLLM, LENGTH: 600, MODEL_LENGTH: 512}, []),
+        (POSITIONS, {LENGTH: 600, "actor_rollout_ref.model.override_config.max_position_embeddings": 1024}, []),
+        (YARN, {LENGTH: 1900}, []),
+        (YARN, {LENGTH: 2000}, [(LENGTH, "warning")]),
+        # verl compares with max_position_embeddings alone.
+        (YARN, {**VLLM, LENGTH: 600, MODEL_LENGTH: 1024}, [(MODEL_LENGTH, "error")]),
+        ({}, {LENGTH: 100_000}, []),
+        (POSITIONS, {"workload": "sft", "data.max_length": 1024}, [("data.max_length", "warning")]),
+        ({"model_type": "mine"}, {}, [("model", "error")]),
+        ({"model_type": "mine"}, {"actor_rollout_ref.model.external_lib": "mine"}, []),
+        ({"auto_map": OTHER_CODE["auto_map"]}, {}, []),
+        (OTHER_CODE, {"workload": "ppo"}, [(TRUST, "error"), (CRITIC, "error")]),
+        (OTHER_CODE, {"workload": "ppo", CRITIC: True}, [(TRUST, "error")]),
+        (OTHER_CODE, {TRUST: True}, []),
+        (OTHER_CODE, {"workload": "sft"}, [("model.trust_remote_code", "error")]),
+    ],
+)
+def test_settings_that_a_model_contradicts(
+    root: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: Mapping[str, Any],
+    settings: dict[str, Any],
+    expected: list[tuple[str, str]],
+) -> None:
+    auto = tmp_path / "lib/transformers/models/auto"
+    auto.mkdir(parents=True)
+    (tmp_path / "lib/transformers/__init__.py").touch()
+    (auto / "auto_mappings.py").write_text('("llama", "LlamaConfig"), ("qwen2", "Qwen2Config")')
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    values = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **config}
+    (model / CONFIG).write_text(json.dumps(values))
+    version(root, "0.9.1")
+    own = {"data.max_prompt_length": 100, **settings}
+    assert keys(root, workload=own.pop("workload", "grpo"), settings=own) == expected

@@ -1,105 +1,102 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
-from checked_job import CODE, checked, declare, found, request, rows_with, write
+from checked_job import (
+    CODE,
+    REQUIREMENTS,
+    REWARD_FILE,
+    checked,
+    declare,
+    found,
+    keys,
+    request,
+    rows_with,
+    version,
+    write,
+)
 
 from argus.checks import worker
 
-
-def test_a_version_that_verl_excludes(root: Path, installed: dict[str, str]) -> None:
-    installed["tensordict"] = "0.12.0"
-    (finding,) = checked(root)
-    assert (finding.key, finding.severity) == ("code_path", "error") and "0.12.0" in finding.what
-    assert [severity for _where, _what, severity in found(root, accept=["requirements"])] == ["warning"]
-
-
-def test_a_package_that_is_not_there(root: Path, installed: dict[str, str]) -> None:
-    del installed["numpy"]
-    text = "verl 0.9.1 requires numpy>=2.0.0, which the workers do not have"
-    assert found(root) == [("code_path", text, "error")]
-    assert found(root, accept=["requirements"]) == [("code_path", text, "warning")]
+VLLM = {"actor_rollout_ref.rollout.name": "vllm"}
+PINS = [f"{pin}; extra == 'vllm'" for pin in ("verl[verl-core]", "torch==2.11.0", "vllm==0.24.0", "mbridge")]
+# As verl 0.10 has them, with a circle.
+CIRCLE = [
+    *("verl[verl-core]; extra == 'vllm'", "verl[transferqueue]; extra == 'verl-core'", "vllm; extra == 'vllm'"),
+    *("verl[vllm,verl-core]; extra == 'transferqueue'", "TransferQueue>=0.1.10; extra == 'transferqueue'"),
+]
+OTHERS = ["a; python_version < '3'", "b; extra == 'mcore'", "vllm>=0.18.0; extra == 'vllm'", "not a line!"]
 
 
-def test_transfer_queue_is_needed_although_verl_does_not_declare_it(root: Path, installed: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("declared", "versions", "settings", "expected"),
+    [
+        (REQUIREMENTS, {"tensordict": "0.12.0"}, {}, ["error 0.12.0"]),
+        (REQUIREMENTS, {"numpy": None}, {}, ["error numpy>=2.0.0"]),
+        (["numpy==2.4.5"], {}, {}, ["error 2.4.6"]),
+        (REQUIREMENTS, {"transferqueue": None}, {}, ["error TransferQueue"]),
+        (REQUIREMENTS, {"transferqueue": None}, {"trainer.use_v1": False}, []),
+        (REQUIREMENTS, {}, {"trainer.logger": ["console", "file"]}, []),
+        (REQUIREMENTS, {}, {"trainer.logger": ["console", "wandb"]}, ["error wandb"]),
+        (REQUIREMENTS, {}, {"actor_rollout_ref.actor.strategy": "megatron"}, ["error pybind11"]),
+        (OTHERS, {}, {}, []),
+        (OTHERS, {}, VLLM, ["error vllm>=0.18.0"]),
+        (OTHERS, {}, {"actor_rollout_ref.rollout.name": "sglang"}, []),
+        (PINS, {"torch": "2.11.0+cu130", "vllm": "0.24.0"}, VLLM, []),
+        # Of the engine, what is newer may do.
+        (PINS, {"torch": "2.11.0", "vllm": "0.24.1"}, VLLM, ["warning 0.24.1"]),
+        (PINS, {"torch": "2.11.0", "vllm": "0.27.1+cpu"}, VLLM, ["warning 0.27.1+cpu"]),
+        (PINS, {"torch": "2.11.0", "vllm": "0.12.0"}, VLLM, ["error 0.12.0"]),
+        (PINS, {"torch": "2.12.0", "vllm": "0.24.0"}, VLLM, ["warning torch==2.11.0 (the workers have 2.12.0)"]),
+        (CIRCLE, {"vllm": "0.24.0"}, VLLM, []),
+        (CIRCLE, {"vllm": "0.24.0", "transferqueue": "0.1.6"}, VLLM, ["error 0.1.6"]),
+        # A job that does not import it learns with what verl was tested.
+        (CIRCLE, {"vllm": "0.24.0", "transferqueue": "0.1.6"}, {**VLLM, "trainer.use_v1": False}, ["warning 0.1.6"]),
+        (CIRCLE, {"transferqueue": "0.1.6"}, {"actor_rollout_ref.rollout.name": "hf"}, ["error 0.1.6"]),
+        (CIRCLE, {"transferqueue": "0.1.6"}, {"trainer.use_v1": False}, []),
+        (CIRCLE, {"transferqueue": None}, {}, ["error TransferQueue>=0.1.10"]),
+    ],
+)
+def test_what_verl_requires(
+    root: Path,
+    installed: dict[str, str],
+    declared: Sequence[str],
+    versions: dict[str, str | None],
+    settings: dict[str, Any],
+    expected: Sequence[str],
+) -> None:
+    declare(root, *declared)
+    installed.update({name: version for name, version in versions.items() if version})
+    for name in (name for name, each in versions.items() if not each):
+        del installed[name]
+    findings = found(root, settings=settings)
+    assert [(key, severity) for key, _what, severity in findings] == [
+        ("code_path", text.split()[0]) for text in expected
+    ]
+    assert all(text.partition(" ")[2] in one[1] for text, one in zip(expected, findings, strict=True))
+    accepted = keys(root, settings=settings, accept=["requirements"])
+    assert accepted == [("code_path", "warning")] * len(expected)
+
+
+def test_transfer_queue_is_of_verl_0_9(root: Path, installed: dict[str, str]) -> None:
     del installed["transferqueue"]
-    text = "verl 0.9.1 imports TransferQueue without declaring it, and the workers do not have it"
-    assert found(root) == [("code_path", text, "error")]
-    assert found(root, accept=["requirements"]) == [("code_path", text, "warning")]
-    assert found(root, settings={"trainer.use_v1": False}) == []
-    assert ("code_path", text, "error") not in found(root, workload="sft")
-    version = root / CODE / "verl/version/version"
-    version.parent.mkdir(parents=True, exist_ok=True)
-    version.write_text("0.8.0\n")
-    assert found(root) == []
-
-
-def test_packages_that_only_some_jobs_need(root: Path) -> None:
-    text = "verl 0.9.1 requires wandb, which the workers do not have"
-    assert found(root, settings={"trainer.logger": ["console", "file"]}) == []
-    assert found(root, settings={"trainer.logger": ["console", "wandb"]}) == [("code_path", text, "error")]
-    text = "verl 0.9.1 requires pybind11, which the workers do not have"
-    assert found(root, settings={"actor_rollout_ref.actor.strategy": "megatron"}) == [("code_path", text, "error")]
+    assert keys(root, workload="sft") == []
+    version(root, "0.8.0")
+    assert keys(root) == []
 
 
 def test_a_package_of_a_data_source(root: Path) -> None:
     declare(root, "pylatexenc")
     (root / CODE / "verl/utils/reward_score/__init__.py").unlink()
+    assert keys(root) == []
     write(root, rows_with(lambda row: row.update(data_source="numina_cn_k12")))
-    assert found(root) == []
-    text = "verl 0.9.1 requires pylatexenc, which the workers do not have"
-    assert found(root, reward_file=None) == [("code_path", text, "error")]
-
-
-def test_markers_and_extras(root: Path) -> None:
-    declare(root, "a; python_version < '3'", "b; extra == 'mcore'", "vllm>=0.18.0; extra == 'vllm'", "not a line!")
-    assert found(root) == []
-    text = "verl 0.9.1 requires vllm>=0.18.0, which the workers do not have"
-    assert found(root, settings={"actor_rollout_ref.rollout.name": "vllm"}) == [("code_path", text, "error")]
-    assert found(root, settings={"actor_rollout_ref.rollout.name": "sglang"}) == []
-
-
-def test_pins_of_an_engine(root: Path, installed: dict[str, str]) -> None:
-    declare(
-        root, *(f"{pin}; extra == 'vllm'" for pin in ("verl[verl-core]", "torch==2.11.0", "vllm==0.24.0", "mbridge"))
-    )
-    vllm = {"actor_rollout_ref.rollout.name": "vllm"}
-    installed.update(torch="2.11.0+cu130", vllm="0.24.0")
-    assert found(root, settings=vllm) == []
-    text = "verl 0.9.1 requires vllm==0.24.0, but the workers have "
-    for version in ("0.24.1", "0.27.1+cpu"):
-        installed["vllm"] = version
-        assert found(root, settings=vllm) == [("code_path", f"{text}{version}", "warning")]
-    installed["vllm"] = "0.12.0"
-    assert found(root, settings=vllm) == [("code_path", f"{text}0.12.0", "error")]
-    installed.update(torch="2.12.0", vllm="0.24.0")
-    text = "verl 0.9.1 is tested for vllm with torch==2.11.0 (the workers have 2.12.0)"
-    assert found(root, settings=vllm) == [("code_path", text, "warning")]
-
-
-@pytest.mark.parametrize("rollout", ["vllm", "trtllm", "hf"])
-def test_extras_of_extras(root: Path, installed: dict[str, str], rollout: str) -> None:
-    # As verl 0.10 has them, with a circle.
-    declare(
-        root,
-        *("verl[verl-core]; extra == 'vllm'", "verl[transferqueue]; extra == 'verl-core'", "vllm; extra == 'vllm'"),
-        *("verl[vllm,verl-core]; extra == 'transferqueue'", "TransferQueue>=0.1.10; extra == 'transferqueue'"),
-    )
-    installed["vllm"] = "0.24.0"
-    settings = {"actor_rollout_ref.rollout.name": rollout}
-    assert found(root, settings=settings) == []
-    installed["transferqueue"] = "0.1.6"
-    (finding,) = checked(root, settings=settings)
-    assert (finding.key, finding.severity) == ("code_path", "error") and "0.1.6" in finding.what
-    # A job that does not import it learns with what verl was tested.
-    unused = found(root, settings={**settings, "trainer.use_v1": False})
-    assert [severity for *_rest, severity in unused] == (["warning"] if rollout == "vllm" else [])
-    del installed["transferqueue"]
-    assert [severity for *_rest, severity in found(root, settings=settings)] == ["error"]
+    assert keys(root) == [("code_path", "error")]
+    assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == []
 
 
 def put_package(directory: Path, name: str, version: str, *requirements: str) -> None:
@@ -110,32 +107,39 @@ def put_package(directory: Path, name: str, version: str, *requirements: str) ->
 
 def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed: dict[str, str]) -> None:
     installed["vllm"] = "0.24.0"
-    job: dict[str, Any] = {"settings": {"actor_rollout_ref.rollout.name": "vllm"}}
-    job["environment"] = {"PYTHONPATH": str(tmp_path / "own")}
-    put_package(
-        tmp_path / "own", "vllm", "0.24.0", "Inner_Package[fast]>=1", "gone; python_version < '3'", "not a line!"
-    )
-    put_package(tmp_path / "own", "inner_package", "1.0", "quick==2; extra == 'fast'", "slow; extra == 'other'")
-    put_package(tmp_path / "own", "quick", "2", "vllm")
-    assert found(root, **job) == []
+    job: dict[str, Any] = {"settings": VLLM, "environment": {"PYTHONPATH": str(tmp_path)}}
+    put_package(tmp_path, "vllm", "0.24.0", "Inner_Package[fast]>=1", "gone; python_version < '3'", "not a line!")
+    put_package(tmp_path, "inner_package", "1.0", "quick==2; extra == 'fast'", "slow; extra == 'other'")
+    put_package(tmp_path, "quick", "2", "vllm")
+    assert keys(root, **job) == []
     # Far from the engine, and what is of no engine.
-    put_package(tmp_path / "own", "quick", "3", "missing>=7")
-    put_package(tmp_path / "own", "other", "1", "quick==1")
+    put_package(tmp_path, "quick", "3", "missing>=7")
+    put_package(tmp_path, "other", "1", "quick==1")
     (finding,) = checked(root, **job)
     assert (finding.key, finding.severity) == ("code_path", "warning")
     assert all(text in finding.what for text in ("inner-package", "quick==2", "3", "missing>=7"))
-    assert found(root, environment=job["environment"]) == []
+    assert keys(root, environment=job["environment"]) == []
 
 
-TAG, COMMIT = "v0.8.0", "bbca85c9b8131bacf6efcb4892af882e8ade4b5d"
+def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
+    assert worker.installed_version(request(root), "no-such-package") is None
+    put_package(tmp_path / "own", "pyarrow", "1.0")
+    own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
+    assert worker.installed_version(own, "pyarrow") == "1.0"
+
+
+COMMIT = "bbca85c9b8131bacf6efcb4892af882e8ade4b5d"
+TAG = f"# tested\nMODE=pinned_tag\nTAG=v0.8.0\nCOMMIT={COMMIT}\n"
 
 
 @pytest.mark.parametrize(
     ("pins", "version", "commit", "severities"),
     [
-        (f"# tested\nMODE=pinned_tag\nTAG={TAG}\nCOMMIT={COMMIT}\n", "0.8.0", None, []),
-        (f"MODE=pinned_tag\nTAG={TAG}\nCOMMIT={COMMIT}\n", "0.8.0.dev", COMMIT, []),
-        (f"MODE=pinned_tag\nTAG={TAG}\nCOMMIT={COMMIT}\n", "0.9.1", "1" * 40, ["warning"]),
+        (TAG, "0.8.0", None, []),
+        (TAG, "0.8.0.dev", COMMIT, []),
+        (TAG, "0.9.1", "1" * 40, ["warning"]),
         (f"MODE=pinned_commit\nCOMMIT={COMMIT}\n", "0.8.0", "1" * 40, ["warning"]),
         # A release has no commit, and a commit no release.
         (f"MODE=pinned_commit\nCOMMIT={COMMIT}\n", "0.8.0", None, []),
@@ -153,31 +157,12 @@ def test_a_recipe_names_its_verl(
     (root / CODE / "manifest.json").write_text(json.dumps(manifest))
     (recipe / "REQUIRED_VERL.txt").write_text(pins)
     findings = worker.required_verl_findings(f"{root}/{CODE}", "recipe.gkd.megatron.main_gkd")
-    assert [finding.severity for finding in findings] == severities
-    assert {finding.key for finding in findings} <= {"code_path"}
+    assert [(finding.key, finding.severity) for finding in findings] == [("code_path", each) for each in severities]
     assert worker.required_verl_findings(f"{root}/{CODE}", "verl.trainer.main_ppo") == []
 
 
-def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
-    assert worker.installed_version(request(root), "no-such-package") is None
-    put_package(tmp_path / "own", "pyarrow", "1.0")
-    own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
-    assert worker.installed_version(own, "pyarrow") == "1.0"
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"), [(None, False), ("1.7.9", False), ("1.8.0", True), ("1.8", True), ("1.10.0rc1", True)]
-)
-def test_the_debugger_needs_debugpy(root: Path, installed: dict[str, str], version: str | None, expected: bool) -> None:
+@pytest.mark.parametrize(("version", "fits"), [(None, False), ("1.7.9", False), ("1.8", True), ("1.10.0rc1", True)])
+def test_the_debugger_needs_debugpy(root: Path, installed: dict[str, str], version: str | None, fits: bool) -> None:
     installed.update({"debugpy": version} if version else {})
-    assert [finding.key for finding in checked(root, debugger="post_mortem")] == ([] if expected else ["debugger"])
-    assert found(root, debugger="legacy") == []
-    assert found(root) == []
-
-
-def test_close_versions_count_only_for_engines(root: Path, installed: dict[str, str]) -> None:
-    declare(root, "numpy==2.4.5")
-    assert [severity for *_rest, severity in found(root)] == ["error"]
-    assert installed["numpy"] == "2.4.6"
+    assert keys(root, debugger="post_mortem") == ([] if fits else [("debugger", "error")])
+    assert keys(root, debugger="legacy") == keys(root) == []

@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from checked_job import CODE, request, version, write
+from pyarrow import parquet
 
 from argus.checks import prompts as measured
 from argus.checks.common import CheckRequest, Facts
@@ -73,119 +75,94 @@ def test_prompts_that_fit(root: Path) -> None:
     prompts(root, 8, split="val")
     findings, facts = said(root)
     assert findings == []
-    assert facts.notes == [
-        "Prompts: 2 of 2 in train measured, the longest has 10 tokens of data.max_prompt_length 10",
-        "Prompts: 1 of 1 in val measured, the longest has 10 tokens of data.max_prompt_length 10",
+    assert [note.partition(" measured, the longest has ")[::2] for note in facts.notes] == [
+        ("Prompts: 2 of 2 in train", "10 tokens of data.max_prompt_length 10"),
+        ("Prompts: 1 of 1 in val", "10 tokens of data.max_prompt_length 10"),
     ]
 
 
-CUT, DROPPED = (
-    "verl cuts off their beginnings, whatever data.truncation is",
-    "verl drops them (data.filter_overlong_prompts)",
-)
 FILTER = {"data.filter_overlong_prompts": True}
 
 
 @pytest.mark.parametrize(
-    ("release", "settings", "severity", "outcome"),
+    ("workload", "words", "settings", "severity", "what"),
     [
-        ("0.9.1", {}, "warning", CUT),
-        ("0.8.0", {"data.truncation": "error"}, "warning", CUT),
-        ("0.9.1", FILTER, "warning", DROPPED),
+        ("grpo", (9, 8, 1), {}, "warning", "1 of 3 prompts in train are longer (the longest has 11 tokens): verl cuts"),
+        ("grpo", (9, 8, 1), {"data.truncation": "error"}, "warning", "verl cuts off their beginnings"),
+        ("grpo", (9, 8, 1), FILTER, "warning", "verl drops them ("),
         (
-            "0.9.1",
+            "grpo",
+            (9, 8, 1),
             {**FILTER, "data.train_batch_size": 3},
             "error",
-            "verl drops them, and the 2 that are left do not fill a batch of 3",
+            "the 2 that are left do not fill a batch of",
         ),
+        ("grpo", (9, 9), FILTER, "error", "verl drops them all"),
+        (
+            "sft",
+            (11, 10),
+            {"data.truncation": "error"},
+            "error",
+            "1 of 2 conversations in train are longer (the longest",
+        ),
+        ("sft", (11, 10), {"data.truncation": "left"}, "warning", "verl cuts off their ends"),
     ],
 )
-def test_prompts_that_are_too_long(root: Path, release: str, settings: Any, severity: str, outcome: str) -> None:
-    version(root, release)
-    prompts(root, 9, 8, 1)
-    prompts(root, 1, split="val")
-    findings, _facts = said(root, **settings)
-    assert findings == [
-        (severity, f"is 10, but 1 of 3 prompts in train are longer (the longest has 11 tokens): {outcome}")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("truncation", "severity", "outcome"),
-    [
-        ("error", "error", "verl ends at the first (data.truncation: error)"),
-        ("left", "warning", "verl cuts off their ends"),
-    ],
-)
-def test_conversations(root: Path, truncation: str, severity: str, outcome: str) -> None:
-    prompts(root, 11, 10, name="sft")
-    prompts(root, 1, name="sft", split="val")
-    findings, _facts = said(root, "sft", **{"data.truncation": truncation})
-    what = f"is 10, but 1 of 2 conversations in train are longer (the longest has 11 tokens): {outcome}"
-    assert findings == [(severity, what)]
+def test_prompts_that_are_too_long(
+    root: Path, workload: str, words: tuple[int, ...], settings: Any, severity: str, what: str
+) -> None:
+    name = "sft" if workload == "sft" else "rl"
+    prompts(root, *words, name=name)
+    prompts(root, 1, name=name, split="val")
+    ((found, text),), _facts = said(root, workload, **settings)
+    assert (found, text.startswith("is 10, but "), what in text) == (severity, True, True)
 
 
 def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
     rows = [{"prompt": [{"role": "user", "content": f"w{number}"}]} for number in range(4000)]
-    table = pyarrow.Table.from_pylist(rows)
-    parquet.write_table(table, root / "datasets/rl/train.parquet", row_group_size=100)
+    parquet.write_table(pyarrow.Table.from_pylist(rows), root / "datasets/rl/train.parquet", row_group_size=100)
     sample = sample_of(request(root), "train")
     numbers = [int(row[0]["content"][1:]) for row in sample.rows]
     assert (len(sample.rows), sample.total) == (SAMPLED_ROWS, 4000)
-    assert numbers[0] == 0
-    assert max(numbers) >= 3500
+    assert numbers[0] == 0 and max(numbers) >= 3500
     prompts(root, 9, split="val")
-    findings, _facts = said(root, limit=2)
-    assert findings[0][1].startswith(f"is 2, but {SAMPLED_ROWS} of {SAMPLED_ROWS} sampled prompts in train are longer")
+    assert f"{SAMPLED_ROWS} of {SAMPLED_ROWS} sampled prompts in train" in said(root, limit=2)[0][0][1]
 
 
-def test_rows_that_the_template_refuses(root: Path) -> None:
-    template = "{% if messages[0].content == 'w ' %}{{ raise_exception('too short') }}{% endif %}x"
-    (root / "common/models/tiny/chat_template.jinja").write_text(template)
+def test_what_the_template_refuses(root: Path) -> None:
+    template = root / "common/models/tiny/chat_template.jinja"
+    template.write_text("{% if messages[0].content == 'w ' %}{{ raise_exception('too short') }}{% endif %}x")
     prompts(root, 1, 5)
     prompts(root, 5, split="val")
-    findings, _facts = said(root)
-    what = "the model's chat template refuses 1 of 2 rows in train: ValueError: too short"
-    assert findings == [("warning", what)]
-
-
-def test_the_jobs_own_template_and_arguments(root: Path) -> None:
-    own = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
-    prompts(root, 20)
-    prompts(root, 20, split="val")
-    findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
-    assert findings == []
-    assert "the longest has 5 tokens" in facts.notes[0]
-
-
-def test_nothing_to_measure_with(root: Path) -> None:
-    prompts(root, 30)
-    assert said(root, **{"data.custom_cls.path": "/x.py"}) == ([], Facts())
-    write(root, [{"prompt": [{"role": "user", "content": "w " * 30}], "images": ["x"]}])
-    write(root, [{"prompt": [{"role": "user", "content": "w " * 30}], "images": ["x"]}], split="val")
-    assert said(root) == ([], Facts())
-    prompts(root, 30)
-    (root / "common/models/tiny/tokenizer.json").unlink()
-    assert said(root) == ([], Facts())
-
-
-def test_files_of_a_model_that_make_no_sense(root: Path) -> None:
-    prompts(root, 30)
-    (root / "common/models/tiny/chat_template.jinja").write_text("{% {")
-    findings, _facts = said(root)
-    assert findings[0][1].startswith("the model's chat template refuses 1 of 1 rows in train: TemplateSyntaxError")
+    ((severity, what),) = said(root)[0]
+    assert severity == "warning" and "refuses 1 of 2 rows in train: ValueError: too short" in what
+    template.write_text("{% {")
+    assert [severity for severity, _what in said(root)[0]] == ["error", "error"]
     (root / "common/models/tiny/tokenizer_config.json").write_text("{% {")
     assert said(root) == ([], Facts())
 
 
-def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "LONGEST_SECONDS", 3)
+def test_the_template_and_arguments_of_the_job(root: Path) -> None:
+    own = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
+    prompts(root, 20)
+    prompts(root, 20, split="val")
+    findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
+    assert findings == [] and "the longest has 5 tokens" in facts.notes[0]
+
+
+def test_nothing_to_measure_with(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts(root, 30)
+    assert said(root, **{"data.custom_cls.path": "/x.py"}) == ([], Facts())
+    for split in ("train", "val"):
+        write(root, [{"prompt": [{"role": "user", "content": "w " * 30}], "images": ["x"]}], split=split)
+    assert said(root) == ([], Facts())
+    prompts(root, 30)
+    # A template that does not end.
+    monkeypatch.setattr(measured, "LONGEST_SECONDS", 1)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
-    prompts(root, 1)
+    assert said(root) == ([], Facts())
+    (root / "common/models/tiny/tokenizer.json").unlink()
     assert said(root) == ([], Facts())
 
 

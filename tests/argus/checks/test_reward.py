@@ -4,150 +4,214 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import REWARD, found
+from checked_job import CODE, REWARD, REWARD_FILE, found, keys, request, version, write
 
 from argus.checks import reward
+from argus.checks.common import Facts
+from argus.checks.reward import call_of, reward_findings
 
 
 def reward_says(root: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
-    (root / "user/code/r.py").write_text(text)
-    reported = found(root, **changes)
+    (root / REWARD_FILE).write_text(text)
+    reported = found(root, **{"reward_file": f"{root}/{REWARD_FILE}", **changes})
     assert not list((root / "user/code").rglob("__pycache__"))
-    return [(what, severity) for where, what, severity in reported if where == "reward_fn_path"]
+    return [(what.removeprefix(f"/private/{REWARD_FILE}"), level) for key, what, level in reported if "reward" in key]
+
+
+MODEL = {"reward.reward_model.enable": True}
+SCALE = {"reward.custom_reward_function.reward_kwargs": {"scale": 2}}
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "settings"),
     [
-        REWARD,
-        "async " + REWARD,
-        "def compute_score(**kwargs): ...",
-        "def compute_score(solution_str, ground_truth, **kwargs): ...",
-        "class Score:\n    def __call__(self, **kwargs): ...\ncompute_score = Score()",
-        "import functools\ndef f(x, **kwargs): ...\ncompute_score = functools.partial(f, 1)",
-        "print('hello')\nimport sys; sys.stderr.write('x')\n" + REWARD,
-        "compute_score = max",
+        (f"async {REWARD}", {}),
+        ("class Score:\n    def __call__(self, **kwargs): ...\ncompute_score = Score()", {}),
+        ("print('hello')\nimport sys; sys.stderr.write('x')\n" + REWARD, {}),
+        ("compute_score = max", {}),
+        (REWARD.replace("extra_info=None", "extra_info, scale"), SCALE),
+        ("def compute_score(x): ...\n", {"reward.reward_manager.source": "importlib"}),
+        ("def compute_score(x): ...\n", {"reward_model.reward_manager": "batch"}),
     ],
 )
-def test_rewards_that_verl_can_call(root: Path, text: str) -> None:
-    assert reward_says(root, text) == []
+def test_rewards_that_verl_can_call(root: Path, text: str, settings: dict[str, Any]) -> None:
+    assert reward_says(root, text, settings=settings) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "settings", "what"),
     [
-        ("import os\ndef f(:\n", ", line 2: the import fails with SyntaxError: invalid syntax"),
-        ("import os\n\nimport no_such.thing\n", ", line 3: imports no_such, which the workers do not have"),
-        ("from os import nothing\n", ", line 1: the import fails with ImportError"),
-        ("\nraise ValueError('no key')\n", ", line 2: the import fails with ValueError: no key"),
-        ("raise SystemExit(3)\n", ", line 1: the import fails with SystemExit: 3"),
-        ("import os; os._exit(4)\n", ": importing it ends the process (exit status 4)"),
-        ("def other(): ...\ndef third(): ...\n", " has no function compute_score; it has: other, third"),
-        ("x = 1\n", " has no function compute_score; it has none"),
-        ("compute_score = 1\n", ": compute_score is of type int, not a function"),
-        ("def compute_score(solution, answer): ...\n", ": compute_score does not accept"),
-        ("def compute_score(*args): ...\n", ": compute_score does not accept"),
-        (
-            "def compute_score(data_source, solution_str, /, ground_truth, extra_info, *, model): ...\n",
-            ": compute_score does not accept",
-        ),
+        ("import os\ndef f(:\n", {}, ", line 2: the import fails with SyntaxError: invalid syntax"),
+        ("import os\n\nimport no_such.thing\n", {}, ", line 3: imports no_such, which the workers do not have"),
+        ("\nraise ValueError('no key')\n", {}, ", line 2: the import fails with ValueError: no key"),
+        ("raise SystemExit(3)\n", {}, ", line 1: the import fails with SystemExit: 3"),
+        ("import os; os._exit(4)\n", {}, ": importing it ends the process (exit status 4)"),
+        ("def other(): ...\ndef third(): ...\n", {}, " has no function compute_score; it has: other, third"),
+        ("x = 1\n", {}, " has no function compute_score; it has none"),
+        ("compute_score = 1\n", {}, ": compute_score is of type int"),
+        ("def compute_score(solution, answer): ...\n", {}, ": compute_score does not accept"),
+        ("def compute_score(data_source, /, **rest): ...\n", {}, ": compute_score does not accept"),
+        (REWARD, SCALE, ": compute_score does not accept"),
+        (REWARD.replace("extra_info=None", "extra_info, scale"), {}, ": compute_score does not accept"),
+        (REWARD, MODEL, ": compute_score does not accept what verl passes by name (data_source, solution_str, "),
+        (f"async {REWARD}", {"reward.reward_manager.name": "remote"}, ": compute_score is async"),
     ],
 )
-def test_rewards_that_verl_cannot_call(root: Path, text: str, what: str) -> None:
-    ((reported, severity),) = reward_says(root, text)
-    assert reported.startswith(f"/private/user/code/r.py{what}")
-    assert severity == "error"
+def test_rewards_that_verl_cannot_call(root: Path, text: str, settings: dict[str, Any], what: str) -> None:
+    ((reported, severity),) = reward_says(root, text, settings=settings)
+    assert (reported[: len(what)], severity) == (what, "error")
 
 
-def test_a_reward_that_is_not_there(root: Path) -> None:
-    (root / "user/code/r.py").unlink()
-    assert found(root)[0][1].startswith("/private/user/code/r.py: the import fails with FileNotFoundError: [Errno 2]")
-    (root / "user/code/r.py").mkdir()
-    assert found(root)[0][1].startswith("/private/user/code/r.py: the import fails with IsADirectoryError: [Errno 21]")
-
-
-def test_a_module_beside_the_reward(root: Path) -> None:
-    (root / "user/code/helper.py").write_text("x = 1\n")
-    text = f"import helper\n{REWARD}"
-    what = "/private/user/code/r.py, line 1: imports helper, but verl does not search the file's directory"
-    assert reward_says(root, text) == [(what, "error")]
-    assert reward_says(root, text, environment={"PYTHONPATH": f"{root}/user/code"}) == []
-
-
-def test_a_reward_sees_the_environment_of_the_job(root: Path) -> None:
-    text = f"import os\nassert os.environ['LEVEL'] == '3'\n{REWARD}"
-    assert reward_says(root, text, environment={"LEVEL": 3}) == []
-    assert reward_says(root, text)[0][0].endswith("line 2: the import fails with KeyError: 'LEVEL'")
-
-
-def test_a_reward_that_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_that_is_not_there_or_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / REWARD_FILE).unlink()
+    assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == [("reward_fn_path", "error")]
     monkeypatch.setattr(reward, "IMPORT_SECONDS", 0.5)
-    what = "/private/user/code/r.py could not be imported within 0.5 s, so its function was not checked"
-    assert reward_says(root, "import time; time.sleep(30)\n") == [(what, "warning")]
+    assert [severity for _what, severity in reward_says(root, "import time; time.sleep(30)\n")] == ["warning"]
 
 
-def test_arguments_of_the_configuration(root: Path) -> None:
-    settings = {"reward.custom_reward_function.reward_kwargs": {"scale": 2}}
-    ((what, severity),) = reward_says(root, REWARD, settings=settings)
-    assert what.endswith("extra_info=None): got an unexpected keyword argument 'scale'")
-    assert severity == "error"
-    wants = REWARD.replace("extra_info=None", "extra_info, scale")
-    assert reward_says(root, wants, settings=settings) == []
-    assert reward_says(root, wants)[0][0].endswith("missing a required argument: 'scale'")
-    assert reward_says(root, REWARD, settings={"reward.reward_model.enable": True})[0][0].endswith(
-        "got an unexpected keyword argument 'reward_router_address'"
-    )
+def test_the_environment_of_the_job(root: Path) -> None:
+    (root / "user/code/helper.py").write_text("import os\nassert os.environ['LEVEL'] == '3'\n")
+    text = f"import helper\n{REWARD}"
+    ((what, _severity),) = reward_says(root, text)
+    assert what.startswith(", line 1: imports helper, but verl does not search the file's directory")
+    environment: dict[str, Any] = {"PYTHONPATH": f"{root}/user/code"}
+    assert len(reward_says(root, text, environment=environment)) == 1
+    assert reward_says(root, text, environment={**environment, "LEVEL": 3}) == []
 
 
-def test_a_manager_that_takes_no_coroutine(root: Path) -> None:
-    settings = {"reward.reward_manager.name": "remote"}
-    what = "/private/user/code/r.py: compute_score is async, which verl's reward manager remote does not support"
-    assert reward_says(root, f"async {REWARD}", settings=settings) == [(what, "error")]
+def test_a_module(root: Path) -> None:
+    for name, text in {
+        "graders/__init__.py": "",
+        "graders/score.py": "from .part import one\n" + REWARD,
+        "graders/part.py": "one = 1\n",
+        "graders/other.py": "",
+        "graders/broken.py": "from .gone import one\n",
+        "json/decoder.py": REWARD,
+    }.items():
+        (root / "user/code" / name).parent.mkdir(exist_ok=True)
+        (root / "user/code" / name).write_text(text)
+
+    def module_says(name: str, module: str) -> str:
+        job = {"reward_file": f"{root}/user/code/{name}", "reward_module": module}
+        findings = found(root, **job, environment={"PYTHONPATH": f"{root}/user/code"})
+        return "".join(what for key, what, _severity in findings if key == "reward_fn_path")
+
+    assert module_says("graders/score.py", "graders.score") == ""
+    # Loaded by its path, the same file has no package.
+    assert "attempted relative import" in module_says("graders/score.py", "")
+    assert "has no function compute_score" in module_says("graders/other.py", "graders.other")
+    assert "imports graders.gone" in module_says("graders/broken.py", "graders.broken")
+    assert "another one has its name" in module_says("json/decoder.py", "json.decoder")
+
+
+# --- Calls for rows of the dataset ------------------------------------------------------------------------------------
+
+HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
+ROWS = [
+    {
+        "data_source": "mine",
+        "prompt": [{"role": "user", "content": "?"}],
+        "reward_model": {"style": "rule", "ground_truth": str(number)},
+        "extra_info": {"index": number},
+    }
+    for number in range(6)
+]
+
+
+def tried(root: Path, text: str, rows: int = 2, **changes: Any) -> tuple[list[tuple[str, str]], list[str]]:
+    (root / REWARD_FILE).write_text(text)
+    write(root, ROWS)
+    facts, job = Facts(), {"reward_file": f"{root}/{REWARD_FILE}", **changes}
+    findings = reward_findings(request(root, trial_rows=rows, **job), facts)
+    assert {finding.key for finding in findings} <= {"reward_fn_path"}
+    return [(finding.severity, finding.what.removeprefix(f"{root}/{REWARD_FILE}")) for finding in findings], facts.notes
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_good_function(root: Path, kind: str) -> None:
+    body = "    print('x')\n    return float(solution_str == ground_truth and data_source == 'mine')\n"
+    findings, (note,) = tried(root, kind + HEAD + body)
+    assert findings == []
+    assert note.startswith("Reward: 4 calls of ")
+    assert note.endswith("1, 1 for the ground truth; 0, 0 for an empty text")
+
+
+FIRST, TWICE = "called for row 0 with the ground truth as the answer", "and in 3 more of 4 calls"
 
 
 @pytest.mark.parametrize(
-    "settings", [{"reward.reward_manager.source": "importlib"}, {"reward_model.reward_manager": "batch"}]
+    ("result", "severity", "what"),
+    [
+        ("{'score': 0.5, 'acc': 1}", "", ""),
+        ("__import__('decimal').Decimal('0.5')", "", ""),
+        ("extra_info['index']", "", ""),
+        ("-float(not solution_str)", "", ""),
+        ("0.0", "warning", " gives 0 for each ground truth"),
+        ("None", "error", f", {FIRST}, returns a NoneType, which is not a number, {TWICE}"),
+        ("'1.0'", "error", f", {FIRST}, returns a str, which is not a number, {TWICE}"),
+        ("{'acc': 1}", "error", f", {FIRST}, returns a dict, which is not a number, {TWICE}"),
+        ("float('-inf')", "error", f", {FIRST}, returns -inf, {TWICE}"),
+        ("{'score': float('nan')}", "error", f", {FIRST}, returns nan, {TWICE}"),
+        (
+            "1 / len(solution_str)",
+            "error",
+            ", called for row 0 with an empty text as the answer, raises ZeroDivisionError: division by zero, "
+            "and in 1 more of 4 calls",
+        ),
+        ("__import__('os')._exit(7)", "error", " ends the process (exit status 7); 0 of 4 calls of compute_score have"),
+    ],
 )
-def test_managers_with_calls_of_their_own(root: Path, settings: dict[str, Any]) -> None:
-    assert reward_says(root, "def compute_score(x): ...\n", settings=settings) == []
+def test_results(root: Path, result: str, severity: str, what: str) -> None:
+    findings, notes = tried(root, f"{HEAD}    return {result}\n")
+    assert [finding[0] for finding in findings] == ([severity] if severity else [])
+    assert all(what in finding[1] for finding in findings)
+    assert ("; no number for an empty text" in "".join(notes)) == (severity == "error" and "_exit" not in result)
 
 
-def package(root: Path, **files: str) -> None:
-    home = root / "user/code/graders"
-    home.mkdir()
-    for name, text in {"__init__": "", **files}.items():
-        (home / f"{name}.py").write_text(text)
+def test_the_arguments_of_a_call(root: Path) -> None:
+    text = "import os\ndef compute_score(extra_info, scale, **rest):\n    assert sorted(rest) == ['data_source', "
+    text += (
+        "'ground_truth', 'solution_str']\n    return scale * extra_info['num_turns'] * float(os.environ['FACTOR'])\n"
+    )
+    findings, (note,) = tried(root, text, environment={"FACTOR": "0.5"}, settings=SCALE)
+    assert findings == []
+    assert note.endswith("2, 2 for the ground truth; 2, 2 for an empty text")
 
 
-def module_says(root: Path, module: str = "graders.score") -> list[str]:
-    """The findings about compute_score of a module."""
-    file = root / "user/code" / f"{module.replace('.', '/')}.py"
-    environment = {"PYTHONPATH": str(root / "user/code")}
-    reported = found(root, reward_file=str(file), reward_module=module, environment=environment)
-    assert not list((root / "user/code").rglob("__pycache__"))
-    return [what for where, what, _severity in reported if where == "reward_fn_path"]
+def test_a_function_that_does_not_return(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reward, "IMPORT_SECONDS", 2.0)
+    monkeypatch.setattr(reward, "CALLS_SECONDS", 1.0)
+    findings, _notes = tried(root, f"import time\n{HEAD}    return 1 if solution_str else time.sleep(60)\n")
+    assert findings == [("warning", ": 1 of 4 calls of compute_score have ended within 1 s")]
 
 
-def test_a_module_may_have_relative_imports(root: Path) -> None:
-    package(root, score="from .part import one\n" + REWARD, part="one = 1\n")
-    assert module_says(root) == []
-    # Loaded by its path, the same file has no package.
-    file = root / "user/code/graders/score.py"
-    (what,) = [what for where, what, _ in found(root, reward_file=str(file)) if where == "reward_fn_path"]
-    assert "attempted relative import" in what
+def test_jobs_that_do_not_ask_for_calls(root: Path) -> None:
+    for changes in ({"rows": 0}, {"reward_file": None}, {"workload": "sft", "reward_file": None}):
+        assert tried(root, f"{HEAD}    raise ValueError\n", **changes) == ([], [])
+    # A reward model passes more than the dataset has.
+    findings, _notes = tried(root, f"{HEAD}    raise ValueError\n", settings=MODEL)
+    assert [severity for severity, _what in findings] == ["warning", "error"]
 
 
-def test_problems_of_a_module(root: Path) -> None:
-    package(root, score="from .part import one\n" + REWARD, part="raise ValueError('no key')\n", other="")
-    (what,) = module_says(root)
-    assert what.endswith("the import fails with ValueError: no key")
-    assert module_says(root, "graders.other") == [
-        "/private/user/code/graders/other.py has no function compute_score; it has none"
-    ]
+def test_answers_of_a_hostile_function(root: Path) -> None:
+    good = {"row": 0, "answer": "an empty text", "seconds": 0.1, "score": 1.0}
+    assert call_of(good) is not None
+    for line in ({}, {**good, "row": "0"}, {**good, "answer": 2}, {**good, "seconds": "x"}):
+        assert call_of(line) is None
+    ((_severity, what),) = tried(root, f"{HEAD}    raise ValueError('\\x1b[2Jx' + 'y' * 999)\n")[0]
+    assert "\x1b" not in what and len(what) < 500
 
 
-def test_a_module_whose_name_is_taken(root: Path) -> None:
-    (root / "user/code/json").mkdir()
-    (root / "user/code/json/decoder.py").write_text(REWARD)
-    (what,) = module_says(root, "json.decoder")
-    assert what.startswith("the module is imported from ") and "another one has its name" in what
+@pytest.mark.parametrize(
+    ("name", "release", "known"),
+    [("prime", "0.9.1", False), ("dapo", "0.9.1", True), ("limited", "0.9.1", True), ("prime", "0.8.0", True)],
+)
+def test_a_reward_manager_that_the_snapshot_does_not_have(root: Path, name: str, release: str, known: bool) -> None:
+    version(root, release)
+    for folder, names in (("experimental/reward_loop", ("naive", "dapo")), ("workers", ("naive", "prime"))):
+        (root / CODE / "verl" / folder / "reward_manager").mkdir(parents=True)
+        for each in names:
+            file = root / CODE / "verl" / folder / f"reward_manager/{each}.py"
+            file.write_text(f'@register("{each}")\nclass Manager: ...\n@register_legacy("limited")\nclass Other: ...\n')
+    expected = [] if known else [("reward.reward_manager.name", "error")]
+    assert keys(root, settings={"reward.reward_manager.name": name}) == expected

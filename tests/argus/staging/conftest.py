@@ -1,10 +1,5 @@
-"""Fixtures for the tests in this directory."""
-
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +10,7 @@ import pytest
 from hub import Hub, model
 from staging_models import NAME, STEP, Place
 from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, plain_git, put
-from staging_store import MIB, NOBODY, asked
+from staging_store import asked
 from staging_tools import stage
 
 from argus.common.shared_root import SNAPSHOTS
@@ -26,41 +21,6 @@ def tiny(tmp_path: Path) -> Path:
     """Something staged."""
     stage(asked(tmp_path / "tiny"))
     return tmp_path / "tiny"
-
-
-@pytest.fixture
-def nobodys() -> Iterator[Path]:
-    """A directory of a user other than root; directories of pytest are only for root."""
-    with tempfile.TemporaryDirectory() as directory:
-        if os.geteuid() == 0:
-            os.chown(directory, NOBODY, NOBODY)
-        yield Path(directory)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 16 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts")
-    image, disk = tmp_path / "disk.img", tmp_path / "disk"
-    disk.mkdir()
-    with image.open("wb") as file:
-        file.truncate(16 * MIB)
-    ways = (
-        [["mkfs.ext4", "-q", "-F", str(image)], ["mount", "-o", "loop", str(image), str(disk)]],
-        [["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(disk)]],
-    )
-    for commands in ways:
-        try:
-            for command in commands:
-                subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        break
-    else:
-        pytest.skip("nothing can be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Checkpoints of jobs as models."""
+"""Checkpoints of jobs as models, and what merges them."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,13 @@ from staging_models import source_of
 from staging_tools import manifest_json, stage
 
 from argus.staging import models
-from argus.staging.checkpoint import CheckpointSource, MergeRequest
+from argus.staging.checkpoint import CheckpointSource, MergeRequest, no_room
 from argus.staging.lock import Progress
 from argus.staging.manifest import Status
+from argus.staging.merging import SHOWN_BYTES, merge
 from argus.staging.options import StagingError
 
-JOB = "grpo-1"
+JOB, GIB = "grpo-1", 1 << 30
 
 
 @pytest.fixture
@@ -36,6 +38,11 @@ def root(tmp_path: Path) -> Path:
     merger.mkdir(parents=True)
     (merger / "__main__.py").touch()
     return tmp_path
+
+
+@pytest.fixture
+def last(root: Path) -> Path:
+    return root / "jobs" / JOB / "checkpoints/global_step_12/actor"
 
 
 def save(directory: Path, ranks: int = 2) -> None:
@@ -55,7 +62,7 @@ def change(root: Path, **values: Any) -> None:
 class Merger:
     """Writes a model as verl does, and keeps what it was asked for."""
 
-    def __init__(self, then: Callable[[Path], None] = lambda _target: None, code: int = 0, output: str = "") -> None:
+    def __init__(self, then: Callable[[Path], object] = bool, code: int = 0, output: str = "") -> None:
         self.then, self.code, self.output = then, code, output
         self.asked: list[MergeRequest] = []
 
@@ -78,27 +85,29 @@ def export(
 def refused(root: Path, merger: Merger | None = None, **how: Any) -> str:
     with pytest.raises(StagingError) as error:
         export(root, merger, **how)
-    directory = root / "common/models"
     # It leaves nothing, and no lock.
-    assert not directory.exists() or [path.name for path in directory.iterdir() if path.name != "taken"] == []
+    assert not list((root / "common/models").glob("*"))
     return str(error.value)
 
 
-def test_the_last_checkpoint_becomes_a_model_with_its_job_as_source(root: Path) -> None:
+def test_the_last_checkpoint_becomes_a_model_with_its_job_as_source(root: Path, last: Path) -> None:
     merger = Merger()
+    assert export(root, merger, check=True).status == Status.STAGED
+    assert merger.asked == [] and not (root / "common/models").exists()
     staged = export(root, merger)
     target = root / "common/models" / f"{JOB}-step-12"
     assert (staged.path, staged.status, staged.kind) == (str(target), Status.STAGED, "model")
     found = manifest_json(target)
     wanted = {"source": f"job:{JOB}@12", "job": JOB, "step": 12, "code_id": "verl-0.9.1", "name": f"{JOB}-step-12"}
-    assert {key: found[key] for key in wanted} == wanted
-    assert sorted(found["files"]) == sorted(model())
+    assert wanted.items() <= found.items() and sorted(found["files"]) == sorted(model())
     assert {(target / name).stat().st_mode & 0o777 for name in model()} == {0o644}
     (asked,) = merger.asked
-    checkpoint = root / "jobs" / JOB / "checkpoints/global_step_12/actor"
-    assert (asked.checkpoint, asked.code_path) == (str(checkpoint), f"{root}/common/code/verl/verl-0.9.1")
+    assert (asked.checkpoint, asked.code_path) == (str(last), f"{root}/common/code/verl/verl-0.9.1")
     assert asked.hf_home == f"{root}/hf"
-    assert asked.size == sum(file.stat().st_size for file in checkpoint.glob("model_*.pt")) > 0
+    assert asked.size == sum(file.stat().st_size for file in last.glob("model_*.pt")) > 0
+    assert export(root, step=10, name="sums").path == f"{root}/common/models/sums"
+    with pytest.raises(StagingError, match=rf"contains job:{JOB}@10, not job:{JOB}@12\."):
+        export(root, name="sums")
     # The second run merges nothing, even when the archive is gone.
     assert export(root, merger).status == Status.EXISTS
     (root / "jobs" / JOB).rename(root / "gone")
@@ -107,59 +116,35 @@ def test_the_last_checkpoint_becomes_a_model_with_its_job_as_source(root: Path) 
     assert len(merger.asked) == 1
 
 
-def test_an_earlier_step_under_a_name_of_ones_own(root: Path) -> None:
-    assert export(root, step=10, name="sums").path == f"{root}/common/models/sums"
-    assert manifest_json(root / "common/models/sums")["source"] == f"job:{JOB}@10"
-    with pytest.raises(StagingError, match=rf"contains job:{JOB}@10, not job:{JOB}@12\."):
-        export(root, name="sums")
-
-
-def test_check_mode_merges_nothing(root: Path) -> None:
-    merger = Merger()
-    assert export(root, merger, check=True).status == Status.STAGED
-    assert merger.asked == [] and not (root / "common/models").exists()
-
-
-def test_a_model_without_its_optimizer_is_exported_with_the_adapter_that_it_began_with(root: Path) -> None:
-    actor = root / "jobs" / JOB / "checkpoints/global_step_12/actor"
-    for file in actor.glob("optim_*.pt"):
+def test_the_adapter_with_which_the_training_began(root: Path, last: Path) -> None:
+    for file in last.glob("optim_*.pt"):
         file.unlink()
     change(root, overrides=["actor_rollout_ref.model.lora_adapter_path=/private/common/models/adapter"])
     merger = Merger()
-    assert export(root, merger).path.endswith("-step-12")
-    assert merger.asked[0].adapter == "/private/common/models/adapter"
-    for file in actor.glob("model_*.pt"):
+    assert export(root, merger, name="one").status == Status.STAGED
+    change(root, overrides=["actor_rollout_ref.model.lora_adapter_path=null"])
+    export(root, merger, name="two")
+    assert [asked.adapter for asked in merger.asked] == ["/private/common/models/adapter", ""]
+    for file in last.glob("model_*.pt"):
         file.unlink()
-    assert "huggingface is a model" in refused_step(root, 12)
+    with pytest.raises(StagingError, match="huggingface is a model"):
+        export(root, step=12, name="other")
 
 
 @pytest.mark.parametrize("workload", ["sft", "ppo"])
-def test_the_part_that_is_merged(root: Path, workload: str) -> None:
+def test_the_part_that_is_merged(root: Path, last: Path, workload: str) -> None:
     change(root, workload=workload)
-    step = root / "jobs" / JOB / "checkpoints/global_step_12"
-    save(step if workload == "sft" else step / "critic")
+    save(last.parent if workload == "sft" else last.parent / "critic")
     merger = Merger()
     export(root, merger)
-    assert merger.asked[0].checkpoint == str(step if workload == "sft" else step / "actor")
+    assert merger.asked[0].checkpoint == str(last.parent if workload == "sft" else last)
 
 
-def test_an_incomplete_checkpoint_is_passed_over_unless_it_is_asked_for(root: Path) -> None:
-    (root / "jobs" / JOB / "checkpoints/global_step_12/actor/model_world_size_2_rank_1.pt").write_bytes(b"half")
+def test_an_incomplete_checkpoint_is_passed_over_unless_it_is_asked_for(root: Path, last: Path) -> None:
+    (last / "model_world_size_2_rank_1.pt").write_bytes(b"half")
+    assert "model_world_size_2_rank_1.pt is truncated" in refused(root, step=12)
+    assert "has no checkpoint of step 11." in refused(root, step=11)
     assert export(root).path.endswith("-step-10")
-    assert "model_world_size_2_rank_1.pt is truncated" in (refused_later := refused_step(root, 12))
-    assert "has no complete checkpoint" in refused_later
-    assert "has no checkpoint of step 11." in refused_step(root, 11)
-
-
-def refused_step(root: Path, step: int) -> str:
-    with pytest.raises(StagingError) as error:
-        export(root, step=step, name="other")
-    return str(error.value)
-
-
-def test_a_job_without_a_checkpoint(root: Path) -> None:
-    (root / "jobs" / JOB / "checkpoints/latest_checkpointed_iteration.txt").unlink()
-    assert f"job:{JOB}: has no complete checkpoint: it saved none." in refused(root)
 
 
 @pytest.mark.parametrize(
@@ -170,21 +155,16 @@ def test_a_job_without_a_checkpoint(root: Path) -> None:
         ({"code_path": "ROOT/common/code/verl/other"}, "has no verl/model_merger/"),
         ({"workload": ""}, f"there is no job {JOB}"),
         ({"workload": 7}, "cannot be read"),
+        ({"missing": "fsdp_config.json"}, "has no fsdp_config.json: it was not saved by verl's FSDP"),
+        ({"missing": "huggingface"}, "has no huggingface: it was not saved by verl's FSDP"),
+        ({"missing": "../../latest_checkpointed_iteration.txt"}, "has no complete checkpoint: it saved none."),
     ],
 )
-def test_archives_that_cannot_be_merged(root: Path, values: dict[str, Any], what: str) -> None:
-    change(
-        root,
-        **{key: value.replace("ROOT", str(root)) if isinstance(value, str) else value for key, value in values.items()},
-    )
+def test_what_cannot_be_merged(root: Path, last: Path, values: dict[str, Any], what: str) -> None:
+    if missing := values.pop("missing", ""):
+        (last / missing).rename(last / "other")
+    change(root, **{key: str(value).replace("ROOT", str(root)) if value != 7 else 7 for key, value in values.items()})
     assert what in refused(root)
-
-
-@pytest.mark.parametrize("missing", ["fsdp_config.json", "huggingface"])
-def test_checkpoints_of_other_backends_are_refused(root: Path, missing: str) -> None:
-    path = root / "jobs" / JOB / "checkpoints/global_step_12/actor" / missing
-    path.rename(path.with_name("other"))
-    assert f"has no {missing}: it was not saved by verl's FSDP" in refused(root)
 
 
 def test_the_last_lines_of_a_merge_that_fails_are_shown_without_control_characters(root: Path) -> None:
@@ -195,21 +175,72 @@ def test_the_last_lines_of_a_merge_that_fails_are_shown_without_control_characte
 
 
 def test_what_the_code_of_a_job_writes_is_checked(root: Path) -> None:
-    secret = root / "secret"
-    secret.write_text("secret")
-    assert "extra is a link" in refused(root, Merger(lambda target: (target / "extra").symlink_to(secret)))
+    assert "extra is a link" in refused(root, Merger(lambda target: (target / "extra").symlink_to("/etc/passwd")))
     assert "would not be a complete model" in refused(root, Merger(lambda target: (target / "config.json").unlink()))
-    assert secret.read_text() == "secret"
     # A manifest of its own is replaced by ours.
     staged = export(root, Merger(lambda target: (target / "manifest.json").write_text("{}")))
     assert "manifest.json" not in manifest_json(Path(staged.path))["files"]
 
 
-def test_the_source_of_the_module() -> None:
-    source = source_of("job:grpo-1@12", Path("/private"))
-    assert source == CheckpointSource(Path("/private"), "grpo-1", 12)
+def test_how_a_source_names_a_job() -> None:
+    private = Path("/private")
+    assert source_of("job:grpo-1@12", private) == CheckpointSource(private, "grpo-1", 12)
     for last in ("job:grpo-1", "job:grpo-1@0"):
-        assert source_of(last, Path("/private")) == CheckpointSource(Path("/private"), "grpo-1")
+        assert source_of(last, private) == CheckpointSource(private, "grpo-1")
     for text in ("job:", "job:../x", "job:a@", "job:a@01", "job:a@-1", "job:A"):
         with pytest.raises(StagingError, match="names no job"):
-            source_of(text, Path("/private"))
+            source_of(text, private)
+
+
+# --- A program in the place of verl's merger --------------------------------------------------------------------------
+
+
+def run(code: Path, program: str, seconds: float = 60) -> tuple[int, str]:
+    merger = code / "verl/model_merger"
+    merger.mkdir(parents=True)
+    (code / "verl/__init__.py").touch()
+    (merger / "__init__.py").touch()
+    (merger / "__main__.py").write_text(textwrap.dedent(program))
+    return merge(str(code), "/checkpoint", str(code / "target"), "/hf", seconds)
+
+
+def test_verls_merger_gets_the_snapshot_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/other")
+    code, output = run(
+        tmp_path,
+        """
+        import os, sys
+        print("x" * 1_000_000)
+        print(sys.argv[1:])
+        for name in ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE"):
+            print(name, repr(os.environ[name]))
+        print("directory", os.getcwd(), "" in sys.path, __name__)
+        raise SystemExit(3)
+        """,
+    )
+    assert output.splitlines()[1:] == [
+        str(["merge", "--backend", "fsdp", "--local_dir", "/checkpoint", "--target_dir", str(tmp_path / "target")]),
+        f"PYTHONPATH {str(tmp_path) + ':/other'!r}",
+        "HF_HOME '/hf'",
+        "HF_HUB_OFFLINE '1'",
+        "CUDA_VISIBLE_DEVICES ''",
+        "PYTHONDONTWRITEBYTECODE '1'",
+        "directory / False __main__",
+    ]
+    assert code == 3 and len(output.encode()) <= SHOWN_BYTES
+
+
+def test_a_merge_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    assert run(tmp_path, "import subprocess; subprocess.run(['sleep', '60'])", seconds=1.0) == (-9, "")
+
+
+def node(name: str, cpus: float, memory: float, worker: float = 100) -> dict[str, object]:
+    return {"NodeName": name, "Resources": {"CPU": cpus, "memory": memory, "worker_node": worker}}
+
+
+def test_a_worker_needs_enough_of_everything() -> None:
+    needs = MergeRequest("job:a@1", 1, "", "", "", "", 3 * GIB).needs
+    assert needs == {"CPU": 2, "worker_node": 1, "memory": 8 * GIB}
+    assert no_room(needs, [node("w0", 1, 99 * GIB), node("w1", 2, 8 * GIB)]) == ""
+    for nodes in ([node("w0", 1, 99 * GIB), node("w1", 99, 8 * GIB - 1)], [node("head", 99, 99 * GIB, worker=0)], []):
+        assert no_room(needs, nodes).startswith("needs 2 CPUs and 8.0 GiB of memory on one worker")

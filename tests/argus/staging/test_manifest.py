@@ -7,20 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from staging_store import asked, no_build, write_in_place
-from staging_tools import manifest_json, problems, stage
+from staging_store import asked, no_build
+from staging_tools import problems, stage
 
 from argus.staging.lock import Progress
 from argus.staging.manifest import MANIFEST, Manifest, Status, read_manifest
 from argus.staging.options import StagingError
 from argus.staging.store import Built
-
-
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_broken_manifest_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(StagingError, match=r"manifest\.json: is not .* and stage it again"):
-        manifest_json(tmp_path)
 
 
 def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> None:
@@ -47,23 +40,22 @@ def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> Non
     }
 
 
-def test_ignored_files_are_not_a_change(tiny: Path) -> None:
+def test_what_is_no_change(tiny: Path) -> None:
     for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
         (tiny / name).parent.mkdir(exist_ok=True)
         (tiny / name).write_text("")
     assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
-
-
-def test_a_file_that_was_only_touched_is_fine(tiny: Path) -> None:
-    os.utime(tiny / "train.parquet")
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
-
-
-def test_full_verification_finds_changes_with_the_same_time(tiny: Path) -> None:
-    write_in_place(tiny / "train.parquet", "ROWS")
+    # As an editor that keeps the modification time.
+    stat = (tiny / "train.parquet").stat()
+    (tiny / "train.parquet").write_text("ROWS")
+    os.utime(tiny / "train.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert stage(asked(tiny, no_build)).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"train\.parquet has other content"):
         stage(asked(tiny, no_build), full=True)
+    # Its content counts, if its time is another one.
+    (tiny / "train.parquet").write_text("rows")
+    os.utime(tiny / "train.parquet")
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
 
 
 MANIFEST_TEXT = """{
@@ -87,18 +79,14 @@ def test_a_manifest_keeps_order_and_unknown_keys_byte_for_byte() -> None:
     assert (manifest.kind, manifest.commit, manifest.revision, manifest.bytes) == ("model", None, None, 3)
 
 
-@pytest.mark.parametrize("value", [[], {"files": []}, {"files": {"a": 1}}, {"files": {"a": {"size": 1}}}])
-def test_other_json_is_not_a_manifest(tmp_path: Path, value: object) -> None:
-    (tmp_path / MANIFEST).write_text(json.dumps(value))
-    with pytest.raises(StagingError, match=r"manifest\.json: is not a manifest \(.*\)\. Remove .* and stage it again"):
+@pytest.mark.parametrize("text", ["{", "[]", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"a": {"size": 1}}}'])
+def test_other_text_is_not_a_manifest(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(StagingError, match=r"manifest\.json: is not .* and stage it again"):
         read_manifest(tmp_path)
 
 
 def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -> None:
-    def build(directory: Path, _progress: Progress) -> Built:
-        (directory / "file").touch()
-        return Built({"source": "a\x1b[2J"})
-
     with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
-        stage(asked(tmp_path / "one", build))
+        stage(asked(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
     assert not (tmp_path / "one").exists()

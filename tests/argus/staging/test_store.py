@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from staging_store import (
-    MIB,
-    as_nobody,
     asked,
     build,
     everything,
@@ -24,6 +24,8 @@ from staging_store import (
 )
 from staging_tools import manifest_json, problems, stage
 
+from argus.archive.archive import Archive
+from argus.archive.status import ENDED, JobState
 from argus.staging.lock import Progress, lock_file, locked
 from argus.staging.manifest import Staged, Status, list_files
 from argus.staging.options import (
@@ -31,7 +33,7 @@ from argus.staging.options import (
     check_name,
     check_shared_root,
 )
-from argus.staging.store import BuildRequest, Built, remove
+from argus.staging.store import BuildRequest, Built, programs, remove, used_by, users
 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
@@ -67,26 +69,27 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
     assert siblings(target) == ["tiny"]
 
 
-@pytest.mark.parametrize("form", ["directory", "file", "dangling link"])
+@pytest.mark.parametrize("form", ["directory", "file", "dangling link", "another kind"])
 def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str) -> None:
     target = tmp_path / "tiny"
     if form == "directory":
         target.mkdir()
     elif form == "file":
         target.write_text("mine")
-    else:
+    elif form == "dangling link":
         target.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(StagingError, match=r"tiny: exists, but was not staged.*Choose another name"):
-        stage(asked(target, no_build), repair=True)
-    with pytest.raises(StagingError, match=r"tiny: exists, but was not staged"):
-        remove(target.parent, "rl_dataset", "tiny", target)
-    assert os.path.lexists(target)
-
-
-def test_one_name_is_not_two_kinds(tiny: Path) -> None:
+    else:
+        stage(asked(target))
+    before, kind = everything(tmp_path), "model" if form == "another kind" else "rl_dataset"
+    what = "is of kind rl_dataset, not model" if form == "another kind" else "exists, but was not staged"
     for check in (False, True):
-        with pytest.raises(StagingError, match=r"tiny: is of kind rl_dataset, not model\. Choose another name"):
-            stage(BuildRequest("model", "tiny", tiny, no_build), check=check, repair=True)
+        for work in (
+            lambda: stage(BuildRequest(kind, "tiny", target, no_build), check=check, repair=True),  # noqa: B023
+            lambda: remove(target.parent, kind, "tiny", target, check=check),  # noqa: B023
+        ):
+            with pytest.raises(StagingError, match=what):
+                work()
+    assert everything(tmp_path) == before
 
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
@@ -101,13 +104,12 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException)
 
 
 def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
-    names = [f"{part}/{number}" for part in "abc" for number in range(40)]
+    names = [f"{part}/{number}" for part in "abc" for number in range(15)]
 
     def slow(directory: Path, progress: Progress) -> Built:
         for name in names:
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_text(name * 100)
-            progress.add(len(name) * 100)
             time.sleep(0.001)
         return Built()
 
@@ -116,14 +118,13 @@ def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
         assert sorted(manifest["files"]) == sorted(names)
         assert problems(target, full=True) == {}
 
+    target = tmp_path / "disturbed" / "tiny"
     started = time.monotonic()
     stage(asked(tmp_path / "undisturbed" / "tiny", slow))
-    seconds = time.monotonic() - started
-    target = tmp_path / "disturbed" / "tiny"
-    finished = 0
-    for moment in range(10):
+    seconds, finished = time.monotonic() - started, 0
+    for moment in range(6):
         with process(lambda: stage(asked(target, slow, read_only=True))) as child:
-            child.join(seconds * (moment + random.random()) / 9)  # noqa: S311
+            child.join(seconds * (moment + random.random()) / 5)  # noqa: S311
             child.kill()
             child.join()
         if os.path.lexists(target):
@@ -132,7 +133,7 @@ def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
             assert stage(asked(target, no_build)).status == Status.EXISTS
             assert siblings(target) == ["tiny"]
             remove(target.parent, "rl_dataset", "tiny", target)
-    assert finished < 10
+    assert finished < 6
     assert stage(asked(target, slow, read_only=True)).status == Status.STAGED
     check_whole(target)
     assert siblings(target) == ["tiny"]
@@ -159,47 +160,29 @@ def test_leftovers_of_a_process_killed_at_its_end_are_removed_by_the_next_run(ti
             assert siblings(tiny) == []
 
 
-def test_hidden_files_of_other_names_stay(tmp_path: Path) -> None:
-    others = [".snapshot", ".tiny.staging-mine", ".tiny.staging-0123abcd.old", ".tiny2.staging-0123abcd", ".x.lock"]
-    others.append(".tiny.staging-0123abcd.staging-0123abcd")
+def test_hidden_files_of_other_names_and_running_builds_stay(tmp_path: Path) -> None:
+    target, leftover = tmp_path / "tiny", ".tiny.staging-0123abcd"
+    others = [
+        ".snapshot",
+        ".tiny.staging-mine",
+        f"{leftover}.old",
+        ".tiny2.staging-0123abcd",
+        f"{leftover}{leftover[5:]}",
+    ]
     for name in others:
         (tmp_path / name).mkdir()
-    stage(asked(tmp_path / "tiny"))
-    assert siblings(tmp_path / "tiny") == sorted([*others, "tiny"])
+    stage(asked(target))
+    assert siblings(target) == sorted([*others, "tiny"])
 
+    def hold() -> None:
+        with locked(target):
+            (tmp_path / leftover).mkdir()
+            time.sleep(60)
 
-def test_a_directory_of_another_user_is_named(nobodys: Path) -> None:
-    nobodys.chmod(0o555)
-    error = as_nobody(lambda: stage(asked(nobodys / "tiny")).status)
-    assert re.search(r"tiny: cannot be staged: .*Permission denied", str(error))
-    assert list(nobodys.iterdir()) == []
-
-
-def test_a_disk_that_becomes_full_leaves_nothing_and_after_making_room_it_goes_on(small_disk: Path) -> None:
-    target = small_disk / "tiny"
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(10 * MIB))
-
-    def big(directory: Path, _progress: Progress) -> Built:
-        for number in range(8):
-            (directory / str(number)).write_bytes(bytes([number]) * MIB)
-        return Built()
-
-    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No space left.*has space"):
-        stage(asked(target, big))
-    assert [name for name in siblings(target) if name != "lost+found"] == ["ballast"]
-    ballast.unlink()
-    assert stage(asked(target, big)).status == Status.STAGED
-    assert problems(target, full=True) == {}
-    assert [name for name in siblings(target) if name != "lost+found"] == ["tiny"]
-
-
-@pytest.mark.parametrize("check", [False, True])
-def test_a_build_without_enough_space_does_not_start(tmp_path: Path, check: bool) -> None:
-    target = tmp_path / "datasets" / "tiny"
-    with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4194304\.0 TiB are needed\. Free some space"):
-        stage(asked(target, no_build, size=lambda: 2**62), check=check)
-    assert list(tmp_path.iterdir()) == []
+    with process(hold):
+        until((tmp_path / leftover).exists)
+        assert stage(asked(target, no_build)).status == Status.EXISTS
+        assert siblings(target) == sorted([*others, "tiny", leftover, ".tiny.lock"])
 
 
 def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
@@ -223,32 +206,29 @@ def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
     assert stage(asked(target, no_build), repair=True).status == Status.EXISTS
 
 
-def test_a_repair_does_not_change_added_files(tiny: Path) -> None:
-    (tiny / "mine").write_text("precious")
-    (tiny / "train.parquet").unlink()
-    for check in (False, True):
-        with pytest.raises(StagingError, match=r"mine is not in the manifest\. Move the added files away"):
-            stage(asked(tiny, no_build), repair=True, check=check)
-    assert (tiny / "mine").read_text() == "precious"
-    assert not (tiny / "train.parquet").exists()
-
-
-def test_a_repair_from_a_source_that_has_changed_is_refused(tiny: Path) -> None:
+def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) -> None:
     def other(directory: Path, progress: Progress) -> Built:
         build(directory, progress)
         (directory / "train.parquet").write_text("new rows")
         return Built()
 
+    (tiny / "mine").write_text("precious")
     (tiny / "train.parquet").unlink()
+    for check in (False, True):
+        with pytest.raises(StagingError, match=r"mine is not in the manifest\. Move the added files away"):
+            stage(asked(tiny, no_build), repair=True, check=check)
+    (tiny / "mine").unlink()
     with pytest.raises(StagingError, match=r"cannot be repaired: its source has other content now \(train\.parquet"):
         stage(asked(tiny, other), repair=True)
-    assert siblings(tiny) == ["tiny"]
-    assert not (tiny / "train.parquet").exists()
+    assert siblings(tiny) == ["tiny"] and not (tiny / "train.parquet").exists()
 
 
 def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
+    for check in (False, True):
+        with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4194304\.0 TiB are needed"):
+            stage(asked(target, no_build, size=lambda: 2**62), check=check)
     assert list(tmp_path.iterdir()) == []
 
     stage(asked(target, read_only=True))
@@ -263,48 +243,6 @@ def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Pat
     would = stage(asked(target, no_build), check=True, repair=True)
     assert (would.status, would.notes) == (Status.REPAIRED, ("train.parquet is missing",))
     assert everything(tmp_path) == before
-
-
-def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
-    target = tmp_path / "datasets" / "tiny"
-    built, second_is_there = tmp_path / "built", tmp_path / "second-is-there"
-
-    def counted(directory: Path, progress: Progress) -> Built:
-        with built.open("a") as file:
-            file.write("x")
-        until(second_is_there.exists)
-        time.sleep(0.3)
-        return build(directory, progress)
-
-    def first() -> None:
-        (tmp_path / "first").write_text(stage(asked(target, counted)).status)
-
-    def second() -> None:
-        until(built.exists)
-        second_is_there.touch()
-        (tmp_path / "second").write_text(stage(asked(target, counted)).status)
-
-    with process(first) as one, process(second) as other:
-        one.join(60)
-        other.join(60)
-    assert (tmp_path / "first").read_text() == Status.STAGED
-    assert (tmp_path / "second").read_text() == Status.EXISTS
-    assert built.read_text() == "x"
-    assert siblings(target) == ["tiny"]
-
-
-def test_a_running_build_is_not_tidied_up(tiny: Path) -> None:
-    leftover = tiny.with_name(".tiny.staging-0123abcd")
-
-    def hold() -> None:
-        with locked(tiny):
-            leftover.mkdir()
-            time.sleep(60)
-
-    with process(hold):
-        until(leftover.exists)
-        assert stage(asked(tiny, no_build)).status == Status.EXISTS
-        assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -339,21 +277,70 @@ def test_an_unused_target_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
     removed = remove(target.parent, "rl_dataset", "tiny", target)
-    assert removed == Staged("rl_dataset", "tiny", str(target), Status.REMOVED)
-    assert removed.changed
-    assert list(tmp_path.iterdir()) == []
+    assert removed == Staged("rl_dataset", "tiny", str(target), Status.REMOVED) and removed.changed
     again = remove(target.parent, "rl_dataset", "tiny", target)
     assert (again.status, again.changed) == (Status.ABSENT, False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_shared_root_is_not_created(tmp_path: Path) -> None:
+def test_places_and_names(tmp_path: Path) -> None:
     assert check_shared_root(tmp_path) == tmp_path
-    with pytest.raises(StagingError, match=r"is not a directory here\. Mount or create it first"):
+    with pytest.raises(StagingError, match="is not a directory here"):
         check_shared_root(tmp_path / "not-mounted")
+    assert check_name("datasets", "a" * 63) == "a" * 63
+    for name in ("", ".hidden", "..", "a/b", "a b", "Tiny", "tiny\n", "a" * 64):
+        with pytest.raises(StagingError, match=r"(?s)^datasets: the name .* is not allowed"):
+            check_name("datasets", name)
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "Tiny", "tiny\n", "a" * 64])
-def test_bad_names(name: str) -> None:
-    with pytest.raises(StagingError, match=r"(?s)^datasets: the name .* is not allowed"):
-        check_name("datasets", name)
+# --- Which jobs use what is staged ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "used"),
+    [
+        (
+            {"code_path": "mine", "model": "Qwen", "dataset": "gsm8k"},
+            ["common/code/verl/mine", "common/models/Qwen", "datasets/gsm8k"],
+        ),
+        # Nodes may see the shared root elsewhere; something in a target counts.
+        (
+            {"shared_root": "/srv/verl/", "model": "/srv/verl/common/models/Q/step-1"},
+            ["common/models/Q", "common/models/Q/step-1"],
+        ),
+        ({"env_vars": {"RUBRIC": "/private/common/models/rubric.v2/rules.json"}}, ["common/models/rubric.v2"]),
+        (
+            {"shared_root": "/srv", "trainer_overrides": ["a=['/srv/datasets/a/b.parquet','/srv/datasets/c/d']"]},
+            ["datasets/a", "datasets/c"],
+        ),
+        ({"trainer_overrides": {"model.path": "/elsewhere/common/models/judge"}, "code_path": None}, []),
+    ],
+)
+def test_what_a_job_uses_until_it_has_ended(tmp_path: Path, spec: dict[str, Any], used: list[str]) -> None:
+    assert used_by(tmp_path) == {}
+    archive = Archive(tmp_path / "jobs" / "a")
+    archive.reserve()
+    (tmp_path / "jobs" / "of-nobody").mkdir()
+    Archive(tmp_path / "jobs" / "b").reserve()
+    Archive(tmp_path / "jobs" / "b").write_text("config/job_spec.json", "{")
+    # From its submission on.
+    archive.write_json("config/job_spec.json", spec)
+    for state in (None, JobState.RUNNING):
+        if state:
+            archive.set_status(state)
+        assert {str(path): jobs for path, jobs in used_by(tmp_path).items()} == {path: ["a"] for path in used}
+    assert users(tmp_path, tmp_path / "common/models/Q") == (["a"] if "Q/" in str(spec) else [])
+    for state in ENDED:
+        archive.set_status(state)
+        assert used_by(tmp_path) == {}
+
+
+def test_versions_of_the_program_that_jobs_need(tmp_path: Path) -> None:
+    needed = "argus-0123456789ab.zip"
+    others = [("SUCCEEDED", "argus-ffffffffffff.zip"), ("RUNNING", "../../etc/passwd"), ("RUNNING", None)]
+    for number, (state, program) in enumerate([("RUNNING", needed), ("QUEUED", needed), *others]):
+        config = tmp_path / "jobs" / f"sft-{number}" / "config"
+        config.mkdir(parents=True)
+        (config.parent / "status.json").write_text(json.dumps({"state": state}))
+        (config / "argus.json").write_text(json.dumps({"program": program}))
+    assert programs(tmp_path) == [needed]

@@ -72,27 +72,16 @@ def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:
     assert len(run.commands) == 1
 
 
-def test_what_a_removal_ends_is_remembered(run: Drain, tmp_path: Path) -> None:
-    run(ends_jobs=True)
-    assert removed_under("grpo-1~2", tmp_path) == "worker-1"
-
-
-def test_nothing_is_changed_in_check_mode(run: Drain, tmp_path: Path) -> None:
+def test_what_a_removal_ends_is_remembered_but_for_check_mode(run: Drain, tmp_path: Path) -> None:
     code, reply = run(check=True, ends_jobs=True, wait_timeout=3600)
     assert (code, reply["changed"], reply["result"]["jobs"]) == (0, True, ["grpo-1"])
     assert (run.commands, draining(tmp_path)) == ([], frozenset())
+    run(ends_jobs=True)
+    assert removed_under("grpo-1~2", tmp_path) == "worker-1"
 
 
 def test_ray_does_not_accept(run: Drain, tmp_path: Path) -> None:
     run.accept(1, "Error: not accepted\n")
     code, reply = run()
-    problem = "the node still gets new work, or its jobs are unknown: Error: not accepted"
-    assert (code, [finding["what"] for finding in reply["findings"]]) == (1, [problem])
+    assert (code, len(reply["findings"])) == (1, 1) and "Error: not accepted" in reply["findings"][0]["what"]
     assert draining(tmp_path) == frozenset()
-
-
-def test_only_playbooks_use_it(capfd: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["drain"]) == 2
-    assert cli.main(["--help"]) == 0
-    text = capfd.readouterr().out
-    assert "evidence" in text and "drain" not in text

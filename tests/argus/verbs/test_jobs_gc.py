@@ -88,17 +88,16 @@ EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
         ({"keep_days": 15, "tags": {"team": "vision"}}, {"grpo-old": [], "grpo-named": [20]}),
     ],
 )
-@pytest.mark.parametrize("how", [{"remove": True}, {}, {"remove": True, "check": True}])
 def test_checkpoints_are_removed(
-    run: Callable[..., Any], jobs: Path, asked: dict[str, Any], left: dict[str, list[int]], how: dict[str, bool]
+    run: Callable[..., Any], jobs: Path, asked: dict[str, Any], left: dict[str, list[int]]
 ) -> None:
     changed = {name for name in left if left[name] != EVERY[name]}
-    is_done = how == {"remove": True}
-    answer = run(**asked, **how)
-    word = "removed" if is_done else "to be removed"
-    assert {name for name, verdict in answer["verdicts"].items() if verdict == word} == changed
-    assert answer["changed"] == (is_done and bool(changed))
-    assert steps(jobs) == ({**EVERY, **left} if is_done else EVERY)
+    for how in ({}, {"remove": True, "check": True}, {"remove": True}):
+        answer, is_done = run(**asked, **how), how == {"remove": True}
+        word = "removed" if is_done else "to be removed"
+        assert {name for name, verdict in answer["verdicts"].items() if verdict == word} == changed
+        assert answer["changed"] == (is_done and bool(changed))
+        assert steps(jobs) == ({**EVERY, **left} if is_done else EVERY)
 
 
 def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., Any], jobs: Path) -> None:
@@ -172,13 +171,11 @@ def test_while_it_is_not_known_what_a_job_needs_all_stay(run: Callable[..., Any]
     assert steps(jobs)["grpo-old"] == []
 
 
-@pytest.mark.parametrize("wrong", [{"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}])
-def test_numbers_that_are_none_remove_nothing(
-    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
-) -> None:
-    text = json.dumps({"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong})
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert cli.main(["gc", "--jobs", "--json"]) == 2
+def test_numbers_that_are_none_remove_nothing(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ({"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}):
+        text = json.dumps({"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong})
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert cli.main(["gc", "--jobs", "--json"]) == 2
     assert steps(jobs) == EVERY
 
 

@@ -19,37 +19,24 @@ from argus import cli
 from argus.ray.admission import NO_STEWARD, steward_lock, steward_runs
 from argus.verbs import nodes as verb_nodes
 
-NODE = {
-    "node_name": "ray-head",
-    "node_id": "h",
-    "state": "ALIVE",
-    "is_head_node": True,
-    "resources_total": {"memory": 1.0},
-}
+NODE = {"node_name": "ray-head", "node_id": "h", "state": "ALIVE", "is_head_node": True}
+NODE |= {"resources_total": {"memory": 1.0}}
 # For 4 of its 8 GPUs, running-1 has a placement group.
-WORKER = {
-    "node_name": "worker-0",
-    "node_id": "w",
-    "state": "ALIVE",
-    "is_head_node": False,
-    "resources_total": {"CPU": 16.0, "GPU": 8.0, "worker_node": 100.0},
-}
+WORKER = {"node_name": "worker-0", "node_id": "w", "state": "ALIVE", "is_head_node": False}
+WORKER |= {"resources_total": {"CPU": 16.0, "GPU": 8.0, "worker_node": 100.0}}
+GROUP = {"state": "CREATED", "creator_job_id": "02000000", "bundles": [{"node_id": "w"}]}
+USAGE = {"w": {"CPU": [1.0, 16.0], "GPU": [4.0, 8.0]}}
+
+
+def listed(*entries: Any) -> dict[str, Any]:
+    return {"data": {"result": {"result": entries}}}
+
+
 ANSWERS: dict[str, Any] = {
-    "/api/v0/nodes": {"data": {"result": {"result": [NODE]}}},
-    "/api/v0/actors": {"data": {"result": {"result": []}}},
-    "/api/v0/placement_groups": {
-        "data": {
-            "result": {"result": [{"state": "CREATED", "creator_job_id": "02000000", "bundles": [{"node_id": "w"}]}]}
-        }
-    },
-    "/api/cluster_status": {
-        "data": {
-            "clusterStatus": {
-                "time": 9.0,
-                "loadMetricsReport": {"usageByNode": {"w": {"CPU": [1.0, 16.0], "GPU": [4.0, 8.0]}}},
-            }
-        }
-    },
+    "/api/v0/nodes": listed(NODE),
+    "/api/v0/actors": listed(),
+    "/api/v0/placement_groups": listed(GROUP),
+    "/api/cluster_status": {"data": {"clusterStatus": {"time": 9.0, "loadMetricsReport": {"usageByNode": USAGE}}}},
     "/api/jobs/": [
         {"submission_id": "running-1", "status": "RUNNING", "entrypoint": "x", "job_id": "02000000"},
         {"submission_id": "pending-1", "status": "PENDING"},
@@ -59,7 +46,6 @@ ANSWERS: dict[str, Any] = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    # What a request without a token gets.
     stranger = 401
 
     def do_GET(self) -> None:
@@ -73,17 +59,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Open(Handler):
-    stranger = 200
-
-
-class Broken(Handler):
-    stranger = 500
-
-
-@pytest.fixture(params=[Handler])
+@pytest.fixture
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), request.param) as server:
+    """A head; its parameter is what a request without a token gets."""
+    handler = type("Head", (Handler,), {"stranger": getattr(request, "param", 401)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -141,7 +121,7 @@ def test_ready_cluster_and_its_active_jobs(address: str, run: Run) -> None:
     ]
 
 
-@pytest.mark.parametrize("address", [Open, Broken], indirect=True)
+@pytest.mark.parametrize("address", [200, 500], indirect=True)
 def test_head_that_does_not_refuse_strangers_is_not_ready(address: str, run: Run) -> None:
     answer = run(address, HEAD)
     assert (answer["complete"], answer["missing"]) == (False, [])
@@ -162,7 +142,7 @@ def test_people_see_a_table(address: str, run: Run, capfd: pytest.CaptureFixture
 
 
 def test_what_is_free_and_the_jobs_of_each_node(address: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ANSWERS, "/api/v0/nodes", {"data": {"result": {"result": [NODE, WORKER]}}})
+    monkeypatch.setitem(ANSWERS, "/api/v0/nodes", listed(NODE, WORKER))
     assert [(node["free"], node["jobs"]) for node in run(address)["nodes"]] == [
         ("", []),
         ("CPU 15, GPU 4", ["running-1"]),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from staging_datasets import COLUMNS, asked, lines, manifest, read, refused, rl_row, sft_row, table
+from staging_tools import manifest_json
 
 from argus.checks.dataset import SFT
 
@@ -35,20 +36,19 @@ def test_calls_of_tools_stay_and_make_rows_different(raw: Path, root: Path) -> N
     assert not (root / "datasets/data/val.parquet").exists()
 
 
-@pytest.mark.parametrize("kind", [lines, table])
-def test_other_keys_of_arguments_and_tools_are_named(raw: Path, root: Path, kind: Any) -> None:
+@pytest.mark.parametrize(("kind", "ending", "row"), [(lines, "jsonl", "row 0 of "), (table, "parquet", "")])
+def test_other_keys_of_arguments_and_tools_are_named(raw: Path, root: Path, kind: Any, ending: str, row: str) -> None:
     """Parquet gives all of them all keys, with null, which a chat template renders."""
-    first = kind(raw / f"1.{'jsonl' if kind is lines else 'parquet'}", [{"messages": call({"city": "Rome"})}])
-    second = kind(raw / f"2.{'jsonl' if kind is lines else 'parquet'}", [{"messages": call({"town": "Oslo"})}])
+    first = kind(raw / f"1.{ending}", [{"messages": call({"city": "Rome"})}])
+    second = kind(raw / f"2.{ending}", [{"messages": call({"town": "Oslo"})}])
     said = refused(root, workload=SFT, files={"train": [first, second]})
-    row = "row 0 of " if kind is lines else ""
     place = "messages[].tool_calls[].function.arguments"
-    assert f"{place}: {row}{Path(second).name} has the keys town, {row}{Path(first).name} the keys city" in said
+    assert f"{place}: {row}2.{ending} has the keys town, {row}1.{ending} the keys city" in said
     rows = [{**sft_row(number), "tools": [tool(**{name: "text"})]} for number, name in enumerate(("a", "b"))]
     said = refused(root, workload=SFT, files={"train": [lines(raw / "3.jsonl", rows)]})
-    assert (
-        "tools[].function.parameters.properties: row 1 of 3.jsonl has the keys b, row 0 of 3.jsonl the keys a" in said
-    )
+    assert "tools[].function.parameters.properties: row 1 of 3.jsonl has the keys b, row 0 of 3.jsonl the" in said
+    said = refused(root, workload=SFT, files={"train": [lines(raw / "5.jsonl", [{**sft_row(1), "tools": "[]"}])]})
+    assert "has a column tools of type string" in said
     # Arguments as JSON text have one type.
     texts = lines(raw / "4.jsonl", [{"messages": call('{"city": "Rome"}')}, {"messages": call('{"town": "Oslo"}')}])
     asked(root, workload=SFT, files={"train": [texts]})
@@ -72,17 +72,19 @@ def test_columns_bring_tools_and_media_along(raw: Path, root: Path) -> None:
     assert "images" in row and set(row["extra_info"]) == {"split", "index"}
 
 
-@pytest.mark.parametrize(("images", "fits"), [([{"image": "a"}], True), ([], True), ([{"image": "a"}] * 2, False)])
-def test_images_are_as_many_as_their_signs(raw: Path, root: Path, images: list[Any], fits: bool) -> None:
-    prompt = [{"role": "user", "content": "<image>"}]
-    rows = [rl_row(0, images=[{"image": "a"}], prompt=prompt), rl_row(1, images=images, prompt=prompt)]
-    file = lines(raw / "a.jsonl", rows)
+def test_images_are_as_many_as_their_signs(raw: Path, root: Path) -> None:
+    prompt, image = [{"role": "user", "content": "<image>"}], {"image": "a"}
+    val = [lines(raw / "b.jsonl", [rl_row(9)])]
     said = "train: has another number of <image> than of images: 1 row, counted from 0: 1 (1 and "
-    if fits:
-        asked(root, files={"train": [file], "val": [lines(raw / "b.jsonl", [rl_row(9)])]})
-        assert [said in text for text in manifest(root)["report"] if "same" not in text] == [True] * (not images)
-    else:
-        assert said in refused(root, files={"train": [file], "val": [lines(raw / "b.jsonl", [rl_row(9)])]})
+    for number, images in enumerate(([image] * 2, [image], [])):
+        rows = [rl_row(0, images=[image], prompt=prompt), rl_row(1, images=images, prompt=prompt)]
+        files = {"train": [lines(raw / f"{number}.jsonl", rows)], "val": val}
+        if len(images) == 2:
+            assert said in refused(root, name="other", files=files)
+            continue
+        asked(root, str(number), files=files)
+        report = manifest_json(root / f"datasets/{number}")["report"]
+        assert [said in text for text in report if "same" not in text] == [True] * (not images)
 
 
 def test_numbers_and_texts_become_text_where_text_is_read(raw: Path, root: Path) -> None:
@@ -121,15 +123,9 @@ def test_other_forms_of_conversations(raw: Path, root: Path, form: str, kind: An
 
 def test_sharegpt_as_a_prompt_and_under_another_name(raw: Path, root: Path) -> None:
     file = lines(raw / "a.jsonl", [{"chat": FORMS["sharegpt"]["conversations"][:2], "answer": 1}] * 2)
-    asked(
-        root, files={"train": [file]}, columns={"prompt": "chat", "ground_truth": "answer"}, data_source="x", val_rows=1
-    )
+    columns = {"prompt": "chat", "ground_truth": "answer"}
+    asked(root, files={"train": [file]}, columns=columns, data_source="x", val_rows=1)
     assert read(root)[0]["prompt"] == EXPECTED[:2]
     file = lines(raw / "b.jsonl", [{"chat": FORMS["sharegpt"]["conversations"]}])
     asked(root, "sft", workload=SFT, files={"train": [file]}, columns={"messages": "chat"})
     assert read(root, name="sft")[0]["messages"] == EXPECTED
-
-
-def test_tools_as_text_are_refused(raw: Path, root: Path) -> None:
-    file = lines(raw / "a.jsonl", [{**sft_row(1), "tools": "[]"}])
-    assert "has a column tools of type string" in refused(root, workload=SFT, files={"train": [file]})

@@ -18,69 +18,45 @@ from argus.staging.options import StagingError
 def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     commit = put(hub)
     assert asked(root, **hubs(hub), check=True).status == Status.STAGED
-    assert hub.gets("/") == [each for each in hub.gets("/") if "/api/datasets/" in each.path]
+    assert not hub.gets()
     assert asked(root, **hubs(hub)).status == Status.STAGED
     assert [row["reward_model"]["ground_truth"] for row in read(root)] == [str(number) for number in range(1, 16)]
-    assert not hub.gets("README.md") and not hub.gets("extra.py") and not hub.gets("other/")
-    assert (root / "hf/hub/datasets--team--sums/snapshots" / commit / "main/test.jsonl").is_file()
+    assert {each.name for each in hub.gets()} == {"train-0.jsonl", "train-1.jsonl", "test.jsonl"}
     text = (root / "datasets/data/manifest.json").read_text()
-    assert hub.token not in text
     wanted = {"source": "team/sums", "revision": "main", "commit": commit, "endpoint": hub.url}
-    assert wanted.items() <= json.loads(text).items()
-
-
-def test_an_existing_dataset_causes_no_request_and_stays_pinned(root: Path, hub: Hub) -> None:
-    commit = put(hub)
-    asked(root, **hubs(hub))
+    assert hub.token not in text and wanted.items() <= json.loads(text).items()
+    # It causes no request any more.
     put(hub, main__test=QUESTIONS[16:])
     count = len(hub.asked)
-    assert asked(root, **hubs(hub)).status == Status.EXISTS
-    assert asked(root, **hubs(hub), revision=commit).status == Status.EXISTS
+    assert asked(root, **hubs(hub)).status == asked(root, **hubs(hub), revision=commit).status == Status.EXISTS
     expected = f"was staged from revision main (commit {commit}), but the request has revision v2"
     assert expected in refused(root, **hubs(hub), revision="v2")
     files = {"train": ["main/train-*.jsonl"], "val": ["main/other.jsonl"]}
     assert "was staged with files {" in refused(root, **hubs(hub, files=files))
     assert "was staged with hub team/sums, but the request has hub team/x" in refused(root, **hubs(hub, hub="team/x"))
     assert len(hub.asked) == count
-
-
-def test_it_is_repaired_from_its_commit(root: Path, hub: Hub) -> None:
-    put(hub)
-    asked(root, **hubs(hub))
+    # A repair takes its commit.
     file = root / "datasets/data/val.parquet"
     before = file.read_bytes()
     file.unlink()
-    put(hub, main__test=QUESTIONS[16:])
     shutil.rmtree(root / "hf")
     assert asked(root, **hubs(hub), repair=True).status == Status.REPAIRED
-    assert file.read_bytes() == before
-    assert manifest_json(root / "datasets/data")["revision"] == "main"
+    assert (file.read_bytes(), manifest_json(file.parent)["revision"]) == (before, "main")
 
 
-def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -> None:
-    commit = put(hub)
+def test_a_removed_dataset_is_removed_from_the_cache_unless_another_has_it(raw: Path, root: Path, hub: Hub) -> None:
+    old = put(hub)
     asked(root, **hubs(hub))
+    asked(root, name="other", **hubs(hub), val_rows=None)
+    new = put(hub, main__test=QUESTIONS[16:])
+    asked(root, name="newer", **hubs(hub))
     assert removed(root, check=True).status == Status.REMOVED
-    assert asked(root, **hubs(hub)).status == Status.EXISTS
     job = root / "jobs" / "grpo-1" / "config"
     job.mkdir(parents=True)
     (job / "job_spec.json").write_text(json.dumps({"dataset": "data", "shared_root": str(root)}))
     with pytest.raises(StagingError, match="is used by grpo-1"):
         removed(root)
     shutil.rmtree(job.parent)
-    assert (root / "hf/hub/datasets--team--sums/snapshots" / commit).is_dir()
-    assert removed(root).status == Status.REMOVED
-    assert not (root / "hf/hub/datasets--team--sums").exists()
-    assert list((root / "datasets").iterdir()) == []
-    assert removed(root).status == Status.ABSENT
-
-
-def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
-    old = put(hub)
-    asked(root, **hubs(hub))
-    asked(root, name="other", **hubs(hub), val_rows=None)
-    new = put(hub, main__test=QUESTIONS[16:])
-    asked(root, name="newer", **hubs(hub))
     # A directory that was not staged, and files of the node.
     (root / "datasets/by-hand").mkdir()
     mapped(raw, root, name="of-files")
@@ -90,7 +66,7 @@ def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: 
         assert {path.name for path in cached.iterdir()} == left
     assert (cached / old / "main/test.jsonl").read_bytes() == jsonl(QUESTIONS[15:])
     removed(root, "other")
-    assert not cached.exists()
+    assert not cached.parent.exists() and removed(root).status == Status.ABSENT
 
 
 @pytest.mark.parametrize("check", [True, False])

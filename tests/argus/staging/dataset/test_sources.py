@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ from staging_tools import manifest_json
 from argus.checks.dataset import RL, SFT
 from argus.staging.dataset.sources import FileRows
 from argus.staging.manifest import Status
-from argus.staging.tiny import (
-    problems,
-)
 
 
 def test_files_are_compared_as_long_as_they_exist(raw: Path, root: Path) -> None:
@@ -66,11 +62,3 @@ def test_files_of_the_shared_root_have_the_path_of_the_nodes(root: Path, monkeyp
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/verl")
     said = refused(root, files={"train": "/srv/verl/raw/a.jsonl"}, val_rows=1, **{"from": "shared_root"})
     assert f"is {root} in nodes, and /srv/verl on the head's machine" in said
-
-
-def test_problems_are_the_same_at_every_call_and_have_their_answer() -> None:
-    assert problems(20) == problems(40)[:20]
-    for problem in problems(40):
-        has, gets = map(int, re.findall(r"\d+", problem.question))
-        assert problem.result == str(has + gets)
-        assert problem.answer.endswith(f"\n#### {problem.result}")

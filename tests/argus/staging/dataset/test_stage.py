@@ -22,6 +22,7 @@ from staging_tools import manifest_json
 
 from argus.staging.dataset.stage import DatasetBuilder
 from argus.staging.manifest import Status
+from argus.staging.options import StagingError
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,6 @@ from argus.staging.manifest import Status
             "files.train: no file matches /nothing/*.jsonl on ",
         ),
         ({"name": "Upper", "tiny": True}, 'name: the name "Upper" is not allowed'),
-        ({"tiny": True, "from": "node"}, "from: has an effect only with files"),
         ({"hub": "a/b", "files": {"train": ["a"]}, "from": "node"}, "from: has an effect only with files"),
         (
             {"files": {"train": ["../a.jsonl"]}, "val_rows": 1, "from": "shared_root"},
@@ -46,32 +46,19 @@ from argus.staging.manifest import Status
         ),
     ],
 )
-@pytest.mark.parametrize("check", [True, False])
-def test_wrong_sources_are_rejected_in_check_mode_too(
-    root: Path, options: dict[str, Any], said: str, check: bool
-) -> None:
-    assert said in refused(root, **options, check=check)
+def test_wrong_sources_are_rejected_in_check_mode_too(root: Path, options: dict[str, Any], said: str) -> None:
+    for check in (True, False):
+        assert said in refused(root, **options, check=check)
 
 
-def test_check_mode_builds_nothing(raw: Path, root: Path) -> None:
+def test_another_option_is_another_dataset(raw: Path, root: Path) -> None:
     assert mapped(raw, root, check=True).status == Status.STAGED
     assert list(root.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("data_source", "other"),
-        ("instruction", "Think."),
-        ("ground_truth_pattern", None),
-        ("columns", {**COLUMNS, "ability": "answer"}),
-    ],
-)
-def test_another_option_is_another_dataset(raw: Path, root: Path, option: str, value: Any) -> None:
-    train, val = lines(raw / "a.jsonl", QUESTIONS[:15]), lines(raw / "b.jsonl", QUESTIONS[15:])
-    options = {"files": {"train": [train], "val": [val]}, **MAPPED}
-    asked(root, **options)
-    assert option in refused(root, **{**options, option: value})
+    mapped(raw, root)
+    options = {"data_source": "other", "instruction": "Think.", "ground_truth_pattern": None}
+    for option, value in {**options, "columns": {**COLUMNS, "ability": "answer"}}.items():
+        with pytest.raises(StagingError, match=option):
+            mapped(raw, root, **{option: value})
 
 
 def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
@@ -103,32 +90,27 @@ def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
 
 
 def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, root: Path) -> None:
-    asked(root, files={"train": [lines(raw / "a.jsonl", QUESTIONS)]}, val_rows=4, **MAPPED)
-    assert [row["reward_model"]["ground_truth"] for row in read(root, "val")] == ["1", "6", "11", "16"]
-    assert [row["extra_info"] for row in read(root, "val")] == [{"split": "val", "index": index} for index in range(4)]
-    assert [row["extra_info"]["index"] for row in read(root)] == list(range(16))
-    assert manifest_json(root / "datasets/data")["rows"] == {"train": 16, "val": 4}
-
-
-def test_findings_name_rows_as_they_were_before_some_were_taken_out(raw: Path, root: Path) -> None:
     rows = [*QUESTIONS, QUESTIONS[5], QUESTIONS[1], QUESTIONS[1]]
     asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=4, **MAPPED)
-    assert manifest_json(root / "datasets/data")["report"] == [
+    assert [row["reward_model"]["ground_truth"] for row in read(root, "val")] == ["1", "6", "12", "18"]
+    assert [row["extra_info"] for row in read(root, "val")] == [{"split": "val", "index": index} for index in range(4)]
+    assert [row["extra_info"]["index"] for row in read(root)] == list(range(19))
+    found = manifest_json(root / "datasets/data")
+    assert found["rows"] == {"train": 19, "val": 4}
+    # Findings name rows as they were before some were taken out.
+    assert found["report"] == [
         "train: has the same prompt as an earlier row: 2 rows, counted from 0: 21 (as 1), 22 (as 1)",
         "val: has a prompt that is also in train, so validation repeats training data: 1 row, counted from 0: 5",
     ]
 
 
-@pytest.mark.parametrize("wanted", [0, 20, 21, -1])
-def test_validation_needs_some_rows_and_not_all(raw: Path, root: Path, wanted: int) -> None:
+def test_validation_needs_some_rows_and_not_all(raw: Path, root: Path) -> None:
     file = lines(raw / "a.jsonl", QUESTIONS)
-    assert f"val_rows: is {wanted}, of 20 rows" in refused(root, files={"train": [file]}, val_rows=wanted, **MAPPED)
-
-
-def test_validation_is_either_given_or_taken(raw: Path, root: Path) -> None:
+    for wanted in (0, 20, 21, -1):
+        assert f"val_rows: is {wanted}, of 20 rows" in refused(root, files={"train": [file]}, val_rows=wanted, **MAPPED)
     assert "val: has no rows. Set files.val, or set val_rows" in refused(root, files={"train": ["/a.jsonl"]})
-    files = {"train": ["/a.jsonl"], "val": ["/b.jsonl"]}
-    assert "val_rows: is set, but val already has rows" in refused(root, files=files, val_rows=3)
+    files = {"train": [file], "val": [lines(raw / "b.jsonl", [])]}
+    assert f"{raw}/b.jsonl: there are no rows" in refused(root, files=files, **MAPPED)
 
 
 def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root: Path) -> None:
@@ -138,11 +120,6 @@ def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root:
     said = refused(root, files=files)
     assert "\n- train: has an empty user" in said and "\n- val: has an empty data_source" in said
     assert list((root / "datasets").iterdir()) == []
-
-
-def test_no_rows_at_all_are_refused(raw: Path, root: Path) -> None:
-    files = {"train": [lines(raw / "a.jsonl", [rl_row(1)])], "val": [lines(raw / "b.jsonl", [])]}
-    assert f"{raw}/b.jsonl: there are no rows" in refused(root, files=files)
 
 
 def test_files_that_change_while_they_are_read_are_an_error(

@@ -47,38 +47,32 @@ def test_the_same_content_is_the_same_wherever_it_is() -> None:
     "values", [{"sha256": "0" * 64}, {"size": 11}, {"size": 11, "sha256": ""}, {"path": "/a/b.jsonl"}]
 )
 def test_another_file_is_a_difference(values: dict[str, Any]) -> None:
-    assert "train.jsonl" in upload(changed(**values)).differs(manifest(FILE)) or "b.jsonl" in upload(
-        changed(**values)
-    ).differs(manifest(FILE))
+    assert str(changed(**values).path).rpartition("/")[2] in upload(changed(**values)).differs(manifest(FILE))
 
 
 def test_more_or_fewer_files_or_another_order_are_a_difference() -> None:
     other = UploadFile("/home/ann/b.jsonl", 1, 1, "1" * 64)
     assert upload(FILE, other).differs(manifest(FILE, other)) == ""
     assert "was staged without /home/ann/b.jsonl of ann" in upload(FILE, other).differs(manifest(FILE))
-    assert "was staged from train.jsonl, b.jsonl as files.train" in upload(FILE).differs(manifest(FILE, other))
-    assert "was staged from train.jsonl, b.jsonl as" in upload(other, FILE).differs(manifest(FILE, other))
+    for fewer in ([FILE], [other, FILE]):
+        assert "was staged from train.jsonl, b.jsonl as files.train" in upload(*fewer).differs(manifest(FILE, other))
     # This controller does not have one of them.
     assert upload(FILE, missing=["/home/ann/b.jsonl"]).differs(manifest(FILE, other)) == ""
     assert upload(missing=["/home/ann/train.jsonl"]).differs(manifest(FILE)) == ""
-
-
-def test_a_manifest_that_a_job_has_changed_is_a_difference() -> None:
+    # A manifest that a job has changed.
     for uploaded in ("text", {"train": "text"}, {"train": [7, ["a"], ["b", 1, 2]]}, None):
         broken = Manifest({"kind": "rl_dataset", "identity": {"uploaded_files": uploaded}})
         assert "was staged without /home/ann/train.jsonl" in upload(FILE).differs(broken)
 
 
-@pytest.mark.parametrize(
-    ("missing", "expected"),
-    [(["/home/ann/x.jsonl"], r"files\.train: the controller ann has no file"), ([], r"val: has no rows")],
-)
-def test_a_missing_file_is_named_before_rows_that_it_may_have(
-    missing: list[str], expected: str, tmp_path: Path
-) -> None:
-    given = upload(FILE, missing=missing)
-    with pytest.raises(StagingError, match=expected):
-        source_of(Dataset(name="sums", files={"train": ["x"]}), tmp_path, StageOptions(), given)
+def test_a_missing_file_is_named_before_rows_that_it_may_have(tmp_path: Path) -> None:
+    for missing, expected in (
+        (["/home/ann/x.jsonl"], r"files\.train: the controller ann has no"),
+        ([], "val: has no rows"),
+    ):
+        with pytest.raises(StagingError, match=expected):
+            dataset = Dataset(name="sums", files={"train": ["x"]})
+            source_of(dataset, tmp_path, StageOptions(), upload(FILE, missing=missing))
 
 
 def test_files_are_needed_only_to_build(tmp_path: Path) -> None:
