@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from argus.jobs.registry import Registry
+from argus.jobs.services import Services
 from argus.ray.api import RayApiError
 
 
@@ -92,6 +94,11 @@ class FakeRay:
     def cancel_pending(self, identifier: str) -> None:
         self.calls.append(("cancel_pending", identifier))
         self.on_stop(identifier)
+
+    def services(self, registry: Registry, clock: FakeClock, address: str = "") -> Services:
+        """What operations on jobs work with: this head for everything."""
+        here = {"head": lambda _address: self, "client": lambda _address: self, "cancel_pending": self.cancel_pending}
+        return Services(**here, address=address, registry=registry, clock=clock)
 
     @property
     def changes(self) -> list[tuple[Any, ...]]:

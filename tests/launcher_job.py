@@ -24,9 +24,6 @@ print("deterministic", os.environ.get("VERL_FULL_DETERMINISM"), "path", os.envir
 if mode == "fail":
     print("Traceback: no such thing", file=sys.stderr)
     sys.exit(3)
-if mode == "config":
-    print("Error executing job with overrides: []\\nCould not override 'trainer.x'.", flush=True)
-    sys.exit(1)
 if mode == "secret":
     for piece in ("it is hf_", "secret and", " hf_secret"):
         print(piece, end="", flush=True)
@@ -39,15 +36,11 @@ if mode == "environment":
     sys.stdout.flush()
     print("it begins with", os.environ["KEY"][:20], end="", flush=True)
     os._exit(4)
-if mode == "limits":
+if mode == "ok":
     import resource
     old = os.umask(0)
     os.umask(old)
     print("core", resource.getrlimit(resource.RLIMIT_CORE), "mask", oct(old), flush=True)
-    os.makedirs(os.path.join(os.environ["ARGUS_VERL_ARCHIVE"], "checkpoints", "global_step_1"))
-if mode == "flood":
-    for number in range(20000):
-        print(number, "x" * 90)
 if mode == "saves":
     checkpoints = os.path.join(os.environ["ARGUS_VERL_ARCHIVE"], "checkpoints")
     for step in (3, 4):
@@ -81,8 +74,6 @@ if mode == "deaf":
     print("deaf", flush=True)
 if mode in ("wait", "deaf"):
     time.sleep(60)
-if mode == "much":
-    sys.stdout.write("x" * 300_000)
 print("trained", flush=True)
 """
 

@@ -33,7 +33,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     r"f'^\\s+{re.escape(name)}\\s*:'": [r"^\s+lr\s*:"],
     "b'|'.join(present)": ["hf_AbCdEfGhIjKl|-----BEGIN"],
     # Forms of variables, of nodes and of Slurm.
-    "form": [form for form, _todo in commands.FORMS.values()],
+    "form": [form for form, _remedy in commands.FORMS.values()],
     "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?"],
     "names": [names.pattern for names in environment.NEVER_SECRET.values()],
     "f'{ENGINE_PREFIX}(?:{sign})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
@@ -54,7 +54,7 @@ OF_THE_OPERATOR = {
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
-    r"f'{re.escape(named(shared_root))}(?![\\w/.-])'",
+    r"f'{re.escape(root_text(shared_root))}(?![\\w/.-])'",
     '''f"""["']{flag}["']"""''',
     """f"(?:^|[\\\\s'\\\\u2018]){re.escape(place.engine)}{NOT_THERE}\"""",
 }

@@ -13,7 +13,7 @@ from fake_ray import answered
 from argus.archive.archive import Archive
 from argus.queue.queue import Queue
 from argus.queue.room import PLACEMENT_GROUPS
-from argus.ray.api import RayApiError, WorkerCapacity
+from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.job import Steward
 
@@ -35,12 +35,10 @@ class Head:
         self.groups: list[dict[str, Any]] = []
         self.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
         self.asked: list[str] = []
-        self.silent = False
-        self.summary: list[dict[str, Any]] = []
 
     def get(self, path: str) -> Any:
         if path == "/nodes?view=summary":
-            return {"data": {"summary": self.summary}}
+            return {"data": {"summary": []}}
         if path == PLACEMENT_GROUPS:
             found = self.groups
         else:
@@ -52,20 +50,14 @@ class Head:
         return self.node_list
 
     def capacity(self) -> list[WorkerCapacity]:
-        self.answer()
         return self.workers
 
     def jobs(self) -> list[dict[str, Any]]:
         return [{"submission_id": identifier, **record} for identifier, record in self.records.items()]
 
     def job(self, submission_id: str) -> dict[str, Any] | None:
-        self.answer()
         self.asked.append(submission_id)
         return self.records.get(submission_id)
-
-    def answer(self) -> None:
-        if self.silent:
-            raise RayApiError("the head does not answer")
 
 
 class Evidence:
@@ -154,12 +146,10 @@ class Scene:
         identifier = "one" if attempt == 1 else f"one~{attempt}"
         self.head.records[identifier] = {"status": "RUNNING", "job_id": "01", "driver_node_id": "w0"}
 
-    def lose(self, node: str, address: str = "") -> None:
+    def lose(self, node: str) -> None:
         """A node dies with an actor of the job."""
         self.head.node_list = [
-            worker(node, "DEAD", end_time_ms=self.clock.now * 1000 + 1, node_ip=address)
-            if entry["node_id"] == node
-            else entry
+            worker(node, "DEAD", end_time_ms=self.clock.now * 1000 + 1) if entry["node_id"] == node else entry
             for entry in self.head.node_list
         ]
         context = {"actor_died_error_context": {"reason": "NODE_DIED"}}

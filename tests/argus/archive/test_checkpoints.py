@@ -38,6 +38,11 @@ def test_a_complete_checkpoint(tmp_path: Path) -> None:
     (path / "data.pt").write_bytes(b"no zip")
     (path / "fsdp_config.json").write_text("{}")
     assert inspect(path, "sft") == Checkpoint(10, path, 2, "")
+    # Those of other backends are not checked.
+    other = tmp_path / "global_step_20"
+    (other / "actor" / "dist_ckpt").mkdir(parents=True)
+    (other / "actor" / "dist_ckpt" / "__0_0.distcp").touch()
+    assert inspect(other, "grpo") == Checkpoint(20, other, 0, "")
 
 
 def test_the_samples_that_were_in_flight_belong_to_it(tmp_path: Path) -> None:
@@ -68,33 +73,11 @@ def test_what_was_saved_without_the_optimizer_is_a_model(tmp_path: Path, workloa
         assert not inspect(path, workload).is_model
 
 
-def test_ranks_that_are_missing(tmp_path: Path) -> None:
-    path = tmp_path / "global_step_10"
-    shards(path, 4)
-    for rank in (1, 3):
-        (path / f"optim_world_size_4_rank_{rank}.pt").unlink()
-    assert inspect(path, "sft") == Checkpoint(10, path, 4, f"{path} has no optim shard of rank 1, 3 of 4")
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000])
-def test_a_truncated_file(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "global_step_10"
-    shards(path)
-    file = path / "model_world_size_2_rank_1.pt"
-    file.write_bytes(file.read_bytes()[:size])
-    assert inspect(path, "sft").problem == f"{file} is truncated"
-
-
-def test_shards_of_several_runs(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     shards(path, 2)
     shards(path, 4)
-    found = inspect(path, "sft")
-    assert (found.world_size, found.problem) == (4, f"{path} has shards of 2 and 4 ranks")
-
-
-def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "global_step_10"
+    assert inspect(path, "sft").world_size == 4 and "shards of 2 and 4 ranks" in inspect(path, "sft").problem
     shards(path / "actor")
     (path / "actor" / "model_world_size_2_rank_0.pt").unlink()
     (path / "actor" / "optim_world_size_2_rank_1.pt").write_bytes(b"PK")
@@ -103,13 +86,6 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         f"{path}/actor/optim_world_size_2_rank_1.pt is truncated",
         f"{path}/critic is empty",
     ]
-
-
-def test_checkpoints_of_other_backends_are_not_checked(tmp_path: Path) -> None:
-    path = tmp_path / "global_step_10"
-    (path / "actor" / "dist_ckpt").mkdir(parents=True)
-    (path / "actor" / "dist_ckpt" / "__0_0.distcp").touch()
-    assert inspect(path, "grpo") == Checkpoint(10, path, 0, "")
 
 
 # --- All of a job -----------------------------------------------------------------------------------------------------
@@ -165,17 +141,15 @@ def test_all_attempts_together_keep_as_many_as_one(earlier: Path) -> None:
         assert left(earlier) == expected
 
 
-@pytest.mark.parametrize("interrupted", ["no tracker", "a truncated shard", "a missing shard"])
+@pytest.mark.parametrize("interrupted", ["no tracker", "a truncated shard"])
 def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupted: str) -> None:
     retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=1"])
     save(earlier, 40)
     shard = earlier / "global_step_40" / "optim_world_size_2_rank_1.pt"
     if interrupted == "no tracker":
         tracker(earlier, 30)
-    elif interrupted == "a truncated shard":
-        shard.write_bytes(shard.read_bytes()[:100])
     else:
-        shard.unlink()
+        shard.write_bytes(shard.read_bytes()[:1000])
     retention.look()
     assert left(earlier) == [10, 20, 30, 40]
     save(earlier, 50)
@@ -187,11 +161,9 @@ def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupt
     "overrides",
     [
         [],
-        ["trainer.max_ckpt_to_keep=null"],
         ["trainer.max_ckpt_to_keep=0"],
         ["trainer.max_ckpt_to_keep=-1"],
         ["trainer.max_ckpt_to_keep=1", "~trainer.max_ckpt_to_keep"],
-        ["trainer.max_ckpt_to_keep=1", "+trainer={max_ckpt_to_keep:null}"],
         ["trainer.max_actor_ckpt_to_keep=1"],
     ],
 )

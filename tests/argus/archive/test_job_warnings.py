@@ -91,12 +91,8 @@ def test_rewards_that_raise() -> None:
 def test_a_reward_that_never_changes(steps: int, over: bool, found: bool) -> None:
     always = {"critic/score/mean": 0.5, "critic/score/min": 0.5, "critic/score/max": 0.5}
     assert kinds(Settings(), seen(*[always] * steps), over) == ["reward_constant"] * found
-
-
-def test_a_reward_that_changes_once_is_not_constant() -> None:
-    zero = {"critic/score/mean": 0.0, "critic/score/min": 0.0, "critic/score/max": 0.0}
-    assert kinds(Settings(), seen(zero, zero, zero | {"critic/score/max": 0.1})) == []
-    assert kinds(Settings(), seen(zero, zero, zero | {"critic/score/min": -0.1})) == []
+    for change in ({"critic/score/max": 0.6}, {"critic/score/min": 0.4}):
+        assert kinds(Settings(), seen(*[always] * steps, always | change), over) == []
 
 
 @pytest.mark.parametrize(
@@ -104,10 +100,8 @@ def test_a_reward_that_changes_once_is_not_constant() -> None:
     [
         ("critic/score/mean", "reward_nan"),
         ("actor/grad_norm", "gradient_nan"),
-        ("critic/grad_norm", "gradient_nan"),
         ("train/grad_norm", "gradient_nan"),
         ("train/loss", "loss_nan"),
-        ("actor/loss", "loss_nan"),
     ],
 )
 @pytest.mark.parametrize("value", [NAN, float("inf")])
@@ -158,7 +152,6 @@ def test_responses_that_were_cut(longest: float, ratio: float, found: bool) -> N
 @pytest.mark.parametrize(
     ("settings", "last", "over", "found"),
     [
-        (Settings(test_freq=4), 3, True, False),
         (Settings(test_freq=4), 4, True, True),
         (Settings(test_freq=4), 4, False, False),
         (Settings(test_freq=4), 5, False, True),
@@ -180,7 +173,6 @@ def test_a_validation_that_never_ran(settings: Settings, last: int, over: bool, 
         (1, 4, (2,), True, True),
         (1, 4, (2,), False, False),
         (1, 5, (2,), False, True),
-        (1, 1, (), True, False),
         (1, 2, (), True, True),
         # It resumed after the step that had one.
         (5, 5, (), True, False),
@@ -199,7 +191,6 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
         (Settings(save_freq=2), (2,), 10, False, False),
         (Settings(save_freq=2), (2,), 9, True, False),
         (Settings(save_freq=-1), (2,), 9, False, False),
-        (Settings(save_freq=2, kept=1), (2,), 9, False, True),
         (Settings(save_freq=2, kept=2), (2,), 9, False, True),
         # verl removes the oldest one first.
         (Settings(save_freq=2, kept=2), (2, 4), 9, False, False),
@@ -210,8 +201,3 @@ def test_room_for_the_next_checkpoint(
 ) -> None:
     given = WarningInputs(settings, seen({"train/lr": 1.0}), saved=saved, saved_bytes=10, free_bytes=free, over=over)
     assert [warning.kind for warning in find(given)] == ["no_space"] * found
-
-
-def test_how_many_checkpoints_stay() -> None:
-    overrides = ("trainer.max_actor_ckpt_to_keep=3", "trainer.max_critic_ckpt_to_keep=2", "trainer.save_freq=5")
-    assert [Settings.of(overrides[:end]).kept for end in range(3)] == [None, 3, 2]

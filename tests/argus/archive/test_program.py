@@ -81,26 +81,26 @@ def programs(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("verb", ["run", "ranks"])
-def test_a_job_runs_the_version_with_which_it_was_submitted(programs: Path, archive: Archive, verb: str) -> None:
+def test_a_job_runs_the_version_with_which_it_was_submitted(programs: Path, archive: Archive) -> None:
     archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
-    arguments = {"run": ["1"], "ranks": ["1", "0", "m", "1", "2", "a"]}[verb]
-    command = Program(str(programs / "current")).command(str(archive.path), verb, *arguments)
+    arguments = ["1", "0", "m", "1", "2", "a"]
+    command = Program(str(programs / "current")).command(str(archive.path), "ranks", *arguments)
     subprocess.run(command, check=True)
     assert facts(archive)["program"] == str(programs / OTHER)
-    assert facts(archive)["arguments"] == ["launch", verb, str(archive.path), *arguments]
+    assert facts(archive)["arguments"] == ["launch", "ranks", str(archive.path), *arguments]
 
 
-@pytest.mark.parametrize("name", ["argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", "", 7, None])
-def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive: Archive, name: object) -> None:
+def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive: Archive) -> None:
     """A job can write to its archive."""
-    (archive.path / OTHER).write_text("")
-    archive.write_json(RECORD, {"program": name})
-    if name is None:
-        archive.write_text(RECORD, "{")
+    records = [{"program": name} for name in ("argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", 7)]
+    for number, text in enumerate([*map(json.dumps, records), "{"]):
+        other = Archive(archive.jobs / str(number))
+        other.reserve()
+        (other.path / OTHER).write_text("")
+        other.write_text(RECORD, text)
     source = "import sys; from argus.archive.archive import Archive; from argus.archive.program import Program; "
-    source += "print(Program.of_job(Archive(sys.argv[1])).path)"
+    source += "print({Program.of_job(Archive(sys.argv[1] + str(number))).path for number in range(5)})"
     environment = {**os.environ, "PYTHONPATH": str(programs / "current")}
-    command = [sys.executable, "-P", "-c", source, str(archive.path)]
+    command = [sys.executable, "-P", "-c", source, f"{archive.jobs}/"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(programs / "argus-111111111111.zip")
+    assert done.stdout.strip() == str({str(programs / "argus-111111111111.zip")})

@@ -31,26 +31,13 @@ def test_ready_cluster() -> None:
     seen = membership(EXPECTED, [HEAD, WORKER])
     assert seen.complete
     assert seen.missing == []
+    # Ray counts the CPUs itself.
+    any_cpus = ExpectedNode.from_json(replace(EXPECTED_WORKER, cpus=None).to_json())
+    assert membership([any_cpus], [node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)]).complete
     assert [row.to_json() for row in seen.rows] == [
         ["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"],
         ["worker-0", "CPU 48, GPU 4, worker_node 100", "CPU 48, GPU 4, worker_node 100", "alive"],
     ]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_node_that_died_and_came_back_is_alive(order: int) -> None:
-    nodes = [HEAD, {**WORKER, "state": "DEAD"}, WORKER][::order]
-    assert membership(EXPECTED, nodes).complete
-
-
-def test_dead_node_that_ray_reports_as_alive_does_not_count() -> None:
-    since = 1_700_000_000.5
-    expected = [replace(EXPECTED_WORKER, since=since)]
-    before, after = ({**WORKER, "start_time_ms": int(since * 1000) + ms} for ms in (-1, 0))
-    (row,) = membership(expected, [before]).rows
-    assert (row.seen, row.state) == ("dead", NodeState.MISSING)
-    assert membership(expected, [after]).complete
-    assert membership([EXPECTED_WORKER], [WORKER]).complete
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -65,6 +52,8 @@ def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: flo
         ("CPU 0, GPU 0", NodeState.ALIVE),
     ]
     assert seen.awaited == ["worker-0"]
+    (row,) = membership(expected[:1], [{**WORKER, "start_time_ms": 1999}]).rows
+    assert since is None or (row.seen, row.state) == ("dead", NodeState.MISSING)
     # Once Ray has noticed.
     dead["state"] = "DEAD"
     assert membership(expected, nodes[::order]).complete
@@ -74,39 +63,15 @@ def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: flo
     ("there", "seen"),
     [
         (node("worker-0", CPU=48.0, GPU=3.0, worker_node=100.0), "CPU 48, GPU 3, worker_node 100"),
-        (node("worker-0", CPU=48.0, worker_node=100.0), "CPU 48, GPU 0, worker_node 100"),
-        (node("worker-0", GPU=4.0, worker_node=100.0), "CPU 0, GPU 4, worker_node 100"),
         (node("worker-0", CPU=48.0, GPU=4.0), "CPU 48, GPU 4, worker_node 0"),
         (node("worker-0", is_head=True, CPU=48.0, GPU=4.0, worker_node=100.0), "CPU 48, GPU 4, worker_node 100"),
     ],
-    ids=["fewer GPUs", "no GPUs", "no CPUs", "no worker_node", "a head"],
+    ids=["fewer GPUs", "no worker_node", "a head"],
 )
 def test_node_that_differs(there: dict[str, Any], seen: str) -> None:
     found = membership(EXPECTED, [HEAD, there])
     assert found.missing == ["worker-0"]
     assert found.rows[1] == NodeRow("worker-0", "CPU 48, GPU 4, worker_node 100", seen, NodeState.DIFFERS)
-
-
-def test_any_number_of_cpus_is_accepted_where_ray_counts_them() -> None:
-    there = node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)
-    found = membership([replace(EXPECTED_WORKER, cpus=None)], [there])
-    described = "GPU 4, worker_node 100"
-    assert found.rows == (NodeRow("worker-0", described, described, NodeState.ALIVE),)
-
-
-class LazyDict(dict[str, Any]):
-    """Like Ansible's containers of variables: it refuses to be constructed from items."""
-
-    def __init__(self, *items: Any) -> None:
-        assert not items, "Direct construction of lazy containers is not supported"
-
-
-def test_expected_node_from_variables_of_ansible() -> None:
-    resources = LazyDict()
-    resources["worker_node"] = 100
-    node = ExpectedNode.from_json({"name": "worker-0", "cpus": 48, "gpus": 4, "resources": resources})
-    assert node == EXPECTED_WORKER
-    assert ExpectedNode.from_json(node.to_json()) == node
 
 
 # --- Nodes that are known not to come, or not to stay -----------------------------------------------------------------

@@ -1,20 +1,12 @@
 from __future__ import annotations
 
 from argus.common.findings import (
-    CELL_WIDTH,
     WARNING,
     Finding,
     findings_table,
 )
 
 SECOND = Finding("b", "gone", "bring it back", key="b.c")
-
-
-def test_the_table_fits_a_terminal() -> None:
-    long = Finding("x", "word " * 40, "todo " * 40)
-    lines = findings_table([long]).splitlines()
-    assert len(lines) > 3
-    assert max(map(len, lines)) <= 2 * CELL_WIDTH + 20
 
 
 def test_lines_that_a_job_wrote_do_not_look_like_advice() -> None:

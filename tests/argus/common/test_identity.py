@@ -16,13 +16,10 @@ def on_node(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
 
 
 def test_node_and_cluster_are_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_node(monkeypatch, identity("worker-0", "mvp", "/private", "/srv/mvp"))
-    assert (node_name(), cluster_name()) == ("worker-0", "mvp")
-
-
-def test_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     on_node(monkeypatch, {})
     assert (node_name(), cluster_name(), mismatch("/srv/b")) == (socket.gethostname(), "", "")
+    on_node(monkeypatch, identity("worker-0", "mvp", "/private", "/srv/mvp"))
+    assert (node_name(), cluster_name()) == ("worker-0", "mvp")
 
 
 def test_node_of_another_cluster_with_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:

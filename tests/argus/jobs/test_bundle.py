@@ -59,17 +59,12 @@ def files(target: Path) -> list[str]:
     return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
 
 
-def test_a_first_fetch_has_everything_except_checkpoints(archive: Path, tmp_path: Path) -> None:
-    target = tmp_path / "artifacts" / "grpo-1"
-    assert fetch(archive, target) == 3
-    assert files(target) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-    assert (target / "logs" / "driver.log").read_text() == "step 1\n"
-    assert (target / "status.json").stat().st_mtime == 1_700_000_000
-
-
 def test_a_second_fetch_has_what_changed(archive: Path, tmp_path: Path) -> None:
     target = tmp_path / "artifacts"
-    fetch(archive, target)
+    assert fetch(archive, target) == 3
+    # Everything except checkpoints.
+    assert files(target) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+    assert (target / "status.json").stat().st_mtime == 1_700_000_000
     (target / "logs" / "metrics-1.jsonl").chmod(0o400)
     assert fetch(archive, target) == 0
     (archive / "logs" / "driver.log").write_text("step 1\nstep 2\n")
@@ -93,8 +88,12 @@ def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_pa
     (logs / "dangling").symlink_to("nothing")
     os.mkfifo(logs / "fifo")
     unix_socket(logs / "socket")
+    for name in ("\u202egnp", os.fsdecode(b"\xff")):
+        (logs / name).write_text("x")
     file, skipped = packed(archive)
-    assert skipped == [
+    assert sorted(skipped) == [
+        "'logs/\\u202egnp': its name has characters that cannot be shown",
+        "'logs/\\udcff': its name is not UTF-8",
         "logs/dangling: it is a link",
         "logs/fifo: it is not a regular file",
         "logs/link: it is a link",
@@ -114,36 +113,6 @@ def test_a_large_or_sparse_file_is_skipped_with_its_size(archive: Path, tmp_path
         "debug/sparse: it has 1.0 TiB, more than 1 MiB",
     ]
     assert len(members(file_name)["debug/exact"]) == 1 << 20
-
-
-def test_all_files_together_have_a_limit(archive: Path) -> None:
-    for number in range(5):
-        (archive / "debug" / f"file-{number}").write_bytes(b"x" * (1 << 20))
-    file, skipped = packed(archive, size=Limits(file=1 << 20, total=(4 << 20) + 100))
-    # Smaller ones still fit.
-    names = [*(f"debug/file-{number}" for number in range(4)), "logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-    assert list(members(file)) == names
-    assert skipped == ["debug/file-4: with its 1 MiB, all files would have more than 4 MiB"]
-
-
-def test_names_that_cannot_be_shown_or_stored_are_skipped(archive: Path) -> None:
-    debug = archive / "debug"
-    for name in ("a\nb", "\x1b[2J", "\u202egnp", "größe", "A", "x" * 255, os.fsdecode(b"\xff")):
-        (debug / name).write_text("x")
-    (debug / "Sub").mkdir()
-    (debug / "Sub" / "one").write_text("x")
-    file, skipped = packed(archive)
-    assert sorted(name for name in members(file) if name.startswith("debug")) == sorted(
-        ["debug/A", "debug/Sub/one", f"debug/{'x' * 255}", "debug/größe"]
-    )
-    assert sorted(skipped) == sorted(
-        [
-            "'debug/\\x1b[2J': its name has characters that cannot be shown",
-            "'debug/a\\nb': its name has characters that cannot be shown",
-            "'debug/\\u202egnp': its name has characters that cannot be shown",
-            "'debug/\\udcff': its name is not UTF-8",
-        ]
-    )
 
 
 def test_only_what_belongs_to_an_archive_is_taken(archive: Path, tmp_path: Path) -> None:
@@ -183,14 +152,10 @@ ELSEWHERE = "its name leads elsewhere"
         ([("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
         ([("logs/../../evil", tarfile.REGTYPE, "")], ELSEWHERE),
         ([("/tmp/evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("a//b", tarfile.REGTYPE, "")], ELSEWHERE),
         ([("./a", tarfile.REGTYPE, "")], ELSEWHERE),
         ([("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")], NO_FILE),
-        ([("passwd", tarfile.SYMTYPE, "/etc/passwd")], NO_FILE),
         ([("status.json", tarfile.LNKTYPE, "/etc/passwd")], NO_FILE),
         ([("fifo", tarfile.FIFOTYPE, "")], NO_FILE),
-        ([("zero", tarfile.CHRTYPE, "")], NO_FILE),
-        ([("directory", tarfile.DIRTYPE, "")], NO_FILE),
         ([("a\nb", tarfile.REGTYPE, "")], "its name has characters that cannot be shown"),
         ([("a/" * 40 + "b", tarfile.REGTYPE, "")], "it is more than 32 levels deep"),
         ([("x" * 256, tarfile.REGTYPE, "")], "its name has more than 1024 bytes, or 255 in one part"),
@@ -225,27 +190,23 @@ def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path: Path) -> None:
         unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
 
 
-NO_TAR = gzip.compress(b"x" * 2000, mtime=0)
-
-
-@pytest.mark.parametrize("content", [b"", b"no bundle", NO_TAR, NO_TAR[:-9]], ids=["empty", "text", "no tar", "cut"])
-def test_a_damaged_bundle(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "bundle.tar.gz").write_bytes(content)
-    with pytest.raises(BundleError, match=r"^the bundle is damaged: "):
-        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
-
-
-def test_a_bundle_that_was_cut_off_leaves_nothing(tmp_path: Path) -> None:
-    file, target = tmp_path / "bundle.tar.gz", tmp_path / "here" / "grpo-1"
-    with tarfile.open(file, "w:gz") as tar:
+def cut_off() -> bytes:
+    """A bundle of two files without the end of the second."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
         for name in ("first", "second"):
             member = tarfile.TarInfo(name)
             member.size = 1 << 20
             tar.addfile(member, io.BytesIO(os.urandom(1 << 20)))
-    file.write_bytes(file.read_bytes()[: 3 << 19])
+    return whole.getvalue()[: 3 << 19]
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"x" * 2000), cut_off()], ids=["empty", "no tar", "cut"])
+def test_a_damaged_bundle(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bundle.tar.gz").write_bytes(content)
     with pytest.raises(BundleError, match=r"^the bundle is damaged: "):
-        unpack(str(file), target, LIMITS)
-    assert not target.exists()
+        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
+    assert not (tmp_path / "artifacts").exists()
 
 
 def test_modes_and_times(archive: Path, tmp_path: Path) -> None:

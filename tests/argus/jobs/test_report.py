@@ -7,14 +7,11 @@ from argus.archive import failures
 from argus.archive.failures import REMEDIES, Failure
 from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Attempt
-from argus.common.text import table
 from argus.jobs.info import JobInfo, JobList, Progress
 from argus.jobs.report import (
     Report,
-    head_problem,
     job_report,
     jobs_report,
-    warning_lines,
 )
 from argus.launcher import outcome
 
@@ -52,113 +49,98 @@ def detail(*commands: str, **changes: Any) -> list[str]:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
-def listed(
-    *jobs: JobInfo, total: int | None = None, problem: str = "", root_problem: str = "", columns: int | None = None
-) -> Report:
-    found = JobList(jobs, len(jobs) if total is None else total, "/srv/verl/jobs", problem, root_problem)
+def listed(*jobs: JobInfo, total: int, problem: str = "") -> Report:
+    found = JobList(jobs, total, "/srv/verl/jobs", problem)
     commands = {"status_command": "status ID", "submit_command": "submit FILE"}
-    return jobs_report(found, NOW, cluster="mvp", **commands, columns=columns)
+    return jobs_report(found, NOW, cluster="mvp", **commands)
+
+
+RL = Progress(
+    *(4, 12, "critic/rewards/mean"),
+    first=0.1,
+    last=2e7,
+    trend=(6.0, 5.0, 4.0),
+    tokens_per_second_per_gpu=1840.4,
+    seconds={"gen": 2.0176, "update_weights": 0.0194523},
+)
 
 
 def test_the_latest_jobs() -> None:
     failed = job(state="FAILED", failure=FAILURE, attempt=2, submitted_at=NOW - 7300, silent_for=None)
-    waiting = job(state="PENDING", progress=Progress(), driver_host=None, silent_for=None)
-    foreign = job(workload="", driver_host=None, driver_node_ip="10.0.0.2")
-    report = listed(waiting, job(), failed, foreign, total=40)
+    waiting = job(state="QUEUED", progress=Progress(), driver_host=None, silent_for=None, place=22, time_left=None)
+    foreign = job(workload="", driver_host=None, driver_node_ip="10.0.0.2", tags={"long": "x" * 40})
+    away = job(head_away_for=40.0)
+    assert listed(away, total=1, problem="refused").text[0].startswith("The head has been away for 40 s; ")
+    report = listed(waiting, job(progress=RL, tags={"team": "x", "a": 1}, time_left=None), failed, foreign, total=40)
     assert report.title == "Cluster mvp: latest 4 of 40 jobs in /srv/verl/jobs"
-    names = ("job", "workload", "state", "class", "step", "left", "metric", "attempt", "age", "where")
-    assert report.header == names
+    columns = ("job", "workload", "state", "class", "step", "left", "metric", "trend", "tokens/s", "attempt", "age")
+    assert report.header == (*columns, "tags", "where")
+    left, loss, host = "3 min", "loss 4.250", "mvp-ray-worker-1"
     assert report.rows == (
-        ("sft-1", "sft", "PENDING", None, "-", "3 min", None, None, "1 min", None),
-        ("sft-1", "sft", "RUNNING", None, "4/12", "3 min", "loss 4.250", None, "1 min", "mvp-ray-worker-1"),
-        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", "3 min", "loss 4.250", 2, "2 h", "mvp-ray-worker-1"),
-        ("sft-1", None, "RUNNING", None, "4/12", "3 min", "loss 4.250", None, "1 min", "10.0.0.2"),
+        ("sft-1", "sft", "QUEUED", "22nd in line", "-", *[None] * 5, "1 min", None, None),
+        (
+            "sft-1",
+            "sft",
+            "RUNNING",
+            None,
+            "4/12",
+            None,
+            "reward 2e+07",
+            "█▄▁",
+            "1840/GPU",
+            None,
+            "1 min",
+            "a=1, team=x",
+            host,
+        ),
+        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", left, loss, None, None, 2, "2 h", None, host),
+        (
+            "sft-1",
+            None,
+            "RUNNING",
+            None,
+            "4/12",
+            left,
+            loss,
+            None,
+            None,
+            None,
+            "1 min",
+            f"long={'x' * 34}…",
+            "10.0.0.2",
+        ),
     )
     assert report.text == ["One job:  status ID"]
-
-
-def test_throughput_and_tags_of_the_list() -> None:
-    rl = Progress(4, 12, "critic/rewards/mean", first=0.1, last=2e7, tokens_per_second_per_gpu=1840.4)
-    sft = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=9.87)
-    report = listed(job(progress=rl, tags={"team": "x", "a": 1}), job(progress=sft, tags={"long": "x" * 40}))
-    rows = [dict(zip(report.header, row, strict=True)) for row in report.rows]
-    assert [(row["metric"], row["tokens/s"]) for row in rows] == [("reward 2e+07", "1840/GPU"), ("loss 4.250", "9.87")]
-    assert [row["tags"] for row in rows] == ["a=1, team=x", f"long={'x' * 34}…"]
-    assert "Throughput: 1840 tokens/s per GPU" in detail(progress=rl)
-    assert "Throughput: 9.87 tokens/s" in detail(progress=sft)
-    parts = replace(rl, seconds={"gen": 2.0176, "update_actor": 0.41, "update_weights": 0.0194523, "step": 10.853})
-    assert "Seconds:    gen 2.02, update_actor 0.41, update_weights 0.0195, step 10.9" in detail(progress=parts)
-
-
-def test_the_trend_and_the_phases_of_a_job() -> None:
-    done = Progress(4, 12, "train/loss", first=6.0, last=4.0, trend=(6.0, 5.0, 4.0))
-    report = listed(job(progress=done))
-    assert dict(zip(report.header, report.rows[0], strict=True))["trend"] == "█▄▁"
-    lines = detail(progress=done, phases={"queue": 3.0, "first rollout": 61.5})
-    assert "Trend:     █▄▁" in lines
-    assert "Start:     queue 3 s, first rollout 62 s" in lines
-
-
-def test_the_list_fits_narrow_terminals() -> None:
-    progress = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=987.0)
-    row = job(submission_id="sft-20260101-120000-1a2b", progress=progress, tags={"team": "x"}, attempt=2)
-    rows = (row, replace(row, state="FAILED", failure=FAILURE))
-    whole = listed(*rows).header
-    for width in range(70, 160):
-        report = listed(*rows, columns=width)
-        lines = table(report.header, report.rows, width).splitlines()
-        assert lines[0].startswith("JOB ") and max(map(len, lines)) <= width
-        left_out = [name for name in whole if name not in report.header]
-        assert left_out == [] or f": {', '.join(left_out)}." in report.text[0]
-    assert report.header == whole
-    # Where nothing helps, each job has all in some lines.
-    assert listed(*rows, columns=40).header == whole
-
-
-def test_a_head_that_does_not_answer_is_reported() -> None:
-    report = listed(job(silent_for=7300.0), problem="connection refused")
-    assert report.rows[0][3] == "silent"
-    assert report.text[0] == "The head does not answer; states come from the archives: connection refused"
-    away = listed(job(head_away_for=900.0), job(head_away_for=40.0), problem="connection refused")
-    assert away.text[0].startswith("The head has been away for 40 s; ")
-    assert head_problem("it answers slowly: no answer", None, "x") == [
-        "The head is too slow; x: it answers slowly: no answer"
-    ]
-    assert head_problem("", None, "x") == []
-
-
-def test_the_place_in_the_queue() -> None:
-    waiting = [job(state="QUEUED", silent_for=None, place=place, notice="waits for GPUs") for place in (1, 22, 113)]
-    assert [row[3] for row in listed(*waiting).rows] == ["1st in line", "22nd in line", "113th in line"]
-    assert "Waits:     22nd in line: for GPUs" in detail(
-        state="QUEUED", silent_for=None, place=22, notice="waits for GPUs"
-    )
-
-
-def test_archives_that_cannot_be_read_are_explained() -> None:
-    bad = [job(state="UNREADABLE", unreadable=(f"sft-{n}/status.json\x1b is not JSON",)) for n in range(7)]
-    text = listed(job(), *bad).text
-    assert text[0] == "Unreadable: sft-0/status.json\\x1b is not JSON"
-    assert text[4].startswith("Unreadable: sft-4/")
-    assert text[5:] == ["2 more archives are unreadable.", "One job:  status ID"]
-    assert listed(job(), *bad[:5]).text[5:] == ["One job:  status ID"]
 
 
 # --- One job ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_running_job_in_detail() -> None:
-    assert detail("Follow:   logs", checkpoints=(10, 20), driver_node_ip="172.18.0.3", tags={"team": "x", "a": 1}) == [
-        "Job sft-1: RUNNING",
+    changes = {"progress": RL, "phases": {"queue": 3.0, "first rollout": 61.5}, "tags": {"team": "x", "a": 1}}
+    changes |= {"checkpoints": (10, 20), "driver_node_ip": "172.18.0.3", "place": 113, "notice": "waits for GPUs"}
+    changes |= {"warnings": (JobWarning("loss_nan", "a\nb\x1b[2J"),), "written_at": NOW - 125}
+    full = "The shared root is full: /srv/verl has 0 KiB free"
+    assert detail("Follow:   logs", root_problem=full, **changes) == [
+        "Job sft-1: RUNNING, 1 warning",
+        f"{full}; what follows is from 2 min ago.",
         "Workload:    sft on verl-0.9.1",
         "Tags:        a=1, team=x",
+        "Waits:       113th in line: for GPUs",
+        "Start:       queue 3 s, first rollout 62 s",
         "Step:        4/12, 3:12 left",
-        "Metric:      train/loss 4.250, initially 6.000",
+        "Metric:      critic/rewards/mean 20000000.000, initially 0.100",
+        "Trend:       █▄▁",
+        "Throughput:  1840 tokens/s per GPU",
+        "Seconds:     gen 2.02, update_weights 0.0195",
         "Submitted:   2026-01-01 12:00:00 UTC, 1 min ago",
         "Started:     2026-01-01 12:00:02 UTC, running for 1:38",
         "Driver:      mvp-ray-worker-1 (172.18.0.3)",
         "Checkpoints: steps 10, 20",
         "Archive:     /srv/verl/jobs/sft-1",
+        "",
+        "1 warning:",
+        "  a\\nb\\x1b[2J",
         "",
         "Follow:   logs",
     ]
@@ -200,24 +182,3 @@ def test_attempts_and_the_origin_of_a_job() -> None:
     # The only attempt of a job that has ended repeats the job.
     assert "ATTEMPT" not in "\n".join(detail(state="FAILED", attempts=(first,)))
     assert "ATTEMPT" in "\n".join(detail(state="FAILED", attempts=(first, replace(first, attempt=2))))
-
-
-def test_a_shared_root_that_cannot_be_written_is_said_first() -> None:
-    full = "The shared root is full: /srv/verl has 0 KiB free"
-    lines = detail(root_problem=full, written_at=NOW - 125, silent_for=120.0)
-    assert lines[1] == f"{full}; what follows is from 2 min ago."
-    assert "Silent:    no heartbeat for 2 min: it cannot write" in lines
-    # Nothing more is expected.
-    assert full not in "\n".join(detail(root_problem=full, written_at=NOW - 125, state="FAILED"))
-    assert listed(job(), root_problem=full).text[0] == f"{full}; states may be behind."
-
-
-def test_warnings_are_a_block_of_the_report() -> None:
-    warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
-    job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)
-    assert warning_lines(job) == ["", "SUCCEEDED with 2 warnings:", "  a\\nb\\x1b[2J", "  always 0"]
-    assert warning_lines(replace(job, state="RUNNING", warnings=warnings[1:])) == ["", "1 warning:", "  always 0"]
-    assert warning_lines(replace(job, warnings=())) == []
-    report = job_report(job, 0.0, [])
-    assert report.title == "Job grpo-1: SUCCEEDED, 2 warnings"
-    assert "SUCCEEDED with 2 warnings:" in report.text

@@ -26,10 +26,8 @@ RETRIED = [
         (Selection(), range(6)),
         (Selection(rank="1"), [0, 2, 4]),
         (Selection(rank="11"), [1, 2]),
-        (Selection(rank="2"), []),
         (Selection(attempt=2), [0, 1, 2]),
         (Selection(attempt=3), [3, 4, 5]),
-        (Selection(attempt=1), []),
         (Selection(rank="1", attempt=2), [0, 2]),
     ],
 )

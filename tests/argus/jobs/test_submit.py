@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,6 @@ from argus.jobs.services import (
     Services,
 )
 from argus.jobs.submit import (
-    REGISTERED_SECONDS,
     admit_dependent,
     submit,
 )
@@ -36,9 +34,9 @@ from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
 from argus.queue.queue import Queue, Waiting
-from argus.queue.room import Demand, Limit, Room
+from argus.queue.room import Demand, Room
 from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
-from argus.ray.api import RayApiError, WorkerCapacity
+from argus.ray.api import WorkerCapacity
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"
@@ -84,13 +82,7 @@ class Head:
 
     @property
     def services(self) -> Services:
-        return Services(
-            head=lambda _address: self.ray,
-            client=lambda _address: self.ray,
-            cancel_pending=self.ray.cancel_pending,
-            registry=self.registry,
-            clock=self.clock,
-        )
+        return self.ray.services(self.registry, self.clock)
 
     def submit(self, spec: dict[str, Any], **request: Any) -> Effect:
         return submit(
@@ -114,7 +106,10 @@ def head(tmp_path: Path) -> Iterator[Head]:
 
 def test_a_job_is_submitted(head: Head) -> None:
     head.gate.findings = [Finding("space", "is scarce", "free some", WARNING)]
-    submitted = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"]))
+    head.gate.details["checkpoint"] = "/private/jobs/grpo-0/checkpoints/global_step_10"
+    changes = {"resume_from": "grpo-0", "trainer_overrides": ["trainer.save_freq=5", "trainer.logger=[console,wandb]"]}
+    spec = head.jobspec(**changes)
+    submitted = head.submit(spec, resubmitted_from="grpo-00")
     assert (submitted.changed, submitted.findings) == (True, tuple(head.gate.findings))
     result = submitted.result
     overrides = list(head.archive.plan().overrides)
@@ -129,22 +124,19 @@ def test_a_job_is_submitted(head: Head) -> None:
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
     assert head.ray.changes == [("submit_job", "grpo-1")]
+    files = sorted(str(path.relative_to(head.archive.path)) for path in head.archive.path.rglob("*") if path.is_file())
+    config = ("argus.json", "job_spec.json", "plan.json", "resolved.yaml", "runtime_env.json")
+    config += ("submit_cmd.txt", "train_cmd.txt")
+    assert files == [*(f"config/{name}" for name in config), "events.jsonl", "status.json", "steward.json"]
+    assert head.archive.read_mapping("config/job_spec.json") == spec
     assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
-
-
-@pytest.mark.parametrize("empty", ["", None])
-def test_a_job_without_an_id_gets_one(head: Head, empty: str | None) -> None:
-    spec = head.jobspec(submission_id=empty)
-    result = head.submit(spec)
-    assert result.result["submission_id"].startswith("grpo-")
-    assert head.gate.examined == [result.result["submission_id"]]
-    assert head.submit(spec).result["submission_id"] != result.result["submission_id"]
-
-
-def room_for_one(head: Head) -> None:
-    """At the gate there was room for the job, and meanwhile another one was submitted."""
-    head.ray.statuses["sft-1"] = "PENDING"
-    head.ray.metadata["sft-1"] = Demand(1, 1, 10, 1).to_metadata()
+    # Without its directory, W&B would write into one of the container.
+    assert (head.archive.path / "logs" / "wandb").is_dir()
+    assert head.archive.read_status().lineage == {
+        "resumed_from": "grpo-0",
+        "checkpoint": "/private/jobs/grpo-0/checkpoints/global_step_10",
+        "resubmitted_from": "grpo-00",
+    }
 
 
 def test_no_job_passes_one_that_waits_before_it(head: Head) -> None:
@@ -173,21 +165,17 @@ def test_a_job_waits_for_another_one(head: Head, earlier: Archive) -> None:
     assert head.ray.changes == [("submit_job", "sft-1")]
     assert head.submit(spec, secrets={"HF_TOKEN": "hf_secret"}).changed is False
     earlier.set_status("SUCCEEDED")
+    # It is checked again before its turn.
+    assert admit_dependent("grpo-1", head.services, head.gate.examine) == "FAILED"
+    status = head.archive.read_status()
+    assert status.failure and (status.failure.kind, status.reason) == ("config", "model: does not exist")
+    head.archive.set_status("QUEUED", closed_at=None)
     head.gate.findings = []
     head.gate.details |= {"capacity_problem": NO_CAPACITY, "checkpoint": "/private/jobs/sft-1/checkpoints/1"}
     assert admit_dependent("grpo-1", head.services, head.gate.examine) == "QUEUED"
     assert (head.archive.plan().depends_on, head.archive.read_status().reason) == (None, NO_CAPACITY)
     assert head.archive.read_status().lineage == {"checkpoint": "/private/jobs/sft-1/checkpoints/1"}
     assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret"}
-
-
-def test_a_job_is_checked_again_before_its_turn(head: Head, earlier: Archive) -> None:
-    head.gate.findings = [Finding("model", "does not exist", "stage it", key="model")]
-    head.submit(head.jobspec(depends_on="sft-1"))
-    earlier.set_status("SUCCEEDED")
-    assert admit_dependent("grpo-1", head.services, head.gate.examine) == "FAILED"
-    status = head.archive.read_status()
-    assert status.failure and (status.failure.kind, status.reason) == ("config", "model: does not exist")
 
 
 def test_what_an_earlier_job_does_not_make_is_refused_at_once(head: Head, earlier: Archive) -> None:
@@ -207,19 +195,10 @@ def test_a_dependency_that_cannot_succeed(head: Head, earlier: Archive, name: st
     assert not head.archive.exists()
 
 
-def test_a_job_waits_for_others_with_its_tag(head: Head) -> None:
-    spec = head.jobspec(wait_for_resources="2h", tags={"user": "ann"})
-    head.ray.statuses["sft-1"] = "RUNNING"
-    head.ray.metadata["sft-1"] = Demand(1, 1, 1, tags=("user=ann",)).to_metadata()
-    assert head.submit(spec, limits={"user": {"jobs": 1}}).result["state"] == "QUEUED"
-    assert "user=ann" in head.archive.read_status().reason
-    # The steward applies them, too.
-    job = head.registry.read(head.archive.submission_id)
-    assert job and job.limits == (Limit("user=ann", 1),)
-
-
 def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:
-    room_for_one(head)
+    # At the gate there was room for the job, and meanwhile another one was submitted.
+    head.ray.statuses["sft-1"] = "PENDING"
+    head.ray.metadata["sft-1"] = Demand(1, 1, 10, 1).to_metadata()
     with pytest.raises(RefusedError) as refused:
         head.submit(head.jobspec())
     (finding,) = refused.value.findings
@@ -237,16 +216,6 @@ def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
     assert head.submit(head.jobspec()).result["state"] == "SUBMITTED"
     with one_at_a_time(head.registry.path, 0):
         pass
-
-
-def test_lineage(head: Head) -> None:
-    head.gate.details["checkpoint"] = "/private/jobs/grpo-0/checkpoints/global_step_10"
-    head.submit(head.jobspec(resume_from="grpo-0"), resubmitted_from="grpo-00")
-    assert head.archive.read_status().lineage == {
-        "resumed_from": "grpo-0",
-        "checkpoint": "/private/jobs/grpo-0/checkpoints/global_step_10",
-        "resubmitted_from": "grpo-00",
-    }
 
 
 # --- Secrets ----------------------------------------------------------------------------------------------------------
@@ -276,9 +245,9 @@ def assert_nothing_changed(head: Head) -> None:
     [
         ({"workload": "gpro"}, {}, ["workload"]),
         ({"model": "a b", "code_pth": "x"}, {"command_line": [{"retries": None}]}, ["retries", "code_pth", "model"]),
-        *(({"submission_id": name}, {}, ["submission_id"]) for name in ("../other/x", "..", "A")),
+        *(({"submission_id": name}, {}, ["submission_id"]) for name in ("../other/x", "A")),
         ({"secrets": ["HF_TOKEN"]}, {"secrets": {"HF_TOKEN": None}}, ["secrets.HF_TOKEN"]),
-        *(({}, {"limits": {"user": limit}}, ["job_limits.user"]) for limit in (3, {"gpu": 1}, {"jobs": -1}, None)),
+        *(({}, {"limits": {"user": limit}}, ["job_limits.user"]) for limit in (3, {"gpu": 1}, {"jobs": -1})),
         ({"tags": {"user": "ann"}}, {"limits": {"user": {"gpus": 0}}}, ["job_limits"]),
     ],
 )
@@ -292,28 +261,6 @@ def test_what_is_refused_changes_nothing(
     assert_nothing_changed(head)
 
 
-def test_the_time_for_which_the_cluster_has_its_machines(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
-    head.clock.now = 1000.0
-    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1000")
-    with pytest.raises(RefusedError) as refused:
-        head.submit(head.jobspec())
-    assert [finding.key for finding in refused.value.findings] == ["deadline"]
-    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1060")
-    (finding,) = head.submit(head.jobspec(deadline="2m")).findings
-    assert (finding.key, finding.severity) == ("deadline", WARNING)
-    assert "2:00 do not fit" in finding.what and "in 1:00" in finding.what
-
-
-def test_the_gate_has_no_answer(head: Head) -> None:
-    def unreachable(*_arguments: Any) -> GateResult:
-        raise RayApiError("http://127.0.0.1:8265 does not answer: refused")
-
-    head.gate.examine = unreachable
-    with pytest.raises(OperationError, match=r"does not answer: refused. Is the cluster up\? See cluster_status.yml."):
-        head.submit(head.jobspec())
-    assert_nothing_changed(head)
-
-
 def test_a_submission_that_fails(head: Head) -> None:
     def broken() -> None:
         raise RuntimeError("Request failed with status code 500")
@@ -324,6 +271,32 @@ def test_a_submission_that_fails(head: Head) -> None:
     assert head.archive.read_status().state == "FAILED"
 
 
+def test_what_cannot_be_registered_is_closed(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steward does not know it."""
+
+    def full(*_arguments: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Registry, "write", full)
+    with pytest.raises(OperationError, match="No space"):
+        head.submit(head.jobspec())
+    assert head.archive.read_status().state == "FAILED" and head.archive.read_status().closed_at
+    assert head.ray.changes == []
+
+
+def test_a_submission_that_is_interrupted_is_found_by_the_head(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its secrets would remain for ever: from the moment they are stored, the job is known to need a steward."""
+    known: list[bool] = []
+
+    def stored(_archive: Path, _values: object) -> None:
+        known.append(head.archive.needs_steward() and not head.archive.has_steward())
+        known.append(head.registry.ids() == ["grpo-1"])
+
+    monkeypatch.setattr(redact, "store", stored)
+    head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets={"HF_TOKEN": "hf_secret"})
+    assert known == [True, True]
+
+
 # --- An id that is taken ----------------------------------------------------------------------------------------------
 
 
@@ -331,15 +304,19 @@ def with_steward(archive: Archive) -> None:
     archive.write_json("steward.json", {"time": time.time()})
 
 
-def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
+@pytest.mark.parametrize("state", ["SUBMITTED", "FAILED"])
+def test_the_same_jobspec_again_is_the_same_job(head: Head, state: str) -> None:
     first = head.submit(head.jobspec())
     with_steward(head.archive)
+    head.archive.set_status(state)
+    # What a job writes into its archive does not count.
+    head.archive.write_json("config/job_spec.json", {"workload": "sft"})
     head.ray.calls.clear()
     again = head.submit(head.jobspec())
     assert again.result == {
         "submission_id": "grpo-1",
         "archive": first.result["archive"],
-        "state": "SUBMITTED",
+        "state": state,
         "overrides": list(first.result["overrides"]),
     }
     assert head.ray.changes == []
@@ -353,15 +330,6 @@ def test_without_a_steward_nothing_is_submitted(head: Head, monkeypatch: pytest.
     with pytest.raises(OperationError, match="steward"):
         head.submit(head.jobspec())
     assert_nothing_changed(head)
-
-
-@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
-def test_the_same_job_after_its_end(head: Head, state: str) -> None:
-    head.submit(head.jobspec())
-    head.archive.set_status(state)
-    head.ray.calls.clear()
-    assert head.submit(head.jobspec()).result["state"] == state
-    assert head.ray.changes == []
 
 
 def test_another_jobspec_under_the_same_id_is_refused(head: Head) -> None:
@@ -398,20 +366,6 @@ def test_two_submissions_at_the_same_moment(head: Head) -> None:
     assert head.ray.changes == []
 
 
-def test_an_archive_that_stays_empty_is_taken(head: Head) -> None:
-    head.archive.reserve()
-    with pytest.raises(RefusedError, match="refused"):
-        head.submit(head.jobspec())
-    # Another submission would have registered it by now.
-    assert REGISTERED_SECONDS <= head.clock.now + 0.01 < REGISTERED_SECONDS + 1
-
-
-def test_a_jobspec_that_was_changed_in_the_archive_is_still_the_same_job(head: Head) -> None:
-    head.submit(head.jobspec())
-    head.archive.write_json("config/job_spec.json", {"workload": "sft"})
-    assert not head.submit(head.jobspec()).changed
-
-
 def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission(head: Head) -> None:
     """Otherwise a job could plant an archive with the operator's JobSpec and a plan of its own."""
     spec = head.jobspec()
@@ -422,14 +376,6 @@ def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission
         head.submit(spec)
     assert [finding.key for finding in refused.value.findings] == ["submission_id"]
     assert head.ray.changes == []
-
-
-def test_a_head_without_a_registry(head: Head) -> None:
-    shutil.rmtree(head.registry.path)
-    with pytest.raises(OperationError, match=r"The head has no .*/registry. Run cluster_up.yml, which creates it.$"):
-        head.submit(head.jobspec())
-    assert not head.archive.path.exists()
-    assert head.gate.examined == []
 
 
 def test_an_id_whose_archive_was_removed_is_free(head: Head) -> None:

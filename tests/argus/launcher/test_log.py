@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import errno
 
 import pytest
+from fake_ray import FakeClock
 
+from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.launcher import log
 from argus.launcher.log import Log, total_steps
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    made = Archive(tmp_path / "sft-1")
-    made.reserve()
-    return made
 
 
 def parts(archive: Archive) -> dict[str, str]:
@@ -30,28 +25,13 @@ def fill(archive: Archive, lines: int) -> Log:
     return made
 
 
-def test_a_full_part_is_rotated(archive: Archive) -> None:
-    made = Log(archive.driver_log, part_bytes=10)
-    for line in (b"one\n", b"two\n", b"three\n", b"more than a part holds\n", b"four\n"):
-        made.write(line)
-    # A write is never cut in two.
-    assert parts(archive) == {
-        "driver.log.1": "one\ntwo\n",
-        "driver.log.2": "three\n",
-        "driver.log.3": "more than a part holds\n",
-        "driver.log": "four\n",
-    }
-
-
-def test_the_next_attempt_appends_to_the_log(archive: Archive) -> None:
-    fill(archive, 3)
-    fill(archive, 1)
-    assert list(parts(archive)) == ["driver.log.1", "driver.log.2", "driver.log.3", "driver.log"]
-
-
-@pytest.mark.parametrize("lines", [1, 5, 9, 12, 16, 17, 18, 40])
+@pytest.mark.parametrize("lines", [1, 16, 17, 40])
 def test_the_first_part_and_the_newest_are_kept(archive: Archive, lines: int) -> None:
-    fill(archive, lines)
+    # A later attempt appends to the log.
+    fill(archive, lines // 2)
+    made = Log(archive.driver_log, part_bytes=5)
+    for number in range(lines // 2 + 1, lines + 1):
+        made.write(f"{number:04}\n".encode())
     kept = [int(text) for text in parts(archive).values()]
     newest = range(max(2, lines - log.PARTS + 1), lines + 1)
     assert kept == [1, *newest]
@@ -65,24 +45,6 @@ def test_the_end_of_the_log_reaches_over_its_parts(archive: Archive) -> None:
     assert archive.log_tail(7) == "2\n0003\n"
     assert archive.log_tail(12) == "1\n0002\n0003\n"
     assert archive.log_tail(15) == archive.log_tail(100) == "0001\n0002\n0003\n"
-
-
-def test_a_rotation_that_fails_does_not_end_the_log(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = fill(archive, 1)
-    opened = Path.open
-
-    def full(path: Path, *arguments: object, **options: object) -> object:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "open", full)
-    made.write(b"0002\n")
-    assert made.catch_up() == 5
-    assert made.problem == "No space left on device"
-    monkeypatch.setattr(Path, "open", opened)
-    made.write(b"0003\n")
-    # What could not be written before comes first.
-    assert parts(archive) == {"driver.log.1": "0001\n", "driver.log": "0002\n0003\n"}
-    assert made.catch_up() == 0
 
 
 class Disk:
@@ -135,22 +97,6 @@ def test_what_left_the_memory_before_it_was_written_is_lost(archive: Archive, mo
     assert disk.content.endswith(b"abcde")
 
 
-@pytest.mark.parametrize(
-    ("text", "total"),
-    [
-        ("Total training steps: 435\n", 435),
-        ("(TaskRunner pid=7) Total training steps: 435\nstep:1\n", 435),
-        ("Total steps: 12, num_warmup_steps: 0\n", 12),
-        ("total steps: 3\ntotal steps: 4\n", 3),
-        ("nothing of it\n", None),
-        ("", None),
-    ],
-)
-def test_the_total_number_of_steps(archive: Archive, text: str, total: int | None) -> None:
-    archive.driver_log.write_text(text)
-    assert total_steps(archive) == total
-
-
 def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> None:
     assert total_steps(archive) is None
     made = Log(archive.driver_log, part_bytes=30)
@@ -158,3 +104,30 @@ def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> No
     made.write(b"Total training steps: 7, said by a model\n")
     assert len(archive.log_parts().values()) == 2
     assert total_steps(archive) == 435
+
+
+# --- The end of an attempt, on a shared root that cannot be written for a while ---------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stopped_at", "until"), [(float("inf"), log.RECORD_SECONDS), (40.0, 40.0 + log.STOPPED_SECONDS)]
+)
+def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: float, until: float) -> None:
+    clock, tried = FakeClock(), [0.0]
+
+    def full() -> None:
+        tried.append(clock.now)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        log.retried(full, lambda: clock.now >= stopped_at, clock)
+    assert until <= tried[-1] <= until + log.PAUSE_SECONDS
+
+
+def test_a_failure_is_told_in_rays_log() -> None:
+    failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
+    line = log.end_line(failure)
+    assert log.end_from(f"the last lines:\nstep:1\n{line}\n") == failure
+    for message in ("", f"{log.NOT_RECORDED}{'[' * 100_000}", f'{log.NOT_RECORDED}{{"kind": 7}}', f"x{line}"):
+        assert log.end_from(message) is None
+    assert log.end_from(line + "\nx" * log.MESSAGE_LINES) is None

@@ -55,11 +55,6 @@ def test_rewards_that_raise_are_counted_with_their_line() -> None:
     assert scanned(*of(LOOP, REWARD), *of(LOOP, ENGINE)).logged.rollout.count == 1
 
 
-def test_tracebacks_of_two_processes_are_interleaved() -> None:
-    pairs = zip(of(LOOP, REWARD), of(OTHER, REWARD), strict=True)
-    assert scanned(*(line for pair in pairs for line in pair)).logged == LogSummary(reward=ExceptionCount(2, CAUSE))
-
-
 def test_lines_that_ray_repeats_count() -> None:
     repeated = f"{OTHER}{FAILED} [repeated 5x across cluster]"
     assert scanned(*of(LOOP, REWARD), repeated).logged == LogSummary(reward=ExceptionCount(6, CAUSE))
@@ -69,13 +64,15 @@ def test_lines_that_ray_repeats_count() -> None:
 
 
 def test_a_log_in_any_pieces_shows_the_same() -> None:
-    data = "".join(f"{line}\n" for line in (*of(LOOP, REWARD), "x" * 500, *of(OTHER, ENGINE))).encode()
+    # The tracebacks of two processes are interleaved.
+    pairs = [line for pair in zip(of(LOOP, REWARD), of(OTHER, REWARD), strict=True) for line in pair]
+    data = "".join(f"{line}\n" for line in (*pairs, "x" * 500, *of(OTHER, ENGINE))).encode()
     for size in (1, 7, 100, len(data)):
         scan = LogScan()
         for begin in range(0, len(data), size):
             scan.feed(data[begin : begin + size])
         scan.finish()
-        assert (scan.logged.reward, scan.logged.rollout.count) == (ExceptionCount(1, CAUSE), 1)
+        assert (scan.logged.reward, scan.logged.rollout.count) == (ExceptionCount(2, CAUSE), 1)
 
 
 def test_rewards_that_a_manager_of_verl_replaces_by_zero() -> None:
@@ -144,27 +141,6 @@ def test_the_log_is_followed_over_its_parts(archive: Archive) -> None:
     assert [follower.read(100) for _part in range(4)] == [b"two\n", b"three\n", b"four\n", b""]
 
 
-def test_parts_that_were_removed_are_skipped(archive: Archive) -> None:
-    follower = LogFollower(archive)
-    for number in (1, 2, 3):
-        append(archive, f"{number}\n")
-        rotate(archive, number)
-    append(archive, "4\n")
-    assert follower.read(100) == b"1\n"
-    assert follower.read(100) == b"2\n"
-    archive.driver_log.with_name("driver.log.2").unlink()
-    assert follower.read(100) == b"3\n"
-    assert follower.read(100) == b"4\n"
-
-
-def test_a_log_that_comes_later(archive: Archive) -> None:
-    archive.driver_log.unlink()
-    follower = LogFollower(archive)
-    assert follower.read(100) == b""
-    archive.driver_log.write_text("late\n")
-    assert follower.read(100) == b"late\n"
-
-
 SERVER = "\x1b[36m(vLLMHttpServer pid=57, ip=172.18.0.4)\x1b[0m "
 SGLANG = "\x1b[36m(SGLangHttpServer pid=9)\x1b[0m "
 CORE = "(EngineCore_DP0 pid=265) ERROR 02-27 10:31:24 "
@@ -173,7 +149,6 @@ DIED = f"{SERVER}{CORE}[multiproc_executor.py:231] Worker proc VllmWorker-0 died
 FATAL = (
     DIED,
     f"{SERVER}{CORE}core.py:710] EngineCore encountered a fatal error.",
-    f"{SERVER}{CORE}[core.py:710] RuntimeError: Executor failed.",
     f"{SERVER}ERROR 12-01 23:08:02 [core_client.py:564] Engine core proc EngineCore_DP0 died unexpectedly, shutting "
     "down client.",
     f"{SERVER}(APIServer pid=15) ERROR 01-21 04:15:38 [v1/engine/async_llm.py:546] vllm.v1.engine.exceptions."
@@ -194,31 +169,6 @@ def test_an_engine_that_says_that_it_has_ended(line: str) -> None:
     # What a model generates is printed by other processes, and in the middle of a server's lines.
     assert not scanned(f"{LOOP}[response] {line}", LOOP + line.replace(SERVER, "").replace(SGLANG, "")).engine
     assert not scanned(f"{SERVER}INFO 02-27 10:31:24 [logger.py:39] Received request a: prompt: {line!r}").engine
-
-
-def test_the_exception_that_follows_tells_more() -> None:
-    start = f"{SERVER}(Worker pid=380) ERROR 11-29 14:10:31 [multiproc_executor.py:1018] "
-    worker = (
-        f'{start}  File "{VERL}/workers/rollout/vllm_rollout/bucketed_weight_transfer.py", line 300, in receive',
-        f'{start}  File "/opt/vllm/vllm/model_executor/layers/linear.py", line 1417, in load_weights',
-        f"{start}    param.weight_loader(param, loaded_weight, shard_id)",
-        f"{start}AttributeError: 'Parameter' object has no attribute 'weight_loader'",
-        f"{start}BufferError: cannot close exported pointers exist",
-    )
-    assert scanned(*worker).engine.startswith("AttributeError: 'Parameter'")
-    core = (
-        FATAL[1],
-        f"{SERVER}{CORE}[core.py:1351] TimeoutError",
-        f"{SERVER}{CORE}[core.py:1351] TimeoutError: RPC call",
-    )
-    assert scanned(*core).engine.startswith("TimeoutError: RPC call")
-    # Another process, and one that has said which of its processes died.
-    assert scanned(FATAL[1], worker[3]).engine == scanned(FATAL[1]).engine
-    assert scanned(DIED, core[-1]).engine == scanned(DIED).engine
-
-
-def test_an_engine_that_ends_behind_a_progress_bar() -> None:
-    assert scanned(f"\rEpoch 1/3:  25%|██▌       | 2/8 [00:04<00:13,  2.17s/it]{DIED}").engine == scanned(DIED).engine
 
 
 def test_another_engine_takes_the_place_of_one_that_ended() -> None:

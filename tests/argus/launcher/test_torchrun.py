@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from launcher_job import Setup
-from real_processes import alive
+from real_processes import alive, until
 
 from argus.hooks import redact
 from argus.hooks.redact import Redactor
@@ -62,29 +61,12 @@ def run(job: Setup, mode: str, verb: str, *arguments: str, **env: str) -> tuple[
     return process.returncode, output.decode()
 
 
-def test_a_rank_is_the_trainer_and_names_itself_in_each_line(job: Setup) -> None:
-    process = start(job, "train", "rank", "1", RANK="5")
-    output = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 0
-    lines = output.splitlines()
-    assert len(lines) == 3 and all(line.startswith(f"(rank5 pid={process.pid}) ") for line in lines)
-    assert lines[0].endswith("""overrides ['mode=train', "note='a, b'"]""") and lines[2].endswith("trained")
-
-
-def test_a_rank_of_a_later_attempt_resumes(job: Setup) -> None:
-    job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=train", "resumed=1"]})
-    assert "overrides ['mode=train', 'resumed=1']" in run(job, "fail", "rank", "2", RANK="0")[1]
-
-
-def test_a_rank_ends_as_its_trainer_does(job: Setup) -> None:
-    code, output = run(job, "fail", "rank", "1", RANK="0")
-    assert code == 3 and ") Traceback: no such thing" in output
-    assert run(job, "killed", "rank", "1", RANK="0")[0] == -signal.SIGKILL
-
-
 def test_secrets_are_masked_in_the_output_of_a_rank(job: Setup) -> None:
     redact.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
-    code, output = run(job, "secret", "rank", "1", RANK="0", HF_TOKEN="hf_secret")
+    # A later attempt resumes.
+    job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=secret", "resumed=1"]})
+    code, output = run(job, "fail", "rank", "2", RANK="0", HF_TOKEN="hf_secret")
+    assert "overrides ['mode=secret', 'resumed=1']" in output
     assert code == 0 and "hf_secret" not in output
     assert f"it is {redact.MASK} and {redact.MASK} of 9" in output
 
@@ -99,10 +81,7 @@ def test_no_rank_outlives_what_has_started_it(job: Setup) -> None:
     trainer, child = map(int, line.split()[-2:])
     assert alive(trainer)
     process.kill()
-    deadline = time.monotonic() + 30
-    while alive(trainer) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(trainer)
+    until(lambda: not alive(trainer))
     # It has the output open, for whose end the fixture waits.
     os.kill(child, signal.SIGKILL)
 
@@ -115,16 +94,15 @@ def test_torchrun_on_a_node(job: Setup) -> None:
     asked += ["--max-restarts=0", "--local-addr=10.0.0.2", str(job.program), "launch", "rank"]
     asked += [str(job.archive.path), "1"]
     assert output.splitlines()[0] == f"asked {asked} 10"
-    assert "(rank5 pid=" in output and output.endswith("trained\n")
+    lines = output.splitlines()[1:]
+    assert len(lines) == 3 and all(line.startswith("(rank5 pid=") for line in lines)
+    assert lines[0].endswith("""overrides ['mode=train', "note='a, b'"]""") and lines[2].endswith("trained")
     assert run(job, "fail", "ranks", *arguments)[0] == 3
 
 
-def test_without_its_torchrun_no_rank_starts(job: Setup) -> None:
-    assert run(job, "train", "rank", "1", RANK="0", **{torchrun.PARENT: "1"}) == (-signal.SIGKILL, "")
-
-
-def test_without_its_task_no_torchrun_starts(job: Setup) -> None:
+def test_without_what_started_it_nothing_starts(job: Setup) -> None:
     assert run(job, "train", "ranks", "1", "0", "10.0.0.1", "29500", "1", "10.0.0.2") == (-signal.SIGKILL, "")
+    assert run(job, "train", "rank", "1", RANK="0", **{torchrun.PARENT: "1"}) == (-signal.SIGKILL, "")
 
 
 def copied(tmp_path: Path, data: bytes, *secrets: str) -> bytes:

@@ -17,8 +17,8 @@ from argus.queue.room import Demand, Limit, Room, reserve
 from argus.ray.api import WorkerCapacity
 
 NOW = 10_000.0
-# All that are run take a minute: COUNT=10000 SEED=7 pytest …
-COUNT, SEED = int(os.environ.get("COUNT", "200")), int(os.environ.get("SEED", "1"))
+# COUNT=10000 SEED=7 pytest … takes a minute.
+COUNT, SEED = int(os.environ.get("COUNT", "60")), int(os.environ.get("SEED", "1"))
 
 
 def room(*gpus: float) -> Room:
@@ -54,21 +54,11 @@ def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> N
     assert asked(job("b", 4), large, free=(8, 4)) == Turn(2, "")
     assert asked(job("b", 4), late, free=(8, 4)).problem.startswith("room is kept for a")
     assert asked(job("b", 4), replace(late, patience=None), free=(8, 4)).problem == ""
-    # A node is missing: it would not fit an empty cluster.
-    assert asked(job("b", 4), late, free=(8,)).problem == ""
-
-
-def test_a_job_that_depends_on_another_one_waits_and_delays_none() -> None:
+    # Nor one that depends on another one.
     assert asked(job("a", 1, waits_for="for b to answer")) == Turn(None, "for b to answer")
     assert asked(job("b", 8), job("a", 8, waits_for="for x")) == Turn(1, "")
-
-
-def test_a_job_that_waits_for_a_service_delays_none() -> None:
-    demand = Demand(1, 8, 1, exclusive="mooncake")
-    taken = {"submission_id": "x", "status": "RUNNING", "metadata": demand.to_metadata()}
-    first = replace(job("a", 8, patience=1.0), demand=demand)
-    own = job("b", 4)
-    assert turn([first, own], own, replace(room(8), placed=frozenset({"x"})), [taken], NOW).problem == ""
+    # A node is missing: it would not fit an empty cluster.
+    assert asked(job("b", 4), late, free=(8,)).problem == ""
 
 
 def tagged(name: str, gpus: float, *tags: str) -> Waiting:
@@ -153,10 +143,9 @@ class Cluster:
         assert not any(queue.capacity_problem(free, one.demand) for one in late), "a job was passed for too long"
 
 
-@pytest.mark.parametrize("part", range(10))
-def test_no_random_cluster_starves_a_job_leaves_room_idle_or_gives_more_than_it_has(part: int) -> None:
-    for number in range(COUNT // 10):
-        cluster = Cluster.of(SEED * COUNT + part * COUNT + number)
+def test_no_random_cluster_starves_a_job_leaves_room_idle_or_gives_more_than_it_has() -> None:
+    for number in range(COUNT):
+        cluster = Cluster.of(SEED * COUNT + number)
         for _second in range(40):
             if cluster.random.random() < 0.4:
                 cluster.arrive()

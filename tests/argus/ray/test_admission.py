@@ -30,13 +30,6 @@ def test_a_second_submission_waits_for_the_first(tmp_path: Path) -> None:
         assert len(slept) == 3
 
 
-def test_the_lock_is_released_by_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), one_at_a_time(tmp_path):
-        raise RuntimeError
-    with one_at_a_time(tmp_path, 0):
-        pass
-
-
 def test_the_lock_is_no_link(tmp_path: Path) -> None:
     (tmp_path / LOCK).symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match="symbolic"), one_at_a_time(tmp_path):

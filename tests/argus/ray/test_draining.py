@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from argus.jobs.registry import Registry
-from argus.ray.api import free_workers
 from argus.ray.departures import Removal, draining, forget_all_draining_but, remember_draining, removed_under
 
 
@@ -33,9 +32,3 @@ def test_attempts_that_end_with_a_removed_node(tmp_path: Path) -> None:
     (tmp_path / ".draining-0").write_text('{"node": 7, "attempts": "grpo-1"}')
     (tmp_path / ".draining-1").write_text("{")
     assert removed_under("grpo-1", tmp_path) == ""
-
-
-def test_node_without_new_work_has_no_room() -> None:
-    node = {"node_name": "w", "node_id": "1", "state": "ALIVE", "resources_total": {"worker_node": 100.0, "GPU": 4.0}}
-    assert [worker.name for worker in free_workers([node, {**node, "draining": False}], {})] == ["w"]
-    assert free_workers([{**node, "draining": True}], {}) == []

@@ -17,64 +17,47 @@ from argus.ray.tasks import Connection, last_line
 
 
 class Ray(types.ModuleType):
-    """A fake of the package."""
+    """A fake of the package, whose actors run at once."""
 
-    def __init__(self, init: Callable[[], None] = lambda: None) -> None:
+    def __init__(self) -> None:
         super().__init__("ray")
-        self.begin = init
+        self.begin: Callable[[], None] = lambda: None
         self.by_value: list[types.ModuleType] = []
-        self.cloudpickle = types.ModuleType("ray.cloudpickle")
-        self.cloudpickle.register_pickle_by_value = self.by_value.append  # type: ignore[attr-defined]
-        self.options: dict[str, Any] = {}
-        self.actors: list[Actor] = []
+        self.asked: dict[str, Any] = {}
+        # How each actor is to be created.
+        self.actors: list[dict[str, Any]] = []
+        self.get_runtime_context = lambda: types.SimpleNamespace(get_node_id=lambda: "here")
+        self.nodes = lambda: [{"NodeID": "n0", "Alive": True}, {"NodeID": "n1", "Alive": False}]
 
     def init(self, **options: Any) -> None:
-        self.options = options
+        self.asked = options
         self.begin()
 
-    def get_runtime_context(self) -> Any:
-        return types.SimpleNamespace(get_node_id=lambda: "here")
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"NodeID": "n0", "Alive": True}, {"NodeID": "n1", "Alive": False}]
-
     def remote(self, kind: Callable[[str], Any]) -> Any:
-        self.actors.append(Actor(kind))
-        return self.actors[-1]
+        def options(**how: Any) -> Any:
+            self.actors.append(how)
+            return types.SimpleNamespace(remote=actor)
+
+        def actor(python_path: str) -> Any:
+            one = kind(python_path)
+
+            def call(*arguments: Any) -> Any:
+                return types.SimpleNamespace(future=lambda: result_of(one.run, arguments))
+
+            return types.SimpleNamespace(run=types.SimpleNamespace(remote=call))
+
+        return types.SimpleNamespace(options=options)
 
 
-class Actor:
-    """An actor, and how it is to be created."""
-
-    def __init__(self, kind: Callable[[str], Any]) -> None:
-        self.kind = kind
-        self.how: dict[str, Any] = {}
-
-    def options(self, **how: Any) -> Actor:
-        self.how = how
-        return self
-
-    def remote(self, python_path: str) -> Any:
-        one = self.kind(python_path)
-        return types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *arguments: Call(one.run, arguments)))
-
-
-class Call:
-    """A reference to the result of a method of an actor."""
-
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
-
-    def future(self) -> Future[Any]:
-        made: Future[Any] = Future()
-        try:
-            made.set_result(self.function(*self.arguments))
-        except HangsError:
-            return Future()
-        except Exception as error:
-            made.set_exception(error)
-        return made
+def result_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+    made: Future[Any] = Future()
+    try:
+        made.set_result(function(*arguments))
+    except HangsError:
+        return Future()
+    except Exception as error:
+        made.set_exception(error)
+    return made
 
 
 class HangsError(Exception):
@@ -95,8 +78,11 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     monkeypatch.setattr(sys, "path", list(sys.path))
     strategies = types.ModuleType("ray.util.scheduling_strategies")
     strategies.NodeAffinitySchedulingStrategy = lambda node_id, soft: (node_id, soft)  # type: ignore[attr-defined]
+    cloudpickle = types.ModuleType("ray.cloudpickle")
+    made.cloudpickle = cloudpickle  # type: ignore[attr-defined]
+    cloudpickle.register_pickle_by_value = made.by_value.append  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setitem(sys.modules, "ray.cloudpickle", made.cloudpickle)
+    monkeypatch.setitem(sys.modules, "ray.cloudpickle", cloudpickle)
     monkeypatch.setitem(sys.modules, "ray.util", types.ModuleType("ray.util"))
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
     return made
@@ -105,20 +91,14 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
 def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) -> None:
     connection = Connection()
     assert connection.problem == ""
+    assert [entry["NodeID"] for entry in connection.nodes()] == ["n0"]
     # The actor is pickled with its code, and finds the program with which it imports the function.
     assert [module.__name__ for module in ray.by_value] == ["argus.ray.tasks"]
-    assert ray.options["address"] == "auto"
+    assert ray.asked["address"] == "auto"
     call = connection.on("n0", max, 3, 5)
-    assert ray.actors[0].how == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
+    assert ray.actors[0] == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
     assert connection.results({"worker-0": call}, 1) == ({"worker-0": 5}, {})
     assert sys.path[1] == f"{DEFAULT_DIRECTORY}/{CURRENT}"
-
-
-def test_a_node_has_one_process(ray: Ray) -> None:
-    connection = Connection()
-    calls = {str(place): connection.on(node, max, place, 5) for place, node in enumerate(("n0", "n1", "n0"))}
-    assert connection.results(calls, 1) == ({"0": 5, "1": 5, "2": 5}, {})
-    assert [actor.how["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1"]
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -128,7 +108,7 @@ def test_an_actor_that_hangs_or_has_died_does_not_concern_the_next_function_ther
     assert list(connection.results(calls, 1)[1]) == ["n1"]
     again = {node: connection.on(node, max, 1, 2) for node in ("n0", "n1")}
     assert connection.results(again, 1) == ({"n0": 2, "n1": 2}, {})
-    assert [actor.how["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1", "n1"]
+    assert [actor["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1", "n1"]
 
 
 def test_on_its_own_node_a_function_runs_in_this_process(ray: Ray) -> None:
@@ -147,10 +127,6 @@ def test_on_its_own_node_a_function_runs_in_this_process(ray: Ray) -> None:
     assert len(ray.actors) == 1
 
 
-def test_only_nodes_that_are_alive(ray: Ray) -> None:
-    assert [entry["NodeID"] for entry in Connection().nodes()] == ["n0"]
-
-
 def test_a_head_that_is_gone(ray: Ray) -> None:
     def fail() -> None:
         raise ConnectionError("Could not find any running Ray instance.")
@@ -159,7 +135,7 @@ def test_a_head_that_is_gone(ray: Ray) -> None:
     assert Connection().problem == "Ray cannot be reached: Could not find any running Ray instance."
 
 
-@pytest.mark.parametrize("name", ["ActorUnschedulableError", "TaskUnschedulableError"])
+@pytest.mark.parametrize("name", ["ActorUnschedulableError"])
 def test_a_node_that_has_just_left_is_a_sentence(name: str) -> None:
     error = type(name, (Exception,), {})("It is not schedulable: …")
     assert last_line(error) == "the node has just left the cluster"

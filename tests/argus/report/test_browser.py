@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from argus.evidence.hardware import Gpu, Measurement, Usage
 from argus.report.data import read_job
 from argus.report.page import page
 
-from .conftest import FAILED, GRPO, RETRIED
+from .conftest import GRPO, RETRIED
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: apt-get install chromium")
 # Before a page's own scripts: all that goes wrong in it, and what it asks for.
@@ -68,130 +67,66 @@ def written(directory: Path, *archives: Archive) -> Path:
     return file
 
 
-def test_charts_are_drawn_and_follow_the_reader(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
-    file = written(tmp_path, jobs(GRPO))
+def shown(file: Path, look: Callable[[Page], Awaitable[None]], **how: Any) -> None:
+    """Open a page in a browser, look at it, and expect that nothing goes wrong in it."""
 
-    async def look() -> None:
+    async def run() -> None:
         async with browsed("about:blank") as browser:
-            await opened(browser, file)
-            assert await until(browser, f"{DRAWN} > 5")
-            count = await browser.value(LINES)
-            # Each curve has a pale one below it.
-            await browser.value("smoothing.value = 0.8; smoothing.dispatchEvent(new Event('input', {bubbles: true}))")
-            assert await until(browser, f"{LINES} > {count}")
-            await browser.value("document.querySelector('[value=time]').click()")
-            await until(browser, f"{DRAWN} > 5")
-            # Zoomed in one chart, all of them show the same part of the job.
-            before = await browser.value("document.querySelectorAll('canvas')[1].toDataURL()")
-            box = "document.querySelector('.u-over').getBoundingClientRect()"
-            left, top = await browser.value(f"{box}.left + 100"), await browser.value(f"{box}.top + 50")
-            for kind, x, buttons in (
-                ("mousePressed", left, 1),
-                ("mouseMoved", left + 90, 1),
-                ("mouseReleased", left + 90, 0),
-            ):
-                place = {"x": x, "y": top, "button": "left", "buttons": buttons, "clickCount": 1}
-                await browser.call("Input.dispatchMouseEvent", type=kind, **place)
-            await until(browser, f"document.querySelectorAll('canvas')[1].toDataURL() !== {json.dumps(before)}")
+            await opened(browser, file, **how)
+            await look(browser)
             await browser.value("document.querySelectorAll('details').forEach(each => { each.open = true; })")
             assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
 
-    asyncio.run(look())
+    asyncio.run(run())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_and_both_schemes(jobs: Callable[[str], Archive], tmp_path: Path, scheme: str) -> None:
-    file = written(tmp_path, jobs(GRPO), jobs(RETRIED), jobs(FAILED))
-
-    async def look() -> None:
-        async with browsed("about:blank") as browser:
-            await opened(browser, file, width=360, scheme=scheme)
-            ground = await browser.value("getComputedStyle(document.body).backgroundColor")
-            assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
-            assert await until(browser, f"{DRAWN} > 0")
-
-    asyncio.run(look())
-
-
-def test_hostile_text_is_text(hostile: Archive, jobs: Callable[[str], Archive], tmp_path: Path) -> None:
-    file = written(tmp_path, hostile, jobs(GRPO))
-
-    async def look() -> None:
-        async with browsed("about:blank") as browser:
-            await opened(browser, file)
-            await browser.value("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-            await browser.shows("<img src=x onerror=document.title=1>\\x1b[31m\\u202e{{7*7}}")
-            await until(browser, "document.querySelectorAll('canvas').length > 10")
-            assert await browser.value("document.querySelectorAll('img, iframe, object, a').length") == 0
-            assert await browser.value("document.title") == "2 jobs"
-            assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
-
-    asyncio.run(look())
-
-
-def test_what_the_nodes_used_is_drawn(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
-    archive = jobs(GRPO)
-    for number in range(200):
-        nodes = {
-            f"gpu-{node}": Usage(
-                cpu=number % 50, memory=1e9 * (10 + node), memory_total=1e11, gpus=(Gpu(float(number % 90)),)
-            )
-            for node in range(3 if number < 100 else 12)
-        }
-        hardware.append(archive, Measurement(1795303200.0 + 30 * number, nodes))
-    file = written(tmp_path, archive)
-
-    async def look() -> None:
-        async with browsed("about:blank") as browser:
-            await opened(browser, file)
-            titles = "[...document.querySelectorAll('figcaption')].map(each => each.textContent)"
-            shown = json.loads(await browser.value(f"JSON.stringify({titles})"))
-            assert shown[-3:] == ["GPUs in use, %", "CPUs in use, %", "Memory, GB"]
-            figure = "[...document.querySelectorAll('figure')].at(-2)"
-            await browser.value(f"{figure}.scrollIntoView()")
-            await until(browser, f"{figure}.querySelector('canvas')")
-            labels = f"[...{figure}.querySelectorAll('.u-series .u-label')].map(each => each.textContent)"
-            await until(browser, f"{labels}.includes('gpu-2') && {labels}.includes('nodes/max')")
-            assert json.loads(await browser.value("JSON.stringify(wrong)")) == []
-
-    asyncio.run(look())
-
-
-def test_samples_are_searched(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+def test_charts_and_samples_follow_the_reader(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
     archive = jobs(GRPO)
     for step, answers in ((1, ["one apple", "no digits"]), (2, ["two pears"])):
         rows = [{"score": 0.5, "input": f"question {step}", "output": answer, "gts": "4"} for answer in answers]
         archive.append(f"samples/rollouts-{step}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    file = written(tmp_path, archive)
-    seen = "[...document.querySelectorAll('.sample')].filter(each => each.checkVisibility()).length"
+    for number in range(200):
+        usage = Usage(cpu=number % 50, memory=1e10, memory_total=1e11, gpus=(Gpu(float(number % 90)),))
+        nodes = {f"gpu-{node}": usage for node in range(3 if number < 100 else 12)}
+        hardware.append(archive, Measurement(1795303200.0 + 30 * number, nodes))
 
-    async def look() -> None:
-        async with browsed("about:blank") as browser:
-            await opened(browser, file)
-            assert await browser.value(seen) == 3
-            for text, count in (("PEARS", 1), ("question 1", 2), ("", 3)):
-                await browser.value(f"search.value = '{text}'; search.dispatchEvent(new Event('input'))")
-                assert await browser.value(seen) == count
+    async def look(browser: Page) -> None:
+        assert await until(browser, f"{DRAWN} > 5")
+        count = await browser.value(LINES)
+        # Each curve has a pale one below it.
+        await browser.value("smoothing.value = 0.8; smoothing.dispatchEvent(new Event('input', {bubbles: true}))")
+        assert await until(browser, f"{LINES} > {count}")
+        await browser.value("document.querySelector('[value=time]').click()")
+        await until(browser, f"{DRAWN} > 5")
+        # Zoomed in one chart, all of them show the same part of the job.
+        before = await browser.value("document.querySelectorAll('canvas')[1].toDataURL()")
+        box = "document.querySelector('.u-over').getBoundingClientRect()"
+        left, top = await browser.value(f"{box}.left + 100"), await browser.value(f"{box}.top + 50")
+        for kind, x, buttons in (("Pressed", left, 1), ("Moved", left + 90, 1), ("Released", left + 90, 0)):
+            place = {"x": x, "y": top, "button": "left", "buttons": buttons, "clickCount": 1}
+            await browser.call("Input.dispatchMouseEvent", type=f"mouse{kind}", **place)
+        await until(browser, f"document.querySelectorAll('canvas')[1].toDataURL() !== {json.dumps(before)}")
+        # What the nodes used.
+        figure = "[...document.querySelectorAll('figure')].at(-2)"
+        await browser.value(f"{figure}.scrollIntoView()")
+        await until(browser, f"{figure}.querySelector('canvas')")
+        labels = f"[...{figure}.querySelectorAll('.u-series .u-label')].map(each => each.textContent)"
+        await until(browser, f"{labels}.includes('gpu-2') && {labels}.includes('nodes/max')")
+        seen = "[...document.querySelectorAll('.sample')].filter(each => each.checkVisibility()).length"
+        for text, samples in (("PEARS", 1), ("question 1", 2), ("", 3)):
+            await browser.value(f"search.value = '{text}'; search.dispatchEvent(new Event('input'))")
+            assert await browser.value(seen) == samples
 
-    asyncio.run(look())
+    shown(written(tmp_path, archive), look)
 
 
-def test_a_long_job_opens_at_once(jobs: Callable[[str], Archive], tmp_path: Path) -> None:
-    archive = jobs(GRPO)
-    names = [f"actor/{number}" for number in range(58)] + ["critic/rewards/mean", "actor/grad_norm"]
-    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
-        for step in range(1, 2501):
-            data = {name: (step * (number + 7) % 1009) / 3.7 for number, name in enumerate(names)}
-            file.write(json.dumps({"step": step, "data": data}) + "\n")
-    file_ = written(tmp_path, archive)
-    assert file_.stat().st_size < 3_000_000
+def test_hostile_text_is_text_on_a_dark_phone(hostile: Archive, jobs: Callable[[str], Archive], tmp_path: Path) -> None:
+    async def look(browser: Page) -> None:
+        assert await browser.value("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        await browser.value("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+        await browser.shows("<img src=x onerror=document.title=1>\\x1b[31m\\u202e{{7*7}}")
+        await until(browser, "document.querySelectorAll('canvas').length > 3")
+        assert await browser.value("document.querySelectorAll('img, iframe, object, a').length") == 0
+        assert await browser.value("document.title") == "3 jobs"
 
-    async def look() -> None:
-        async with browsed("about:blank") as browser:
-            await opened(browser, file_)
-            assert await until(browser, f"{DRAWN} > 1")
-            took = await browser.value("performance.getEntriesByType('navigation')[0].loadEventEnd")
-            # Other tests run meanwhile.
-            assert took < 2000 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-    asyncio.run(look())
+    shown(written(tmp_path, hostile, jobs(GRPO), jobs(RETRIED)), look, width=360, scheme="dark")

@@ -125,25 +125,3 @@ def test_sizes_are_bounded(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(job.events) == MOST_EVENTS + 3 and len(job.curves.curves) <= curves.MOST_METRICS + 1
     assert "actor/lr" in job.curves.curves and {"many" in each for each in job.problems} >= {True}
     assert len(page.page([job], 0.0)) < 1_500_000
-
-
-def test_a_large_file_is_read_in_pieces(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = jobs(GRPO)
-    with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
-        file.writelines(f'{{"step": {step}, "data": {{"actor/lr": 0.1}}}}\n' for step in range(100_000))
-    monkeypatch.setattr(curves, "READ_BYTES", 1 << 20)
-    monkeypatch.setattr(curves, "PIECE_BYTES", 1 << 16)
-    job = read_job(archive)
-    assert any("parts of them" in problem for problem in job.problems)
-    assert job.curves.curves["actor/lr"].steps[0] == 0 and job.curves.curves["actor/lr"].steps[-1] > 90_000
-
-
-def test_files_of_users_are_compared(jobs: Jobs) -> None:
-    archives = [jobs(GRPO), jobs(RETRIED)]
-    for number, archive in enumerate(archives):
-        files = {"user/code/tools.yaml": str(number) * 64, "user/code/loop.py": "a" * 64}
-        archive.write_json("config/files.json", {"files": files if number else {**files, HOSTILE: [HOSTILE]}})
-    text = made(*archives)
-    assert "file user/code/tools.yaml" in text and "file user/code/loop.py" not in text and "<script>alert" not in text
-    archives[0].write_json("config/files.json", {"files": 3})
-    assert "file user/code/loop.py" in made(*archives)

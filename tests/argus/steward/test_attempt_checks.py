@@ -16,7 +16,6 @@ from argus.steward.attempt_checks import (
     GONE_SECONDS,
     PENDING_SECONDS,
     UNPLACEABLE_SECONDS,
-    WAITING_SECONDS,
     AttemptChecks,
     latest_nodes,
     placement_problem,
@@ -91,38 +90,9 @@ def test_a_controller_that_is_gone_for_a_while() -> None:
     assert found.queue_problem == OTHERS
 
 
-def test_an_attempt_that_waits_for_its_placement() -> None:
-    found, head = checks()
-    pack, one = {"GPU": 1.0, "CPU": 10.0}, {"CPU": 1.0}
-    head.groups = [group("PENDING", pack, pack), group("CREATED", pack), group("RESCHEDULING", one)]
-    head.groups += [group("REMOVED", pack), group("PENDING", pack, job_id="02")]
-    found.look("01", BEFORE, NODES, 1000.0)
-    # One that was just made is not worth a word.
-    assert found.notice == ""
-    found.look("01", BEFORE, NODES, 1000.0 + WAITING_SECONDS)
-    assert found.notice == "waits for its placement: 1 x 1 CPU, 2 x 10 CPU and 1 GPU are not free together"
-    found.look("01", TRAINS, NODES, 1000.0 + 2 * WAITING_SECONDS)
-    assert found.notice == ""
-
-
 def actor(state: str, name: str = "", cause: Any = None, **resources: float) -> dict[str, Any]:
     asked = {"class_name": "vLLMHttpServer", "required_resources": resources}
     return {"job_id": "01", "state": state, "name": name, "pid": 7, "death_cause": cause, **asked}
-
-
-def test_actors_that_do_not_start_are_named_with_what_they_ask_for() -> None:
-    found, head = checks()
-    ours = {"GPU_group_1a": 1.0, "GPU_group_0_1a": 1.0, "CPU_group_1a": 3.0, "bundle_group_1a": 0.001}
-    head.actors = [actor("PENDING_CREATION", **ours), actor("DEPENDENCIES_UNREADY", **ours), actor("ALIVE", **ours)]
-    found.look("01", BEFORE, NODES, 1000.0)
-    found.look("01", BEFORE, NODES, 1000.0 + PENDING_SECONDS - 1)
-    assert found.notice == ""
-    found.look("01", BEFORE, NODES, 1000.0 + PENDING_SECONDS + ASK_SECONDS)
-    assert found.notice == "waits for its actors to start: 2 x vLLMHttpServer (3 CPU and 1 GPU)"
-    # Another one waits since now.
-    head.actors = [actor("PENDING_CREATION")]
-    found.look("01", BEFORE, NODES, 1000.0 + PENDING_SECONDS + 2 * ASK_SECONDS)
-    assert found.notice == ""
 
 
 # --- What no node can hold --------------------------------------------------------------------------------------------
@@ -136,14 +106,9 @@ def large(state: str = "ALIVE", name: str = "w9", **details: Any) -> dict[str, A
     return worker(name, state, resources_total={"CPU": 64.0, "GPU": 64.0}, **details)
 
 
-def infeasible(*bundles: dict[str, float], name: str = "verl") -> dict[str, Any]:
-    return {**group("PENDING", *bundles), "name": name, "stats": {"scheduling_state": "INFEASIBLE"}}
-
-
 @pytest.mark.parametrize(
     ("needs", "more", "problem"),
     [
-        ({"CPU": 16.0, "GPU": 8.0}, [], ""),
         (LARGE, [], "actor vLLMHttpServer needs 2 CPU and 16 GPU on one node, and the nearest, worker-w0, has 16 CPU"),
         # Each of them is somewhere, but not on one node; and a resource that no node has.
         ({"GPU": 8.0, "disk": 1.0}, [worker("w2", resources_total={"disk": 9.0})], "the nearest, worker-w2, has 0 GPU"),
@@ -152,7 +117,6 @@ def infeasible(*bundles: dict[str, float], name: str = "verl") -> dict[str, Any]
         (LARGE, [large("DEAD", end_time_ms=999_000)], "16 GPU on one node"),
         # One that came back smaller than it was, and one that came back larger.
         (LARGE, [large("DEAD", "w1", end_time_ms=NOW * 1000, start_time_ms=-1)], "16 GPU on one node"),
-        (LARGE, [large("ALIVE", "w1", start_time_ms=1)], ""),
         (LARGE, [large(draining=True)], ""),
         # Of a placement group, of a node that has another address now, and one that Ray has counted wrongly.
         ({"GPU_group_0_1a": 9.0, "bundle_group_1a": 0.001}, [], ""),
@@ -162,25 +126,6 @@ def infeasible(*bundles: dict[str, float], name: str = "verl") -> dict[str, Any]
 def test_an_actor_that_no_node_can_hold(needs: dict[str, float], more: list[dict[str, Any]], problem: str) -> None:
     found = placement_problem([actor("PENDING_CREATION", **needs)], [], latest_nodes([*NODES, *more], NOW))
     assert problem in found and bool(problem) == bool(found)
-
-
-@pytest.mark.parametrize(
-    ("groups", "more", "is_problem"),
-    [
-        ([group("PENDING", GPU, GPU)], [], False),
-        ([group("PENDING", SMALL, LARGE)], [], True),
-        # Only Ray knows the strategy: three of them fit, although not on one node, or not each on its own.
-        ([infeasible(SMALL, SMALL, SMALL)], [], True),
-        ([infeasible(SMALL, SMALL, SMALL)], [worker("w2", "DEAD", end_time_ms=NOW * 1000)], False),
-        ([infeasible(SMALL, SMALL, SMALL)], [worker("w2", "DEAD", end_time_ms=1)], True),
-        ([infeasible(SMALL, SMALL, SMALL)], [worker("w2", draining=True)], False),
-    ],
-)
-def test_a_placement_group_that_no_nodes_can_hold(
-    groups: list[dict[str, Any]], more: list[dict[str, Any]], is_problem: bool
-) -> None:
-    more = [{"resources_total": SMALL, **node} for node in more]
-    assert bool(placement_problem([], groups, latest_nodes([*NODES, *more], NOW))) == is_problem
 
 
 def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
@@ -240,10 +185,3 @@ def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None
     found.look("01", TRAINS, NODES, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
     assert found.engine == (died if is_dead else "")
-
-
-def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
-    found, head = checks(Demand())
-    head.controllers *= 2
-    found.look("01", TRAINS, NODES, 1000.0)
-    assert found.queue_problem == ""

@@ -97,12 +97,9 @@ def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Pa
     [
         ("{address}/500", "500"),
         ("http://127.0.0.1:1/secret", "refused"),
-        ("http://", "no host"),
         ("{address}/hang", "TimeoutError"),
         ("exit 3", "ended with 3"),
-        ("sleep 60", "did not end"),
         ("sleep 60 & wait", "did not end"),
-        ("/no/such/command secret", "ended with 127"),
     ],
 )
 def test_what_fails_is_an_event_and_delays_nothing(

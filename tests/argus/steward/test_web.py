@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
-import subprocess
 import threading
 import urllib.request
 from pathlib import Path
@@ -74,9 +74,6 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     }
     archives[0].set_status("RUNNING", workload="x" * (1 << 18))
     assert max(len(value) for key in read(port) for value in key) < 1000
-    # One that ended long ago is not read again.
-    archives[3].set_status("RUNNING", ended_at=None)
-    assert not [key for key in read(port) if "grpo-old" in key]
     [(_name, root)] = [key for key in found if key[0] == "argus_shared_root_free_bytes"]
     assert root == str(archives[0].jobs.parent)
 
@@ -95,11 +92,8 @@ def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], por
 
 
 def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some say nothing; others send or read a little again and again, and would never end."""
+    """Some say nothing; others send a little again and again, and would never end."""
     monkeypatch.setattr(web, "REQUEST_SECONDS", 1.0)
-    (archives[0].jobs / "index.html").write_bytes(b"x" * (16 << 20))
-    (archives[0].jobs / "token").write_text("secret")
-    monkeypatch.setenv(web.TOKEN_PATH, str(archives[0].jobs / "token"))
     before = threading.active_count()
     web.serve(lambda: archives)
     with contextlib.ExitStack() as stack:
@@ -117,23 +111,8 @@ def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypat
 
         threading.Thread(target=drip, daemon=True).start()
         assert read(port)
-        # Those who read a page slowly leave room for others.
-        slow = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _number in range(web.THREADS * 2)
-        ]
-        for client in slow:
-            client.sendall(f"GET /{web.key_of('secret')}/index.html HTTP/1.0\r\n\r\n".encode())
-        assert read(port)
     # Timers that were cancelled end a moment later.
     until(lambda: threading.active_count() <= before + 2 * web.THREADS + 1)
-
-
-def test_without_a_port_the_steward_goes_on(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delenv(web.PORT_OF_DASHBOARD, raising=False)
-    web.serve(list)
-    monkeypatch.setenv(web.PORT_OF_DASHBOARD, "70000")
-    web.serve(list)
-    assert capfd.readouterr().err.count("no metrics of jobs") == 2
 
 
 def answer(port: int, path: str) -> tuple[int, str, str]:
@@ -161,13 +140,8 @@ def test_pages_are_for_those_who_know_the_token(
     (archive.jobs / ".hidden" / "report.html").write_text("hidden")
     web.serve(lambda: archives)
     key = web.key_of("secret")
-    # As pages.yml makes it.
-    assert (
-        key
-        == subprocess.run(
-            ["sh", "-c", "printf 'secret pages' | sha256sum"], capture_output=True, text=True
-        ).stdout.split()[0]
-    )
+    # As pages.yml makes it, with sha256sum.
+    assert key == hashlib.sha256(b"secret pages").hexdigest()
     assert answer(port, f"{key}/index.html")[:2] == (200, "all jobs")
     status, text, policy = answer(port, f"{key}/{archive.submission_id}/report.html")
     assert (status, text) == (200, "one job") and "sandbox" in policy and "default-src 'none'" in policy

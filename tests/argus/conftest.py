@@ -9,6 +9,6 @@ from argus.archive.archive import Archive
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
-    made = Archive(tmp_path / "grpo-1")
+    made = Archive(tmp_path / "jobs" / "grpo-1")
     made.reserve()
     return made
