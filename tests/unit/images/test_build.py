@@ -55,20 +55,12 @@ def test_a_package_that_differs_from_its_hash_ends_the_build(
 ) -> None:
     lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
     wheel(tmp_path / "index", "import os")
-    with pytest.raises(SystemExit, match=r"a package differs from its hash in .*/requirements\.txt"):
+    with pytest.raises(SystemExit, match="differs from its hash"):
         build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
-    assert "harmless==1.0" in capsys.readouterr().err
-    assert list((tmp_path / "wheels").iterdir()) == []
-
-
-def test_a_package_without_a_hash_ends_the_build(
-    build: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wheel(tmp_path / "index")
     lock(tmp_path, f"{PACKAGE}==1.0")
     with pytest.raises(build.subprocess.CalledProcessError):
         build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
-    assert "Hashes are required in --require-hashes mode" in capsys.readouterr().err
+    assert "harmless==1.0" in capsys.readouterr().err
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
@@ -79,9 +71,3 @@ def test_without_the_cpu_build_of_torch_the_message_says_how_to_configure_pip(
     lock(tmp_path, f"torch==1.0+cpu --hash=sha256:{wheel(tmp_path / 'index', name='torch')}")
     with pytest.raises(SystemExit, match=r"pip's configuration does not give torch==1\.0\+cpu"):
         build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
-
-
-def test_the_base_has_a_digest(build: ModuleType) -> None:
-    name, _at, digest = build.BASE.partition("@sha256:")
-    assert name == "debian:bookworm-slim"
-    assert len(bytes.fromhex(digest)) == 32

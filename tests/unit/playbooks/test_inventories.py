@@ -1,4 +1,4 @@
-"""Inventories as Ansible reads them: hosts that others bring up, and the nodes of one machine with eight GPUs."""
+"""Inventories of hosts that others bring up, as Ansible reads them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
-
-from samples import machine
 
 REPO = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg")}
@@ -28,7 +26,7 @@ def hosts(found: dict[str, Any], group: str) -> list[str]:
     return [*inside.get("hosts", []), *(host for child in inside.get("children", []) for host in hosts(found, child))]
 
 
-def test_task_of_two_nodes() -> None:
+def test_tasks_of_two_nodes_and_of_one() -> None:
     found = read(REPO / "inventories" / "inside" / "hosts.py", DSTACK_NODES_IPS="10.0.0.1\n10.0.0.2")
     # The first host has a worker, too: its GPUs train.
     assert (hosts(found, "head"), hosts(found, "workers")) == (["node-head"], ["node-0", "node-1"])
@@ -41,9 +39,6 @@ def test_task_of_two_nodes() -> None:
         "node-1": ("10.0.0.2", "argus.verl.ssh"),
     }
     assert {own["ray_node_runtime"] for own in variables.values()} == {"process"}
-
-
-def test_task_of_one_node() -> None:
     found = read(REPO / "inventories" / "inside" / "hosts.py", DSTACK_NODES_IPS="")
     assert (hosts(found, "head"), hosts(found, "workers")) == (["node-head"], ["node-0"])
     assert all("ansible_host" not in own for own in found["_meta"]["hostvars"].values())
@@ -70,41 +65,3 @@ def test_groups_of_instances_of_a_cloud(tmp_path: Path) -> None:
     validate = ["ansible-playbook", "--inventory", str(copy), str(REPO / "playbooks" / "validate.yml")]
     done = subprocess.run(validate, env=ENVIRONMENT, text=True, capture_output=True, check=False)
     assert "Inventory fine: cluster cloud, 1 head, 2 workers" in done.stdout, done.stdout + done.stderr
-
-
-# The plan of each node, as cluster_up makes it of a machine that was probed.
-PLAN = """
-- hosts: ray
-  gather_facts: false
-  tasks:
-    - ansible.builtin.set_fact: {__preflight: {machine: "{{ probed }}", expect: {}, findings: []}}
-- hosts: ray
-  gather_facts: false
-  tasks:
-    - ansible.builtin.import_role: {name: argus.verl.ray_node, tasks_from: decide}
-    - ansible.builtin.copy:
-        dest: "{{ playbook_dir }}/{{ inventory_hostname }}"
-        content: "{{ __cluster_plan.nodes[inventory_hostname].container | to_json }}"
-        mode: "0600"
-      delegate_to: localhost
-"""
-
-
-def test_workers_of_one_machine_have_half_of_its_gpus_each(tmp_path: Path) -> None:
-    (tmp_path / "plan.yml").write_text(PLAN)
-    hosts_file = str(REPO / "inventories" / "gpu-box" / "hosts.yml")
-    probed = json.dumps({"probed": machine(8, uid=1000).to_json()})
-    argv = ["ansible-playbook", "--inventory", hosts_file, str(tmp_path / "plan.yml"), "--extra-vars", probed]
-    done = subprocess.run(argv, env=ENVIRONMENT, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    names = ("mvp-ray-head", "mvp-ray-worker-0", "mvp-ray-worker-1")
-    head, first, second = (json.loads((tmp_path / name).read_text()) for name in names)
-    assert "device_requests" not in head
-    assert {"--head", "--port=6379", "--num-cpus=0", "--num-gpus=0"} <= set(head["command"])
-    assert head["published_ports"] == ["127.0.0.1:8265:8265"]
-    for worker, gpus in ((first, "0 1 2 3"), (second, "4 5 6 7")):
-        assert [request["device_ids"] for request in worker["device_requests"]] == [gpus.split()]
-        joins = {"--address=mvp-ray-head:6379", "--num-gpus=4", '--resources={"worker_node": 100}'}
-        assert joins <= set(worker["command"])
-        # Ray counts the CPUs of the machine.
-        assert not [option for option in worker["command"] if option.startswith("--num-cpus")]

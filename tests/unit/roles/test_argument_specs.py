@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,11 @@ def documented_defaults(role: Path) -> dict[str, Any]:
     return {name: None if name in computed else value for name, value in found.items()}
 
 
-def test_there_are_roles() -> None:
-    assert {"cluster", "job", "preflight", "ray_node", "staging"} <= {role.name for role in ROLES}
-
-
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_specs_and_defaults_have_the_same_names(role: Path) -> None:
-    with_default = {name for name, option in options(role).items() if not option.get("required")}
-    assert with_default == defaults(role).keys()
-
-
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_specs_and_defaults_have_the_same_values(role: Path) -> None:
     documented = {name: option.get("default") for name, option in options(role).items() if not option.get("required")}
     done = documented_defaults(role)
-    assert documented == done
+    assert documented == done and {"cluster", "job", "staging"} <= {role.name for role in ROLES}
     # True == 1 and 5 == 5.0 for Python, not for a reader.
     assert {name: type(value) for name, value in documented.items()} == {
         name: type(value) for name, value in done.items()
@@ -65,8 +56,9 @@ def test_specs_and_defaults_have_the_same_values(role: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_defaults_are_of_the_type_and_among_the_choices(role: Path) -> None:
+def test_every_option_is_described_and_its_default_of_the_type_and_among_the_choices(role: Path) -> None:
     for name, option in options(role).items():
+        assert option.get("description"), name
         value = option.get("default")
         if option.get("required"):
             assert "default" not in option, f"{name} is required and has a default"
@@ -77,32 +69,14 @@ def test_defaults_are_of_the_type_and_among_the_choices(role: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_every_option_is_described(role: Path) -> None:
-    for name, option in options(role).items():
-        assert option.get("description"), name
-
-
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_every_default_has_its_comment(role: Path) -> None:
+def test_files_of_a_role(role: Path) -> None:
     file = role / "defaults" / "main.yml"
-    if not file.exists():
-        pytest.skip("has no variables")
-    lines = file.read_text().splitlines()
-    for number, line in enumerate(lines):
-        if line[:1].isalpha():
-            assert lines[number - 1].startswith("# "), line
-
-
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_every_entry_point_is_a_file(role: Path) -> None:
-    """One without a file documents nothing. `cluster` is variables only."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    assert not [line for above, line in pairwise(lines) if line[:1].isalpha() and not above.startswith("# ")]
+    # An entry point without a file documents nothing. `cluster` is variables only.
     tasks = {file.stem for file in (role / "tasks").glob("*.yml")}
-    if tasks:
-        assert entry_points(role).keys() <= tasks
-
-
-@pytest.mark.parametrize("role", [one for one in ROLES if one.name != "cluster"], ids=lambda role: role.name)
-def test_the_variables_of_the_cluster_are_validated_once_a_play(role: Path) -> None:
-    """They are the same for all hosts, and each validation of a host takes time on the controller."""
+    assert not tasks or entry_points(role).keys() <= tasks
+    # The variables of the cluster are the same for all hosts, and each validation of a host takes time.
     meta = yaml.safe_load((role / "meta" / "main.yml").read_text())
-    assert meta["dependencies"] == [{"role": "argus.verl.cluster", "run_once": True}]
+    expected = [] if role.name == "cluster" else [{"role": "argus.verl.cluster", "run_once": True}]
+    assert meta["dependencies"] == expected

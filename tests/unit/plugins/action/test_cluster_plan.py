@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.action.cluster_plan import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import INPUTS_LABEL, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import ClusterPlan, Planner
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import Planner
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
 from samples import HEALTHY, PROCESS_HOST, container, gpus, machine
 
@@ -90,28 +90,13 @@ TEXTS: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_settings_of_the_command_line_are_text(name: str) -> None:
     text, value = TEXTS[name]
+    wrong = {node: {"ray_node_gpus": "x"} for node in ("a", "b")} | {"c": {"ray_node_accelerator": "mi"}}
+    assert [finding.where for finding in node_variables(wrong, wrong, {})[1]] == ["a, b", "c"]
     typed, _problems = node_variables(["worker-1"], {"worker-1": {name: text}}, {})
     assert typed["worker-1"][name] == value
     assert type(typed["worker-1"][name]) is type(value)
     as_text, as_value = (worker(variables(ray_head=probed(), worker_1={name: one})) for one in (text, value))
     assert as_text == as_value
-
-
-@pytest.mark.parametrize(("given", "value"), [(True, "true"), (False, "false"), ("auto", "auto")])
-def test_choice_that_yaml_reads_as_a_boolean(given: object, value: str) -> None:
-    typed, problems = node_variables(["a"], {"a": {"ray_node_rdma": given}}, {})
-    assert (typed["a"]["ray_node_rdma"], problems) == (value, [])
-
-
-def test_wrong_values_are_named_with_all_nodes_that_have_them() -> None:
-    hostvars = {"a": {"ray_node_gpus": "x"}, "b": {"ray_node_gpus": "x"}, "c": {"ray_node_accelerator": "mi"}}
-    _typed, problems = node_variables(hostvars, hostvars, {})
-    assert [finding.where for finding in problems] == ["a, b", "c"]
-
-
-def test_values_of_the_play_are_for_nodes_that_do_not_set_them() -> None:
-    typed, _problems = node_variables(["a", "b"], {"a": {}, "b": {"ray_node_gpus": 1}}, {"ray_node_gpus": 4})
-    assert [typed[node]["ray_node_gpus"] for node in ("a", "b")] == [4, 1]
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
@@ -125,17 +110,18 @@ def test_plan_of_a_node() -> None:
     expected = {"name": "worker-1", "head": False, "cpus": 48, "gpus": 4, "resources": {"worker_node": 100}}
     assert node["expected"] == {**expected, "since": None, "absent": ""}
     assert node["container"]["name"] == "worker-1"
-    assert "--num-gpus=4" in node["container"]["command"]
+    there = {"argus-verl-cpu:0.1.0": Image("sha256:1", {INPUTS_LABEL: "old"})}
+    for inputs, missing in (("new", True), ("old", False)):
+        builds = {"argus-verl-cpu:0.1.0": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
+        assert worker(variables(ray_head=probed(images=there)), builds=builds)["image_missing"] is missing
 
 
-def test_plan_of_nodes_whose_token_is_rotated() -> None:
-    rotated = {key: {"rotate_token": True} for key in ("worker_0", "worker_1")}
-    hostvars = variables(ray_head={**probed(containers={"worker-1": container()}), "rotate_token": True}, **rotated)
-    node = worker(hostvars)
-    assert (node["action"], node["reason"]) == ("recreate", "its token is rotated, it is running")
-    assert plan(hostvars)["disrupts"] and node["disrupts"]
-    assert findings(hostvars) == []
-    assert [finding.where for finding in findings(hostvars, NODES[:2])] == ["worker-1"]
+def test_values_of_a_play_and_choices() -> None:
+    # YAML reads some choices as booleans, and values of the play are for nodes that do not set them.
+    hostvars = {"a": {"ray_node_rdma": True}, "b": {"ray_node_gpus": 1}}
+    typed, problems = node_variables(hostvars, hostvars, {"ray_node_gpus": 4})
+    assert (typed["a"]["ray_node_rdma"], problems) == ("true", [])
+    assert [typed[node]["ray_node_gpus"] for node in ("a", "b")] == [4, 1]
 
 
 def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
@@ -153,44 +139,35 @@ def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
     assert "has no image for the accelerator 'rocm'" in worker(variables(ray_head=rocm))["absent"]
 
 
-def test_plan_of_a_node_whose_image_is_built_from_other_inputs() -> None:
-    there = {"argus-verl-cpu:0.1.0": Image("sha256:1", {INPUTS_LABEL: "old"})}
-    hostvars = variables(ray_head=probed(images=there))
-    for inputs, missing in (("new", True), ("old", False)):
-        builds = {"argus-verl-cpu:0.1.0": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
-        assert worker(hostvars, builds=builds)["image_missing"] is missing
+FAILED = {"failed": True, "msg": "no space"}
+SILENT = {"unreachable": True, "msg": "no route"}
+ERROR = {"where": "box", "what": "7 GPUs", "todo": "x", "severity": "error"}
 
 
-def test_plan_without_a_probed_machine() -> None:
-    node = worker(variables())
-    assert (node["absent"], node["action"]) == ("its machine box: was not probed in this run", "none")
-    silent = variables(ray_head={"__preflight": {"unreachable": True, "msg": "no route"}})
-    assert worker(silent)["absent"] == "its machine box: does not answer: no route"
-    (finding,) = unreached_findings(planner(silent).plan().machines.values())
-    assert (finding.where, finding.severity) == ("box", "error")
-    assert unreached_findings(planner(variables(ray_head=probed())).plan().machines.values()) == []
-
-
-def test_plan_on_a_machine_with_errors() -> None:
-    error = {"where": "box", "what": "7 GPUs", "todo": "x", "severity": "error"}
-    box = probed()
-    box["__preflight"]["findings"] = [error]
-    hostvars = variables(ray_head=box)
-    assert worker(hostvars)["absent"] == "its machine box: 7 GPUs"
-    assert worker(hostvars, is_checked=False)["action"] == "create"
-    box["__preflight"]["findings"] = [error | {"severity": "warning"}]
-    assert worker(hostvars)["action"] == "create"
-
-
-def test_plan_on_a_machine_that_could_not_be_prepared() -> None:
-    failed = {"failed": True, "msg": "no space"}
-    for later, problem in (
-        ({"__ray_node_prepared": failed}, "no space"),
-        ({"__ray_node_prepared": {"unreachable": True, "msg": "no route"}}, "does not answer: no route"),
-        ({"__ray_image_failed": {**failed, "images": ["verl:1"]}}, "the image verl:1: no space"),
-    ):
-        assert worker(variables(ray_head={**probed(), **later}))["absent"] == f"its machine box: {problem}"
-    assert worker(variables(ray_head={**probed(), "__ray_node_prepared": {"changed": True}}))["action"] == "create"
+@pytest.mark.parametrize(
+    ("box", "absent"),
+    [
+        ({}, "was not probed in this run"),
+        ({"__preflight": SILENT}, "does not answer: no route"),
+        ({"__ray_node_prepared": FAILED}, "no space"),
+        ({"__ray_node_prepared": SILENT}, "does not answer: no route"),
+        ({"__ray_image_failed": {**FAILED, "images": ["verl:1"]}}, "the image verl:1: no space"),
+        ({"__ray_node_prepared": {"changed": True}}, ""),
+        ({"findings": [ERROR]}, "7 GPUs"),
+        ({"findings": [ERROR | {"severity": "warning"}]}, ""),
+    ],
+)
+def test_plan_on_a_machine_with_errors(box: dict[str, Any], absent: str) -> None:
+    own = probed() if box else {}
+    own |= {name: value for name, value in box.items() if name != "findings"}
+    if "findings" in box:
+        own["__preflight"]["findings"] = box["findings"]
+        assert worker(variables(ray_head=own), is_checked=False)["action"] == "create"
+    node = worker(variables(ray_head=own))
+    assert (node["absent"], node["action"]) == (f"its machine box: {absent}", "none") if absent else ("", "create")
+    unreached = unreached_findings(planner(variables(ray_head=own)).plan().machines.values())
+    is_silent = box.get("__preflight") == SILENT or not box
+    assert [(finding.where, finding.severity) for finding in unreached] == [("box", "error")] * is_silent
 
 
 def findings(hostvars: dict[str, Any], run: list[str] = NODES) -> list[Any]:
@@ -199,6 +176,11 @@ def findings(hostvars: dict[str, Any], run: list[str] = NODES) -> list[Any]:
 
 
 def test_a_run_without_enough_workers_stops() -> None:
+    # A token is rotated on all nodes at once.
+    rotated = {key: {"rotate_token": True} for key in ("worker_0", "worker_1")}
+    hostvars = variables(ray_head={**probed(containers={"worker-1": container()}), "rotate_token": True}, **rotated)
+    assert plan(hostvars)["disrupts"] and worker(hostvars)["disrupts"] and findings(hostvars) == []
+    assert [finding.where for finding in findings(hostvars, NODES[:2])] == ["worker-1"]
     silent = {**OTHER, "__preflight": {"unreachable": True, "msg": "no route"}}
     hostvars = variables(ray_head=probed(), worker_1=silent)
     assert [finding.where for finding in findings(hostvars)] == ["worker-1"]
@@ -213,16 +195,24 @@ def test_a_run_without_enough_workers_stops() -> None:
 # --- Machines ---------------------------------------------------------------------------------------------------------
 
 
-def test_machines_and_what_they_need() -> None:
-    hostvars = variables(ray_head=probed(), worker_1={**OTHER, **probed(uid=7, gid=8)})
-    whole = plan(hostvars)
-    assert whole["prepares"] and whole["starts"]
+def test_machines_and_what_is_there() -> None:
+    both = {"ray-head": container(), "worker-0": container(), "worker-7": container()}
+    whole = plan(variables(ray_head=probed(containers=both), worker_1={**OTHER, **probed(uid=7, gid=8)}))
+    assert whole["prepares"] and whole["starts"] and whole["head_answers"] and whole["head_runs"]
     assert {host: (each["name"], each["nodes"], each["user"]) for host, each in whole["machines"].items()} == {
         "ray-head": ("box", NODES[:2], "61000:61000"),
         "worker-1": ("other", ["worker-1"], "7:8"),
     }
+    box = whole["machines"]["ray-head"]
+    assert (box["present"], box["surplus"]) == (["ray-head", "worker-0", "worker-7"], ["worker-7"])
+    assert ["worker-7", "none"] in [row[:2] for row in whole["changes"]]
     # With --limit, a machine is represented by a node of the run.
     assert list(plan(variables(worker_0=probed()), ["worker-0"])["machines"]) == ["worker-0"]
+    for changed in ({"cluster": "other"}, {"cluster": "mvp", "state": "exited"}):
+        assert not plan(variables(ray_head=probed(containers={"ray-head": container(**changed)})))["head_runs"]
+    silent = plan(variables(ray_head={"__preflight": {"unreachable": True}}))
+    assert (silent["head_answers"], silent["head_runs"]) == (False, False)
+    assert not silent["machines"]["ray-head"]["present"]
 
 
 def running(hostvars: dict[str, Any]) -> dict[str, Any]:
@@ -238,24 +228,6 @@ def test_a_cluster_that_runs_as_planned_needs_nothing_but_a_new_program() -> Non
     outdated = plan(variables(ray_head=probed(containers=there, program="argus-0.zip")))
     assert (outdated["prepares"], outdated["starts"]) == (True, False)
     assert outdated["machines"]["ray-head"]["user"] == "61000:61000"
-
-
-def test_what_there_is_of_a_cluster() -> None:
-    def there(containers: dict[str, Any], **others: Any) -> ClusterPlan:
-        return planner(variables(ray_head=probed(containers=containers), **others)).plan()
-
-    both = {"ray-head": container(), "worker-0": container(), "worker-7": container()}
-    answer = there(both).to_json()
-    assert answer["head_answers"] and answer["head_runs"]
-    box = answer["machines"]["ray-head"]
-    assert box["present"] == ["ray-head", "worker-0", "worker-7"]
-    assert (box["surplus"], box["engine"]) == (["worker-7"], "docker")
-    assert ["worker-7", "none"] in [row[:2] for row in answer["changes"]]
-    for changed in ({"cluster": "other"}, {"cluster": "mvp", "state": "exited"}):
-        assert not there({"ray-head": container(**changed)}).to_json()["head_runs"]
-    silent = plan(variables(ray_head={"__preflight": {"unreachable": True}}))
-    assert (silent["head_answers"], silent["head_runs"]) == (False, False)
-    assert not silent["machines"]["ray-head"]["present"]
 
 
 # --- Nodes without a container ----------------------------------------------------------------------------------------
@@ -317,13 +289,9 @@ def test_processes_that_left_the_inventory() -> None:
     there = whole["machines"]["worker-0"]
     assert there["surplus"] == ["/home/ml/.local/state/argus-verl/mvp/nodes/worker-7"]
     assert there["sessions"].startswith("/tmp/argus-verl-")
-    assert ["worker-7", "none", "no longer in the inventory; `drain.yml -e node=worker-7` takes it out"] in whole[
-        "changes"
-    ]
-
-
-def test_sessions_whose_paths_are_too_long() -> None:
-    hostvars = processes()
+    (row,) = [row for row in whole["changes"] if row[0] == "worker-7"]
+    assert row[1] == "none" and "drain.yml -e node=worker-7" in row[2]
+    # The paths of its sockets would be too long.
     hostvars["worker-0"]["ray_node_env"] = {"RAY_TMPDIR": "/" + "x" * 40}
-    assert "is too long" in worker(hostvars, "worker-0")["absent"]
+    assert worker(hostvars, "worker-0")["absent"]
     assert plan(hostvars)["machines"]["worker-0"]["sessions"] == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, process_nodes
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
@@ -29,34 +28,13 @@ def test_public_variables_include_all_defaults_of_the_roles() -> None:
         assert names >= yaml.safe_load(defaults.read_text()).keys()
 
 
-def test_inventory_is_checked_against_the_variables_of_the_roles() -> None:
-    hostvars = variables()
-    assert inventory_findings(hostvars, GROUPS) == []
-    hostvars["worker-0"]["ray_node_gpuz"] = 4
-    (finding,) = inventory_findings(hostvars, GROUPS)
-    assert (finding.where, finding.severity) == ("worker-0", "error")
-    assert finding.what == "variable ray_node_gpuz is unknown"
-    assert finding.todo == 'did you mean "ray_node_gpus"?'
-
-
-@pytest.mark.parametrize("name", ["tags", "retries", "model", "set", "submission_id", "jobspec"])
-def test_variables_of_the_command_line_are_known(name: str) -> None:
-    """`tags` is almost `tag`, a variable of status.yml."""
-    hostvars = variables()
-    for host in hostvars:
-        hostvars[host][name] = "x"
-    assert inventory_findings(hostvars, GROUPS) == []
-
-
-def test_results_of_earlier_plays_are_not_misspelt_variables() -> None:
-    """One run may have several playbooks, as `make demo` has."""
-    hostvars = variables()
-    hostvars["worker-0"] |= {"__staging_models": {}, "__ray_node_gpus": 4, "_cluster_nam": "x"}
-    assert inventory_findings(hostvars, GROUPS) == []
-
-
 def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
     hostvars = variables()
+    # Those of the command line are known, and results of earlier plays are none: one run may have several playbooks.
+    known = ("tags", "retries", "model", "set", "submission_id", "jobspec", "__staging_models", "_cluster_nam")
+    for host in hostvars:
+        hostvars[host] |= dict.fromkeys(known, "x")
+    assert inventory_findings(hostvars, GROUPS) == []
     for host in hostvars:
         hostvars[host]["shared_roots"] = "/x"
     (finding,) = inventory_findings(hostvars, GROUPS)
@@ -69,12 +47,9 @@ def test_run_is_checked_with_the_inventory() -> None:
 
 
 def test_variables_of_the_inventory_of_slurm_are_known() -> None:
+    hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
+    assert process_nodes(hostvars, GROUPS) == ["worker-0"]
     own = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
     assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
     (finding,) = inventory_findings(variables(worker_0=own | {"slurm_memroy": "8G"}), GROUPS)
     assert "slurm_memroy" in finding.what and "slurm_memory" in finding.todo
-
-
-def test_nodes_without_a_python_of_their_own() -> None:
-    hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
-    assert process_nodes(hostvars, GROUPS) == ["worker-0"]

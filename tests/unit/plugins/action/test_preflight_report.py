@@ -21,25 +21,11 @@ def result() -> Judgement:
     return judge(["a", "b"], {"a": ProbedHost(Context("a", machine, Expectation()), [ECC])}, FAST)
 
 
-def test_hardware_table() -> None:
-    header, rows = preflight_report.hardware_rows(result())
-    assert header == ["machine", "GPUs", "driver", "kernel"]
+def test_what_is_shown_and_saved(tmp_path: Path) -> None:
+    _header, rows = preflight_report.hardware_rows(result())
     assert rows == [["a", f"8 x {H100}", "550.90.07", "6.8"], ["b", "-", "-", "-"]]
-
-
-def test_findings_show_their_keys() -> None:
-    findings = [
-        Finding("a", "x", "y", ERROR, "gpu.ecc"),
-        Finding("b", "x", "y", ERROR, "gpu.ecc"),
-        Finding("c", "z", ""),
-    ]
-    assert [(each.where, each.what) for each in preflight_report.with_keys(findings)] == [
-        ("a, b", "x [gpu.ecc]"),
-        ("c", "z"),
-    ]
-
-
-def test_file(tmp_path: Path) -> None:
+    same = preflight_report.with_keys([ECC, replace(ECC, where="b"), Finding("c", "z", "")])
+    assert [(each.where, each.what) for each in same] == [("a, b", "x [gpu.ecc]"), ("c", "z")]
     file = save(str(tmp_path / "new"), "prod", result())
     assert file == tmp_path / "new" / "prod.json"
     saved = json.loads(file.read_text())

@@ -61,6 +61,13 @@ def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> No
     assert shown[0] == "Slurm has job 7 (argus-verl)"
     assert shown[1] == "Slurm's job 7 is PENDING (Resources)"
     assert "Priority" in shown[2]
+    later = replace(WAITS, starts_at=1_795_358_681.0, reason="ReqNodeNotAvail")
+    assert "expected to begin at" in waiting_line(later, 1_795_358_680.0)
+    assert "expected" not in waiting_line(later, 1_795_358_681.0)
+    # A job that never runs fails, and is not this run's.
+    for state, told in ((replace(WAITS, state="CANCELLED", reason=""), "CANCELLED"), (None, "not known")):
+        result = asked(9, [state])
+        assert result["failed"] and told in result["msg"] and result["done"] == []
 
 
 def test_check_mode_shows_the_script(asked: Asked) -> None:
@@ -70,27 +77,10 @@ def test_check_mode_shows_the_script(asked: Asked) -> None:
     assert result["diff"]["after"] == result["script"]
     assert result["script"].startswith("#!/bin/bash\n#SBATCH --job-name=argus-verl\n")
     assert "script" not in asked(9, [], check=True)
-
-
-def test_a_wish_with_errors_asks_for_nothing(asked: Asked) -> None:
+    # A wish with errors asks for nothing.
     result = asked(None, [], wish={**WISH, "time": 43200, "gpus": "many"})
-    assert result["failed"]
-    assert result["done"] == []
+    assert result["failed"] and result["done"] == []
     assert "slurm_gpus" in result["msg"] and "slurm_time" not in result["msg"]
-
-
-@pytest.mark.parametrize(
-    ("state", "told"),
-    [
-        (replace(WAITS, state="CANCELLED", reason=""), "is CANCELLED (no reason given)"),
-        (None, "not known to Slurm any more"),
-    ],
-)
-def test_a_job_that_never_runs_fails(asked: Asked, state: Allocation | None, told: str) -> None:
-    result = asked(9, [state])
-    assert result["failed"] and told in result["msg"]
-    # It is not this run's.
-    assert result["done"] == []
 
 
 def test_a_job_that_waits_too_long_is_cancelled(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,21 +96,3 @@ def test_a_job_is_ended(asked: Asked) -> None:
     assert asked(7, [], state="absent")["done"] == ["cancel 7"]
     assert asked(7, [], check=True, state="absent") == {"changed": True, "job_id": 7, "done": []}
     assert asked(None, [], state="absent") == {"changed": False, "job_id": 0, "done": []}
-
-
-def test_slurm_that_does_not_answer_is_a_failure(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(job_id: int) -> None:
-        raise commands.SlurmError("scontrol: Unable to contact slurm controller")
-
-    monkeypatch.setattr(slurm_job, "wait", lambda look, job_id, seconds: refuse(job_id))
-    result = asked(9, [])
-    assert (result["failed"], result["msg"]) == (True, "scontrol: Unable to contact slurm controller")
-
-
-def test_when_a_job_is_expected_to_begin() -> None:
-    later = replace(WAITS, starts_at=1_795_358_681.0, reason="ReqNodeNotAvail, UnavailableNodes:gpu-1")
-    line = waiting_line(later, 1_795_358_680.0)
-    assert "ReqNodeNotAvail, UnavailableNodes:gpu-1" in line
-    assert "expected to begin at" in line
-    assert "expected" not in waiting_line(later, 1_795_358_681.0)
-    assert waiting_line(replace(WAITS, reason=""), 0.0) == "Slurm's job 7 is PENDING"

@@ -24,19 +24,14 @@ def test_a_machine_is_represented_by_its_first_node_in_the_run() -> None:
     assert machine_hosts(GROUPS, {}, []) == GROUPS["ray"]
 
 
-def test_inventory_without_hosts_runs_on_the_controller() -> None:
-    """Ansible would skip all plays, and succeed: the play that reports this runs on the controller."""
+def test_inventory_without_hosts_and_a_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A play on the controller would be skipped as well."""
     validated_hosts = FILTERS["validated_hosts"]
-    assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
+    # Ansible would skip all plays, and succeed.
     assert validated_hosts({"all": []}, ["/absent"]) == "localhost"
     # Before Slurm has given any.
     assert validated_hosts({"all": []}, ["/absent"], True) == "all"
-
-
-def test_inventory_without_hosts_and_a_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A play on the controller would be skipped as well."""
     monkeypatch.setattr("ansible.context.CLIARGS", {"subset": "gpu-0"})
-    validated_hosts = FILTERS["validated_hosts"]
     assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
     with pytest.raises(AnsibleFilterError, match=r"^the inventory /absent does not exist: correct the path after -i"):
         validated_hosts({"all": []}, ["/absent"])

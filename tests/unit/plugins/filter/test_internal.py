@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +30,3 @@ def test_it_is_marked_as_internal(name: str) -> None:
     found = documentation(name)
     assert found["short_description"].startswith("Internal: ")
     assert "argus.verl.internal" in found["extends_documentation_fragment"]
-
-
-def test_every_filter_has_its_documentation() -> None:
-    assert sorted(file.stem for file in (PLUGINS / "filter").glob("*.yml")) == FILTERS
-
-
-def test_filters_import_nothing_of_the_collection_before_they_are_called() -> None:
-    program = f"import sys, {cluster.__name__}\n"
-    program += "print(*[name for name in sys.modules if '.module_utils.' in name and 'argus' in name])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []

@@ -19,32 +19,15 @@ def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, An
     return dict(json.loads(capsys.readouterr().out))
 
 
-def test_machine_with_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = str(tmp_path / "none")
-    answer = result(capsys, host="gpu-01", expect={"shared_root": missing, "hcas": 1000})
-    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [missing]
-    assert answer["machine"]["engine"]["status"] == "none"
-    assert not answer.get("changed")
-    findings = {finding["what"].split(" ")[0]: finding for finding in answer["findings"]}
-    assert findings["shared"]["where"] == "gpu-01"
-    assert f"shared root {missing} does not exist" in findings["shared"]["what"]
-    assert findings["shared"]["severity"] == "error"
-
-
 def test_the_token_is_looked_for_and_the_host_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = result(capsys, expect={"hcas": 1000, "token_file": str(tmp_path / "token")})
+    assert answer["machine"]["engine"]["status"] == "none" and not answer.get("changed")
     assert [mount["path"] for mount in answer["machine"]["mounts"]] == [str(tmp_path / "token"), str(tmp_path)]
     assert {finding["where"] for finding in answer["findings"]} == {platform.node()}
-
-
-def test_expectations_have_their_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = result(capsys, expect={"shared_root": str(tmp_path), "gpus": "3"})
+    answer = result(capsys, host="gpu-01", expect={"shared_root": str(tmp_path / "none"), "gpus": "3"})
+    assert (answer["expect"]["gpus"], answer["expect"]["hcas"]) == (3, 0)
     assert answer["machine"]["system"]["kernel"] == platform.release()
-    assert (answer["expect"]["gpus"], answer["expect"]["shared_root"], answer["expect"]["hcas"]) == (
-        3,
-        str(tmp_path),
-        0,
-    )
+    assert ("gpu-01", "root.answers") in {(finding["where"], finding["key"]) for finding in answer["findings"]}
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-rf"])

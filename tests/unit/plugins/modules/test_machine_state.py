@@ -97,6 +97,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_everything_is_created_once_and_the_token_is_never_shown(machine: Machine) -> None:
+    assert machine.run(check=True)["changed"]
+    assert not machine.token.exists() and list(machine.shared_root.iterdir()) == []
+    assert machine.networks["own"].read_text() == ""
     shown = machine.ansible("-vvv", "--diff")
     token = machine.token.read_text()
     assert len(token) == 64 and int(token, 16)
@@ -107,62 +110,34 @@ def test_everything_is_created_once_and_the_token_is_never_shown(machine: Machin
 
     assert not machine.run()["changed"]
     assert machine.token.read_text() == token
-
-
-def test_check_mode_reports_and_changes_nothing(machine: Machine) -> None:
-    assert machine.run(check=True)["changed"]
-    assert not machine.token.exists()
-    assert list(machine.shared_root.iterdir()) == []
-    assert machine.networks["own"].read_text() == ""
-
-
-def test_another_machine_gets_the_token_of_the_cluster(machine: Machine) -> None:
-    result = machine.run(token="c0ffee" * 8)
-    assert machine.token.read_text() == "c0ffee" * 8
-    assert "c0ffee" * 8 not in json.dumps(result)
-    # It replaces an existing one: with two tokens the nodes do not find each other.
-    assert machine.run(token="beef" * 16)["changed"]
-    assert machine.token.read_text() == "beef" * 16
+    # The registry is only on the machine of the head.
+    assert not (machine.token.parent / "jobs").exists()
+    # The token of the cluster replaces it: with two tokens the nodes do not find each other.
+    result = machine.run(token="beef" * 16)
+    assert result["changed"] and machine.token.read_text() == "beef" * 16 not in json.dumps(result)
 
 
 def test_absent_removes_the_state_and_keeps_data(machine: Machine) -> None:
     machine.run()
     (machine.shared_root / "jobs" / "job-1").mkdir()
-    assert machine.run(check=True, state="absent")["changed"]
-    assert machine.token.exists()
-    assert machine.networks["own"].read_text() == "mvp-ray\n"
+    # Docker makes two networks for two processes that ask at the same moment, and then finds the name ambiguous.
+    machine.networks["own"].write_text("mvp-ray\nmvp-ray\nmvp-ray-2\n")
+    nodes = machine.token.parent / "nodes"
+    (nodes / "worker-0").mkdir(parents=True)
+    # Tasks before this one remove nodes, and in check mode they do not.
+    answer = machine.run(check=True, state="absent")
+    assert answer["changed"] and answer["left"] == []
+    assert answer["diff"]["before"].splitlines()[-1] == str(machine.token.parent)
+    assert machine.token.exists() and "mvp-ray\n" in machine.networks["own"].read_text()
+    answer = machine.run(state="absent")
+    assert answer["changed"] and answer["left"] == [str(nodes)] and list(nodes.parent.iterdir()) == [nodes]
+    assert machine.networks["own"].read_text() == "mvp-ray-2\n"
+    (nodes / "worker-0").rmdir()
+    nodes.rmdir()
     assert machine.run(state="absent")["changed"]
     assert not machine.token.parent.exists()
-    assert machine.networks["own"].read_text() == ""
     assert (machine.shared_root / "jobs" / "job-1").is_dir()
     assert not machine.run(state="absent")["changed"]
-
-
-def test_network_of_another_owner_is_used_and_not_removed(machine: Machine) -> None:
-    machine.networks["foreign"].write_text("mvp-ray\n")
-    machine.run()
-    assert machine.networks["own"].read_text() == ""
-    machine.run(state="absent")
-    assert machine.networks["foreign"].read_text() == "mvp-ray\n"
-
-
-def test_two_networks_of_the_name_are_both_removed(machine: Machine) -> None:
-    """Docker makes them for two processes that ask at the same moment, and then finds the name ambiguous."""
-    machine.networks["own"].write_text("mvp-ray\nmvp-ray\nmvp-ray-2\n")
-    assert machine.run(state="absent")["changed"]
-    assert machine.networks["own"].read_text() == "mvp-ray-2\n"
-
-
-@pytest.mark.parametrize("network", ["host", None])
-def test_network_of_the_host_is_not_created(machine: Machine, network: str | None) -> None:
-    assert machine.run(network=network)["changed"]
-    assert machine.networks["own"].read_text() == ""
-
-
-def test_directory_that_cannot_be_written_is_an_error_with_advice(machine: Machine) -> None:
-    message = machine.error(state_dir="/proc/none")
-    assert message.startswith("/proc/none: No such file or directory. Set ansible_become for a user that may")
-    assert "cluster_state_dir" in message
 
 
 # --- The token and the registry ---------------------------------------------------------------------------------------
@@ -184,33 +159,25 @@ def test_only_the_nodes_user_can_read_what_it_has_and_nobody_else_can_list_it(ma
     assert machine.run()["diff"]["after"] == f"{state}\n"
     assert stat.S_IMODE(state.stat().st_mode) == 0o711
     assert not machine.run(head_storage="rocksdb")["changed"]
-
-
-def test_the_registry_is_only_on_the_machine_of_the_head(machine: Machine) -> None:
-    machine.run()
-    assert not (machine.token.parent / "jobs").exists()
-
-
-def test_tables_of_a_head_that_keeps_none_are_removed(machine: Machine) -> None:
-    machine.run(head_storage="rocksdb")
-    tables = machine.token.parent / "tables"
-    (tables / "CURRENT").touch()
-    assert machine.run(check=True, head_storage="memory")["diff"]["after"] == f"{tables}\n"
-    assert (tables / "CURRENT").exists()
-    assert machine.run(head_storage="memory")["changed"]
-    assert not tables.exists()
-    assert not machine.run(head_storage="memory")["changed"]
-
-
-def test_rotation_replaces_the_token(machine: Machine) -> None:
-    machine.run()
+    # Tables of a head that keeps none are removed, and a rotation replaces the token.
     before = machine.token.read_text()
-    assert machine.run(check=True, rotate=True)["diff"]["after"] == f"{machine.token}\n"
-    assert machine.token.read_text() == before
-    assert machine.run(rotate=True)["changed"]
-    after = machine.token.read_text()
-    assert len(after) == 64 and after != before
-    assert [path.name for path in machine.token.parent.iterdir()] == ["auth_token"]
+    for check in (True, False):
+        assert machine.run(check=check, head_storage="memory")["diff"]["after"] == f"{state / 'tables'}\n"
+        assert (state / "tables").exists() is check
+        assert machine.run(check=check, rotate=True)["diff"]["after"] == f"{machine.token}\n"
+        assert (machine.token.read_text() == before) is check
+    assert len(machine.token.read_text()) == 64
+    assert sorted([path.name for path in state.iterdir()]) == ["auth_token", "jobs"]
+
+
+def test_networks_that_are_not_ours(machine: Machine) -> None:
+    for network in ("host", None):
+        machine.run(network=network)
+    machine.networks["foreign"].write_text("mvp-ray\n")
+    machine.run()
+    assert machine.networks["own"].read_text() == ""
+    assert "network mvp-ray" not in machine.run(state="absent")["diff"]["before"]
+    assert machine.networks["foreign"].read_text() == "mvp-ray\n"
 
 
 def test_a_token_that_is_a_link_is_neither_read_nor_written(machine: Machine, tmp_path: Path) -> None:
@@ -249,17 +216,6 @@ def test_absent_leaves_and_names_what_is_not_ours(machine: Machine, capsys: pyte
     assert [path.name for path in state.iterdir()] == ["notes.txt"]
 
 
-def test_absent_in_check_mode_takes_the_nodes_for_removed(machine: Machine) -> None:
-    """Tasks before this one remove them, and in check mode they do not."""
-    machine.run()
-    state = machine.token.parent
-    (state / "nodes" / "worker-0").mkdir(parents=True)
-    answer = machine.run(check=True, state="absent")
-    assert answer["left"] == []
-    assert answer["diff"]["before"].splitlines()[-1] == str(state)
-    assert machine.run(state="absent")["left"] == [f"{state}/nodes"]
-
-
 def test_absent_follows_no_link_and_no_depth_is_too_much(machine: Machine, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
@@ -293,30 +249,31 @@ def test_a_state_directory_that_is_a_link_is_refused(machine: Machine, tmp_path:
 # --- Names and paths --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["present", "absent"])
-@pytest.mark.parametrize("name", ["", "..", "../mvp", "mvp\n"])
-def test_a_name_that_is_no_name_is_refused_before_anything_else(machine: Machine, name: str, state: str) -> None:
+REFUSED: list[tuple[str, str, list[str]]] = [
+    ("cluster", "cluster_name is", ["", "..", "../mvp", "mvp\n"]),
+    ("state_dir", "cluster_state_dir is", ["", "/", "//", "state", "./state", "/var/lib/../..", "/tmp/a\nb"]),
+    ("state_dir", "/proc/none: No such file", ["/proc/none"]),
+    ("network", "cluster_network is", ["--driver=x"]),
+    ("user", "user is ", ["root", "0", "1000", "1:-1", "a:b", "", "1:1:1"]),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "values"), REFUSED)
+def test_values_that_are_none_are_refused_before_anything_else(
+    machine: Machine, name: str, words: str, values: list[str]
+) -> None:
     machine.run()
     before = machine.token.read_text()
     machine.networks["own"].write_text("other-ray\nmvp-ray\n")
-    assert f"cluster_name is {name!r}: use lower-case letters" in machine.error(cluster=name, state=state)
+    for value in values:
+        assert words in machine.error(**{name: value})
+        assert (
+            name in ("user", "network")
+            or value == "/proc/none"
+            or words in machine.error(state="absent", **{name: value})
+        )
     assert machine.token.read_text() == before
     assert machine.networks["own"].read_text() == "other-ray\nmvp-ray\n"
-
-
-@pytest.mark.parametrize("path", ["", "/", "//", "state", "./state", "/var/lib/../..", "/tmp/a\nb"])
-def test_a_state_directory_has_an_absolute_path(machine: Machine, path: str) -> None:
-    assert f"cluster_state_dir is {path!r}: set the absolute path" in machine.error(state_dir=path, state="absent")
-
-
-def test_a_network_that_is_an_option_is_refused(machine: Machine) -> None:
-    assert "cluster_network is '--driver=x': use letters" in machine.error(network="--driver=x")
-
-
-@pytest.mark.parametrize("user", ["root", "0", "1000", "1:-1", "a:b", "", "1:1:1"])
-def test_a_user_has_numbers(machine: Machine, user: str) -> None:
-    assert "user is " in machine.error(user=user)
-    assert not machine.token.exists()
 
 
 def test_the_token_never_lies_where_jobs_can_write(machine: Machine) -> None:

@@ -8,18 +8,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, d
 
 COLLECTION = "ansible_collections.argus.verl.plugins"
 ACTIONS = sorted(path.stem for path in (Path(__file__).resolve().parents[4] / "plugins" / "action").glob("*.py"))
-DOCUMENTATION = """
-options:
-  names: {type: list, elements: dict, default: [], suboptions: {name: {type: str, required: true}}}
-extends_documentation_fragment: [argus.verl.attributes, argus.verl.node]
-"""
-
-
-def test_documented_options_are_an_argument_spec() -> None:
-    options = documented_options(DOCUMENTATION)
-    assert sorted(options) == ["names", "node"]
-    assert options["names"]["options"] == {"name": {"type": "str", "required": True}}
-    assert options["node"]["options"]["name"]["required"] and "suboptions" not in options["node"]
 
 
 @pytest.mark.parametrize("name", ACTIONS)

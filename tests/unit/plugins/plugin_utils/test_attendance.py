@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import machine_presence
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import tolerated
 
@@ -43,20 +42,3 @@ def test_one_policy_for_machines_that_do_not_answer_and_those_with_errors() -> N
         assert severities(variables(ray_head=bad), 0) == ["error"]
         # With --limit, only those of the run count.
         assert severities(hostvars, None, NODES[:2]) == []
-
-
-def test_clocks_are_compared_with_that_of_the_head() -> None:
-    def at(time: float) -> dict[str, Any]:
-        return {"__preflight": {"machine": {}, "findings": [], "time": time, "clock": {"sent": 0.0, "received": 1.0}}}
-
-    hostvars = variables(ray_head=at(100), worker_0=at(100.5), worker_1=at(160))
-    _present, _machines, (found,) = machine_presence(NODES, hostvars, GROUPS, None)
-    assert (found.where, found.severity, found.key) == ("gpu-1", "error", "machine.clock")
-
-
-def test_workers_outside_the_inventory_are_named_with_a_job() -> None:
-    assert outside_notes(["worker-0", "worker-1"], NODES) == []
-    assert outside_notes(["worker-0", "x"], NODES) == [
-        "x is not in the inventory, and counted as room: drain.yml -e node=x"
-    ]
-    assert outside_notes(["x", "y"], NODES)[0].startswith("x, y are not in the inventory")

@@ -47,9 +47,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
 )
 def test_the_variables_of_a_run(given: Callable[..., Variables], options: tuple[str, ...], expected: Variables) -> None:
     assert given(*options) == expected
-
-
-def test_the_origin_of_a_job_is_not_its_id(given: Callable[..., Variables]) -> None:
+    # The origin of a job is not its id.
     given("submission_id=grpo-1")
     assert extra_variables(DataLoader(), of_new_job=False) == [{}]
 

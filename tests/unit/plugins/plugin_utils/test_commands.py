@@ -7,10 +7,8 @@ import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
-    inventory_arguments,
     job_commands,
     playbook_command,
-    sibling_playbook,
 )
 
 
@@ -26,41 +24,22 @@ def ran(monkeypatch: pytest.MonkeyPatch, *playbooks: str, inventories: list[str]
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict(arguments))
 
 
-def test_the_default_inventory_is_left_out(here: Path) -> None:
-    assert inventory_arguments([str(here / "dev")], [str(here / "dev")]) == []
-
-
-def test_inventories_as_they_were_given(here: Path) -> None:
-    given = [str(here / "inventories" / "prod"), "/etc/ansible/hosts", "box,"]
-    expected = ["-i", "inventories/prod", "-i", "/etc/ansible/hosts", "-i", "box,"]
-    assert inventory_arguments(given, [str(here / "inventories" / "dev")]) == expected
-
-
 @pytest.mark.parametrize(
-    ("playbooks", "expected"),
+    ("playbooks", "inventories", "expected"),
     [
-        (["playbooks/submit.yml"], "playbooks/logs.yml"),
-        (["/opt/argus.verl/playbooks/submit.yml", "playbooks/fetch.yml"], "/opt/argus.verl/playbooks/logs.yml"),
-        (["argus.verl.submit"], "argus.verl.logs"),
+        (["playbooks/submit.yml"], ["my lab"], "-i 'my lab' playbooks/logs.yml"),
+        (["/opt/x/playbooks/submit.yml", "playbooks/fetch.yml"], ["inventories/dev"], "/opt/x/playbooks/logs.yml"),
+        (["argus.verl.submit"], ["/etc/hosts", "box,"], "-i /etc/hosts -i box, argus.verl.logs"),
         # A playbook outside of the collection, and none.
-        (["nightly.yml"], "playbooks/logs.yml"),
-        ([], "playbooks/logs.yml"),
+        (["nightly.yml"], ["inventories/dev"], "playbooks/logs.yml"),
+        ([], [], "playbooks/logs.yml"),
     ],
 )
-def test_a_playbook_is_named_like_the_one_that_runs(playbooks: list[str], expected: str) -> None:
-    assert sibling_playbook("logs", playbooks) == expected
-
-
-def test_a_command_can_be_pasted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "my lab")])
-    assert playbook_command("logs", {"submission_id": "sft-1", "job_wait": True}) == (
-        "ansible-playbook -i 'my lab' playbooks/logs.yml -e submission_id=sft-1 -e job_wait=true"
-    )
-
-
-def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "CLIARGS", ImmutableDict())
-    assert playbook_command("fetch", {}) == "ansible-playbook playbooks/fetch.yml"
+def test_a_command_can_be_pasted(
+    here: Path, monkeypatch: pytest.MonkeyPatch, playbooks: list[str], inventories: list[str], expected: str
+) -> None:
+    ran(monkeypatch, *playbooks, inventories=[str(here / name) if "," not in name else name for name in inventories])
+    assert playbook_command("logs", {"a": "b", "c": True}) == f"ansible-playbook {expected} -e a=b -e c=true"
     # `ansible HOST -m MODULE` has a pattern instead of playbooks.
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict({"args": "head", "inventory": ("box,",)}))
     assert playbook_command("fetch", {}) == "ansible-playbook -i box, playbooks/fetch.yml"

@@ -59,13 +59,6 @@ def test_a_checkout_of_the_same_has_the_same_hash(context: Path) -> None:
     assert before == hashed(context)
 
 
-def test_context_that_is_not_on_this_controller(context: Path) -> None:
-    with pytest.raises(BuildError, match="gone/Dockerfile does not exist on this controller"):
-        hashed(context / "gone")
-    with pytest.raises(BuildError, match="rocm has no image: add its name to cluster_images"):
-        image_builds({"rocm": {"context": str(context)}}, IMAGES, ".")
-
-
 def test_builds_of_the_inventory(context: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "cpu": {"context": "context", "args": {"N": 1}},
@@ -76,6 +69,9 @@ def test_builds_of_the_inventory(context: Path, tmp_path: Path) -> None:
     assert cpu["arguments"] == ["--file", f"{context}/Dockerfile", "--build-arg", "N=1", str(context)]
     assert cuda["arguments"] == ["--file", f"{context}/run.sh", str(context)]
     assert (cpu["push"], cuda["push"]) == (False, True)
+    for images, builds in ((IMAGES, {"cpu": {"context": "gone"}}), ({}, given)):
+        with pytest.raises(BuildError):
+            image_builds(builds, images, str(tmp_path))
     assert (cpu["inputs"], cuda["inputs"]) == (hashed(context, "Dockerfile", "N=1"), hashed(context, "run.sh"))
 
 

@@ -27,44 +27,25 @@ def node(tmp_path: Path) -> Node:
     return node_in(tmp_path)
 
 
-def test_a_node_that_runs_answers(node: Node) -> None:
-    job = Caller(node).call("status", {"submission_id": "sft-1"}).result["job"]
-    assert (job["submission_id"], job["state"]) == ("sft-1", "RUNNING")
-    assert not (Path(node.shared_root) / "runs").exists()
-
-
-def test_a_refusal_is_a_failure(node: Node) -> None:
-    answer = Caller(node).call("status", {"submission_id": "sft-2"})
-    assert not answer.done and answer.reasons.startswith("There is no job 'sft-2'")
-
-
-@pytest.mark.parametrize("text", ["No such container: head", "Container head is not running"])
-def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node, text: str) -> None:
-    refuse(node, f"Error response from daemon: {text}")
+def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node) -> None:
+    refuse(node, "Error response from daemon: Container head is not running")
     assert Caller(node).call("status", {}).result["jobs"][0]["submission_id"] == "sft-1"
     arguments = (Path(node.shared_root) / "runs").read_text().split()
     assert {"--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--pull=never"} <= set(arguments)
     assert arguments[arguments.index("--user") + 1] == "5:6"
 
 
-def test_a_verb_runs_beside_a_node_that_does_not_answer(node: Node) -> None:
-    refuse(node, "Error response from daemon: Container head is paused")
-    assert Caller(node).call("status", {}, needs_node=True, apart=True).result["jobs"]
-
-
 def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None:
     refuse(node, "Error response from daemon: Container head is not running")
-    with pytest.raises(ProgramError, match=r"^container head is not running on gpu-0\. cluster_up\.yml starts it$"):
+    with pytest.raises(ProgramError, match="container head is not running"):
         Caller(node).call("status", {}, needs_node=True)
     assert not (Path(node.shared_root) / "runs").exists()
-
-
-@pytest.mark.parametrize("text", ["Error response from daemon: Container head is paused", "killed"])
-def test_a_node_without_an_answer_may_answer_later(node: Node, text: str) -> None:
-    refuse(node, text)
+    refuse(node, "Error response from daemon: Container head is paused")
+    # One that does not answer may answer later, and a verb may run beside it.
     with pytest.raises(ProgramError) as error:
         Caller(node).call("status", {})
     assert error.value.node_is_gone
+    assert Caller(node).call("status", {}, needs_node=True, apart=True).result["jobs"]
 
 
 WRONG = ("", "[]", "{}", "null", '{"changed": true, "findings": {}, "result": []}', "[" * 100_000)
@@ -74,11 +55,9 @@ WRONG = ("", "[]", "{}", "null", '{"changed": true, "findings": {}, "result": []
 def test_only_an_answer_is_read(out: str) -> None:
     with pytest.raises(ProgramError):
         program_call.answer(Node("head"), "status", 0, out, "")
-
-
-def test_a_node_at_its_limit_of_processes_names_the_variable() -> None:
+    # A node at its limit of processes.
     with pytest.raises(ProgramError, match="limit of processes"):
-        program_call.answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
+        program_call.answer(Node("head"), "submit", 134, out, "what(): Resource temporarily unavailable")
 
 
 def test_an_answer_has_nothing_that_ansible_acts_on() -> None:
@@ -153,35 +132,21 @@ def test_a_file_of_another_user(node: Node, monkeypatch: pytest.MonkeyPatch) -> 
     assert unpacked(node) > 0
 
 
-def test_a_refusal_instead_of_a_file(node: Node) -> None:
-    machine = Machine(node)
-    answer = fetch(machine, node, "sft-2")
-    assert not answer.done
-    assert [finding.key for finding in answer.findings] == ["submission_id"]
-    assert [*machine.temporary.iterdir()] == []
-    assert not (Path(node.shared_root) / "here").exists()
-
-
-@pytest.mark.parametrize("text", ["Error response from daemon: Container head is paused", "killed"])
-def test_no_file_and_no_answer(node: Node, text: str) -> None:
-    refuse(node, text)
-    machine = Machine(node)
-    with pytest.raises(ProgramError) as error:
-        fetch(machine, node)
-    assert error.value.node_is_gone
-    assert [*machine.temporary.iterdir()] == []
-
-
 def test_a_file_has_a_limit_before_it_is_fetched(node: Node) -> None:
     (Path(node.shared_root) / "jobs" / "sft-1" / "logs" / "noise").write_bytes(os.urandom(1 << 17))
     machine = Machine(node)
     with pytest.raises(ProgramError, match=r"^the program has written more than 64 KiB$"):
         fetch(machine, node, most=1 << 16)
     assert [*machine.temporary.iterdir()] == []
-
-
-def test_a_machine_without_room_for_a_file(node: Node) -> None:
-    machine = Machine(node)
+    # A refusal, and no answer.
+    answer = fetch(machine, node, "sft-2")
+    assert not answer.done and [finding.key for finding in answer.findings] == ["submission_id"]
+    for text in ("Error response from daemon: Container head is paused", "killed"):
+        refuse(node, text)
+        with pytest.raises(ProgramError) as error:
+            fetch(machine, node)
+        assert error.value.node_is_gone
+    assert [*machine.temporary.iterdir()] == [] and not (Path(node.shared_root) / "here").exists()
     machine.temporary.rmdir()
     with pytest.raises(ProgramError, match=r"^gpu-0 has no room for a temporary file: mktemp: "):
         fetch(machine, node)
@@ -218,11 +183,3 @@ def test_a_file_that_a_job_replaces_is_neither_waited_for_nor_read_on(
         fetch(machine, node)
     assert re.match(reason, str(error.value))
     assert [*machine.temporary.iterdir()] == []
-
-
-def test_a_node_without_a_container(tmp_path: Path) -> None:
-    node = Node("w", directory="~/state/mvp/nodes/w", python="/opt/verl/bin/python3", registry="~/state/mvp/jobs")
-    assert node.command("status", "--json") == (
-        "env ARGUS_VERL_ENTER='~/state/mvp/nodes/w' ARGUS_VERL_REGISTRY='~/state/mvp/jobs' /opt/verl/bin/python3 "
-        "~/state/mvp/program/current status --json"
-    )

@@ -37,10 +37,7 @@ INSIDE = "docker exec -it gpu-1 /usr/local/bin/argus shell sft-1"
 )
 def test_how_a_node_is_reached(head: Node, variables: dict[str, Any], words: list[str]) -> None:
     assert shlex.split(shell_line("sft-1", "gpu-1", head, variables)) == words
-
-
-def test_a_node_without_a_container() -> None:
-    line = shell_line("sft-1", "gpu-1", PROCESS, {"ansible_become": True})
-    inside = shlex.split(shlex.split(line)[-1])
+    # A node without a container.
+    inside = shlex.split(shlex.split(shell_line("sft-1", "gpu-1", PROCESS, {"ansible_become": True}))[-1])
     assert inside[:2] == ["env", "ARGUS_VERL_ENTER=~/state/lab/nodes/gpu-1"]
     assert inside[-4:] == ["/usr/bin/python3", "~/state/lab/program/current", "shell", "sft-1"]

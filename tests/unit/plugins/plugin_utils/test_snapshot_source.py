@@ -125,9 +125,6 @@ def test_a_release_is_fetched_with_pip(
     assert facts == {"requirements": ["ray[default]>=2.41.0", "vllm==0.24.0; extra == 'vllm'"]}
     with pytest.raises(StagingError, match=r"(?s)verl==7\.7: .*No matching.*PIP_FIND_LINKS"):
         controller.source("verl==7.7").content()
-
-
-def test_a_wheel_writes_nowhere_else(index: Path, controller: Controller) -> None:
     with zipfile.ZipFile(index / "verl-0.9.1-py3-none-any.whl", "a") as wheel:
         wheel.writestr("verl/../../outside.py", "")
     with pytest.raises(StagingError, match="outside"):
@@ -153,12 +150,11 @@ def test_a_branch_a_tag_and_a_commit_of_a_repository(repository: Path, controlle
     for ref in ("v2", "0123456", "ma*n"):
         with pytest.raises(StagingError, match="has no branch and no tag"):
             controller.source(f"git+file://{repository}@{ref}")
-
-
-def test_a_branch_that_moves_meanwhile_is_refused(repository: Path, controller: Controller) -> None:
+    # A branch that moves meanwhile is refused.
     source = controller.source(f"git+file://{repository}@main")
-    after = commit(repository, {"verl/__init__.py": "moved = True\n"})
-    with pytest.raises(StagingError, match=f"to {after} while it was fetched"):
+    git(repository, "checkout", "--quiet", "refs/heads/main")
+    git(repository, "update-ref", "refs/heads/main", commit(repository, {"verl/__init__.py": "moved = True\n"}))
+    with pytest.raises(StagingError, match="while it was fetched"):
         source.content()
 
 
@@ -185,55 +181,20 @@ def test_a_repository_brings_no_files_of_the_controller_and_runs_nothing(
         *("git+ext::sh -c touch% PWNED@main", "git+file:///x@--upload-pack=touch PWNED", "git+https://-oProxy/x@main"),
         *("git+https://host/x@-main", "git+https://host/x@a\nb", "git+https://host/x@a\0b", "git+https://host/\0@main"),
         *("git+fd::17/x@main", "git+-x@main", "git+ssh://-oProxyCommand=x/y@main", "git+https://host/x@a b"),
+        # Passwords. Without a ref, or with one that is none, they must not be taken for a host, nor be printed.
+        *("git+https://ann:SECRET@host/team/verl@main", "git+https://SECRET@host/team/verl@main"),
+        *("git+ssh://git:SECRET@host/team/verl@main", "git+https://ann:SECRET@host/team/verl"),
+        *("git+https://ann:SEC/RET@host/team/verl@main", "git+ftp://ann:SECRET@host/team/verl@main"),
     ],
 )
 def test_a_repository_is_an_address_with_a_ref_and_never_an_option(
     controller: Controller, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No server is asked.
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StagingError, match="is not a repository with a ref"):
-        controller.source(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "git+https://ann:SECRET@host/team/verl@main",
-        "git+https://SECRET@host/team/verl@main",
-        "git+ssh://git:SECRET@host/team/verl@main",
-        # Without a ref, or with one that is none, the password must not be taken for a host, nor be printed.
-        "git+https://ann:SECRET@host/team/verl",
-        "git+https://SECRET@host/team/verl",
-        "git+https://ann:SEC/RET@host/team/verl@main",
-        "git+https://ann:SECRET@host/team/verl@",
-        "git+ftp://ann:SECRET@host/team/verl@main",
-    ],
-)
-def test_a_password_in_an_address_is_refused_and_not_printed(
-    text: str, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # No server is asked.
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StagingError) as raised:
         controller.source(text)
-    assert "SEC" not in str(raised.value)
-    assert "RET" not in str(raised.value)
-    assert "is not installed" not in str(raised.value)
-
-
-def test_a_private_repository_opens_with_the_users_own_credentials(
-    repository: Path, private_host: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    text = f"git+{private_host}/team/verl@main"
-    with pytest.raises(StagingError, match="git ls-remote: failed"):
-        Controller(tmp_path).source(text)
-    request.getfixturevalue("credentials")
-    part, source = Controller(tmp_path).part(text)
-    assert source is not None
-    texts, facts = sent(source)
-    assert texts == TAKEN and facts["commit"] == git(repository, "rev-parse", "HEAD")
-    assert not any(TOKEN in said for said in (repr(source), str(part), str(facts)))
+    # No server is asked.
+    assert not any(word in str(raised.value) for word in ("SEC", "RET", "is not installed"))
 
 
 def add_submodule(repository: Path, url: str, name: str, commit: str) -> None:
@@ -244,8 +205,9 @@ def add_submodule(repository: Path, url: str, name: str, commit: str) -> None:
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},{name}")
 
 
-@pytest.mark.usefixtures("credentials")
-def test_submodules_come_with_their_commit(repository: Path, private_host: str, controller: Controller) -> None:
+def test_submodules_come_with_their_commit(
+    repository: Path, private_host: str, controller: Controller, request: pytest.FixtureRequest
+) -> None:
     team = repository.parent
     commits = {}
     for name in ("deep", "verl-recipe", "secret"):
@@ -259,7 +221,13 @@ def test_submodules_come_with_their_commit(repository: Path, private_host: str, 
     for url, name in (("../gone", "recipe/gone"), (f"file://{team}/secret", "verl/secret"), ("../gone", "docs")):
         add_submodule(repository, url, name, commits["secret"])
     commit(repository, {})
-    texts, facts = sent(controller.source(f"git+{private_host}/team/verl@main"))
+    # A private repository opens with the user's own credentials.
+    with pytest.raises(StagingError, match="git ls-remote: failed"):
+        controller.source(f"git+{private_host}/team/verl@main")
+    request.getfixturevalue("credentials")
+    source = controller.source(f"git+{private_host}/team/verl@main")
+    texts, facts = sent(source)
+    assert TOKEN not in f"{source!r} {facts}"
     more = {"verl-recipe.py": "verl-recipe = 1\n", "deep/deep.py": "deep = 1\n"}
     del texts["recipe/more/.gitmodules"]
     assert texts == {**TAKEN, **{f"recipe/more/{name}": text for name, text in more.items()}}
@@ -279,15 +247,6 @@ def test_git_never_prompts_and_uses_the_given_key(repository: Path, spied_git: P
     with pytest.raises(StagingError, match="git ls-remote: failed"):
         Git(ssh_key=str(tmp_path / "my key")).commit_of("ssh://git@host/team/verl", "main")
     assert f"-o BatchMode=yes -o IdentitiesOnly=yes -i {tmp_path}/my key" in (spied_git / "ssh").read_text()
-
-
-def test_git_is_needed_for_a_branch_alone(
-    repository: Path, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert controller.source(f"git+file://{repository}@{'0123456789' * 4}").code_id == "verl-012345678901"
-    with pytest.raises(StagingError, match="git: is not installed"):
-        controller.source(f"git+file://{repository}@main")
 
 
 def test_in_a_hook_of_git_nothing_is_done_to_its_repository(
@@ -318,11 +277,6 @@ def test_directories_are_found_from_the_inventory_and_from_home(
             controller.source(text)
     with pytest.raises(StagingError, match="is not a directory"):
         controller.source(f"{tree}/verl/__init__.py", is_overlay=True)
-
-
-@pytest.mark.parametrize("text", ["verl", "verl>=0.9", "verl==0.9.*", "verl[vllm]==0.9.1", "src", ""])
-def test_other_names_are_those_of_snapshots(controller: Controller, text: str) -> None:
-    assert controller.part(text) == ({"place": "snapshot", "label": text}, None)
 
 
 def test_nothing_on_the_shared_root_is_opened(controller: Controller, tmp_path: Path) -> None:

@@ -3,23 +3,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     DeviceFile,
-    gets_rdma,
     openable,
 )
-from samples import hca
-
-UP, DOWN = hca("mlx5_0", "up"), hca("mlx5_1", "down")
-OPEN = DeviceFile("/dev/infiniband/uverbs0", 0o666, 0, 0)
-
-
-def test_workers_on_machines_with_hcas_get_rdma() -> None:
-    assert gets_rdma("auto", worker=True, host_network=True, hcas=[UP], files=[OPEN])
-    # A link that is down for a moment must not create the node again without it.
-    assert gets_rdma("auto", worker=True, host_network=True, hcas=[DOWN], files=[OPEN])
-    assert not gets_rdma("auto", worker=False, host_network=True, hcas=[UP], files=[OPEN])
-    assert not gets_rdma("auto", worker=True, host_network=False, hcas=[UP], files=[OPEN])
-    assert not gets_rdma("auto", worker=True, host_network=True, hcas=[], files=[OPEN])
-    assert not gets_rdma("auto", worker=True, host_network=True, hcas=[UP], files=[])
 
 
 @pytest.mark.parametrize(

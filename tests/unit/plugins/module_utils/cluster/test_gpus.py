@@ -91,11 +91,8 @@ def test_a_lost_gpu_is_an_error_beside_the_others() -> None:
 
 def test_xids_are_counted_by_gpu_and_number() -> None:
     found = parse_xids((RECORDED / "kernel_log.txt").read_text())
-    assert [(xid.bus, xid.number, xid.count) for xid in found] == [
-        ("0000:3b:00", 31, 1),
-        ("0000:5e:00", 63, 1),
-        ("0000:83:00", 79, 2),
-    ]
+    counts = [(xid.bus, xid.number, xid.count) for xid in found]
+    assert counts == [("0000:3b:00", 31, 1), ("0000:5e:00", 63, 1), ("0000:83:00", 79, 2)]
     assert found[2].text == "GPU has fallen off the bus."
     assert parse_xids("NVRM: Xid (PCI:0000:01:00): 48")[0].text == ""
 
@@ -139,16 +136,6 @@ def test_amd_gpus_of_sysfs(tmp_path: Path) -> None:
     assert read_amd_gpus(tmp_path / "none") == []
 
 
-def test_processes(tmp_path: Path) -> None:
-    write(tmp_path / "proc/1/stat", "1 (a (b) c) D 1 1")
-    write(tmp_path / "proc/30/stat", "")
-    write(tmp_path / "proc/stat", "cpu 1")
-    assert list(processes(tmp_path)) == [Process(1, "a (b) c", "D")]
-    write(tmp_path / "proc/7/environ", "PATH=/bin\0ARGUS_VERL_NODE_DIRECTORY=/home/ml/nodes/gpu-1\0")
-    write(tmp_path / "proc/8/environ", "NOT_ARGUS_VERL_NODE_DIRECTORY=/home/ml\0")
-    assert [tagged(tmp_path, Process(pid, "python3")).of_node for pid in (7, 8, 9)] == [True, False, False]
-
-
 @pytest.mark.parametrize(
     ("line", "container"),
     [
@@ -161,5 +148,11 @@ def test_processes(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_cgroups(tmp_path: Path, line: str, container: str) -> None:
+    write(tmp_path / "proc/1/stat", "1 (a (b) c) D 1 1")
+    write(tmp_path / "proc/30/stat", "")
+    assert list(processes(tmp_path)) == [Process(1, "a (b) c", "D")]
+    write(tmp_path / "proc/7/environ", "PATH=/bin\0ARGUS_VERL_NODE_DIRECTORY=/home/ml/nodes/gpu-1\0")
+    write(tmp_path / "proc/8/environ", "NOT_ARGUS_VERL_NODE_DIRECTORY=/home/ml\0")
+    assert [tagged(tmp_path, Process(pid, "python3")).of_node for pid in (7, 8, 9)] == [True, False, False]
     write(tmp_path / "proc/5/cgroup", f"{line}\n")
     assert tagged(tmp_path, Process(5, "python3")).container == container

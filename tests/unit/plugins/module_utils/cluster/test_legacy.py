@@ -71,14 +71,15 @@ def look(docker: Docker, proc: Proc) -> dict[str, LegacyRay]:
 
 def test_a_container_of_an_earlier_system(proc: Proc) -> None:
     proc.add(50, "/opt/ray/gcs_server --port=6379", OLD)
-    proc.add(51, "ray::IDLE", OLD)
+    for number, title in enumerate(("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")):
+        proc.add(54 + number, title, OLD)
     proc.add(52, "ray::WorkerDict.update_actor " + "x" * 100, OLD)
     proc.add(53, "python3 -m verl.trainer.main_ppo a=b", OLD)
     labels = {"com.docker.compose.project.working_dir": "/home2/mvp"}
     old = container(OLD, "head", Config={"Labels": labels, "User": "ray"})
     (found,) = look(Docker(old), proc).values()
     assert (found.name, found.kind, found.owner) == ("head", CONTAINER, "/home2/mvp")
-    assert found.processes == [50, 51, 52, 53]
+    assert found.processes == [50, 52, 53, 54, 55, 56]
     assert found.work == ("python3 -m verl.trainer.main_ppo a=b", ("ray::WorkerDict.update_actor " + "x" * 100)[:80])
 
 
@@ -111,26 +112,14 @@ def test_what_is_of_this_collection_is_never_found(proc: Proc) -> None:
     assert look(Docker(marked, labelled), proc) == {}
 
 
-def test_ray_of_a_user_outside_of_containers(proc: Proc) -> None:
+def test_a_machine_without_an_engine_has_processes_only(proc: Proc) -> None:
     proc.add(70, "/venv/ray/core/gcs_server")
     proc.add(71, "/venv/bin/python -u /venv/site-packages/ray/dashboard/agent.py")
     proc.add(72, "vim notes")
     proc.add(73, "ray::train()")
-    (found,) = look(Docker(), proc).values()
+    (found,) = look(Docker(code=127), proc).values()
     assert (found.name, found.kind, found.owner) == (f"ray@{ME}", PROCESSES, ME)
     assert (found.processes, found.work) == ([70, 71, 73], ("ray::train()",))
-
-
-@pytest.mark.parametrize("title", ["ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
-def test_idle_processes_are_no_work(title: str, proc: Proc) -> None:
-    proc.add(80, "raylet", OLD)
-    proc.add(81, title, OLD)
-    assert look(Docker(container(OLD, "x")), proc)["x"].work == ()
-
-
-def test_a_machine_without_an_engine_has_processes_only(proc: Proc) -> None:
-    proc.add(90, "raylet")
-    assert list(look(Docker(code=127), proc)) == [f"ray@{ME}"]
     with pytest.raises(LegacyError, match=r'"docker ps -aq --no-trunc" failed: Cannot connect'):
         look(Docker(code=1), proc)
 
@@ -149,14 +138,10 @@ def legacy(*processes: int) -> LegacyRay:
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.END_SECONDS", 0.3)
     pid = looping("trap '' TERM; " if deaf else "")
-    LegacyMachine("docker", Docker()).remove(legacy(pid))
-    assert not alive(pid)
-
-
-def test_a_process_that_has_the_number_of_one_that_has_ended_is_left_alone() -> None:
-    pid = looping("", "other")
+    # One that has the number of one that has ended is left alone.
+    other = looping("", "other")
     try:
-        LegacyMachine("docker", Docker()).remove(legacy(pid, 2**22 + 1))
-        assert alive(pid)
+        LegacyMachine("docker", Docker()).remove(legacy(pid, other, 2**22 + 1))
+        assert alive(other) and not alive(pid)
     finally:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(other, signal.SIGKILL)

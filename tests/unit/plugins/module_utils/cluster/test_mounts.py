@@ -25,9 +25,6 @@ def test_longest_and_latest_mount_wins(path: str, mount_point: str, fstype: str,
     assert mount is not None
     assert (mount.mount_point, mount.fstype, mount.source) == (mount_point, fstype, source)
     assert [option for option in mount.options if option in ("ro", "rw")] == [access]
-
-
-def test_options_of_the_mount_and_of_its_file_system() -> None:
-    mount = mount_of("/private/models", parse_mountinfo(recorded("mountinfo.txt")))
-    assert mount is not None
-    assert mount.options == ["ro", "relatime", "vers=4.2", "hard", "addr=10.0.0.2"]
+    # Those of the mount, and of its file system.
+    expected = ["ro", "relatime", "vers=4.2", "hard", "addr=10.0.0.2"]
+    assert mount_point != "/private/models" or mount.options == expected

@@ -38,40 +38,11 @@ def answering(answers: dict[str, Answer]) -> probes.Run:
 # --- GPUs
 
 
-def test_without_nvidia_smi_there_are_no_gpus_and_no_error() -> None:
-    assert Probe(run=answering({})).gpus() == ([], None)
-
-
 def test_broken_driver_is_an_error() -> None:
     broken = answering({"nvidia-smi": (18, recorded("nvidia_smi_mismatch.txt"), "")})
     gpus, error = Probe(run=broken).gpus()
-    assert gpus == []
+    assert gpus == [] and Probe(run=answering({})).gpus() == ([], None)
     assert error == "Failed to initialize NVML: Driver/library version mismatch NVML library version: 550.144"
-
-
-def test_lost_gpu_is_an_error_beside_the_other_gpus() -> None:
-    lost = "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
-    gpus, error = Probe(run=answering({"nvidia-smi": (15, f"{nvidia_smi(7)}\n{lost}\n", "")})).gpus()
-    assert (len(gpus), error) == (7, lost)
-
-
-def test_processes_on_gpus_are_those_of_containers(tmp_path: Path) -> None:
-    smi = (RECORDED.parent / "preflight" / "nvidia_smi_blackwell.xml").read_text()
-    write(tmp_path / "proc/4242/cgroup", f"0::/docker/{'a' * 64}\n")
-    (gpu,), _error = Probe(run=answering({"nvidia-smi": (0, smi, "")}), root=tmp_path).gpus()
-    assert gpu.processes[0].container == "a" * 64
-
-
-def test_the_journal_is_read_where_dmesg_is_forbidden() -> None:
-    log = (RECORDED.parent / "preflight" / "kernel_log.txt").read_text()
-    journal = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, log, "")})
-    assert (len(Probe(run=journal).xids()[0]), Probe(run=journal).xids()[1]) == (3, "")
-    # Without rights, it ends with 0 and is empty.
-    neither = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, "", "")})
-    assert Probe(run=neither).xids() == (
-        [],
-        "dmesg: not permitted; journalctl: exit code 0 without a message",
-    )
 
 
 # --- HCAs
@@ -109,17 +80,9 @@ def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
     assert Probe(run=answering({}), root=sysfs).hcas() == expected
     # Installed, but without IPoIB it lists nothing.
     assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == expected
-
-
-def test_ibdev2netdev_takes_precedence_over_sysfs(sysfs: Path, tmp_path: Path) -> None:
     listed = answering({"ibdev2netdev": (0, recorded("ibdev2netdev.txt"), "")})
     assert len(Probe(run=listed, root=sysfs).hcas()) == 6
-    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == []
-
-
-def test_proxies_are_shown_without_passwords() -> None:
-    environment = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
-    assert proxies_of(environment) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
+    assert Probe(run=answering({}), root=sysfs / "empty").hcas() == []
 
 
 # --- Memory and mounts
@@ -142,106 +105,44 @@ def test_memory_is_limited_by_the_container(tree: Path, limit_file: str) -> None
     assert Probe(root=tree).memory() == 2113958512 * 1024
 
 
-def test_existing_and_missing_paths(tree: Path) -> None:
-    there, missing = Probe(root=tree).paths(["/private", "/private/models/qwen/x"])
-    assert (there.path, there.exists, there.mount_point, there.fstype) == ("/private", True, "/private", "nfs4")
-    assert (there.writable, there.error) == (True, None)
+def test_existing_and_missing_paths(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "shared").symlink_to("private")
+    there, link, missing = Probe(root=tree).paths(["/private", "/shared", "/private/models/qwen/x"])
+    assert (there.exists, there.fstype, there.writable, there.error) == (True, "nfs4", True, None)
+    assert (link.exists, link.mount_point) == (True, "/private")
     # It is on the mount of its nearest existing parent.
     assert (missing.path, missing.exists, missing.mount_point) == ("/private/models/qwen/x", False, "/private")
-
-
-def test_free_space_is_that_of_users_other_than_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Free space is that of users other than root.
     space = os.statvfs_result((4096, 10, 7, 5, 3, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: space)
-    (state,) = Probe(root=tree).paths(["/private"])
-    assert state.free_bytes == 3 * 10
-    assert Probe(root=tree).shm_bytes() == 70
-
-
-def test_links_are_followed_to_their_mounts(tree: Path) -> None:
-    (tree / "shared").symlink_to("private")
-    (state,) = Probe(root=tree).paths(["/shared"])
-    assert (state.exists, state.mount_point) == (True, "/private")
-
-
-def test_path_without_write_permission_is_not_writable(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Faked, because root may write everywhere.
-    used = os.W_OK | os.X_OK
-    monkeypatch.setattr(os, "access", lambda path, mode: mode == used and Path(path) != tree / "private")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.W_OK | os.X_OK and path != tree / "private")
     assert [state.writable for state in Probe(root=tree).paths(["/private", "/"])] == [False, True]
+    (there,) = Probe(root=tree).paths(["/private"])
+    assert (there.free_bytes, Probe(root=tree).shm_bytes()) == (3 * 10, 70)
 
 
 def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = os.statvfs
-
-    threads = []
+    asked, threads = os.statvfs, []
 
     def hanging(path: Any) -> os.statvfs_result:
         threads.append(threading.current_thread())
         if Path(path) == tree / "private":
             time.sleep(60)
-        return asked(path)
-
-    monkeypatch.setattr(os, "statvfs", hanging)
-    begin = time.monotonic()
-    dead, alive = Probe(root=tree, path_seconds=2).paths(["/private", "/"])
-    assert time.monotonic() - begin < 30
-    assert dead.error == "storage.example.org:/export/private does not answer within 2 s"
-    assert (dead.exists, dead.fstype, dead.free_bytes) == (False, "nfs4", 0)
-    assert (alive.exists, alive.error) == (True, None)
-    # Otherwise the interpreter would wait for the thread that hangs.
-    assert all(thread.daemon for thread in threads)
-
-
-def test_stale_handle_is_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = os.statvfs
-
-    def stale(path: Any) -> os.statvfs_result:
-        if Path(path) == tree / "private":
+        if Path(path) == tree / "scratch":
             raise OSError(116, "Stale file handle")
         return asked(path)
 
-    monkeypatch.setattr(os, "statvfs", stale)
-    (state,) = Probe(root=tree).paths(["/private"])
-    assert (state.exists, state.error) == (False, "Stale file handle")
-
-
-# --- The engine
-
-
-def test_podman_has_gpus_when_a_cdi_specification_lists_them(tmp_path: Path) -> None:
-    run = answering({"podman info": (0, recorded("podman_info.json"), "")})
-    write(tmp_path / "etc/cdi/other.yaml", "kind: vendor.example/card\n")
-    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is False
-    write(tmp_path / "var/run/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
-    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is True
-
-
-def test_docker_ignores_cdi_unless_enabled_but_finds_the_hook(tmp_path: Path) -> None:
-    run = answering({"docker info": (0, recorded("docker_info.json"), "")})
-    write(tmp_path / "etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n")
-    assert Probe(run=run, root=tmp_path).engine("docker").nvidia is False
-    write(tmp_path / "usr/bin/nvidia-container-runtime-hook", "")
-    assert Probe(run=run, root=tmp_path).engine("docker").nvidia is True
-    # The hook belongs to docker.
-    run = answering({"podman info": (0, recorded("podman_info.json"), "")})
-    (tmp_path / "etc/cdi/nvidia.yaml").unlink()
-    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is False
-
-
-def test_containers_are_found_by_label_or_by_name() -> None:
-    inspected = (0, recorded("docker_container_inspect.json"), "")
-    head = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"
-    labelled = answering({"docker ps": (0, f"{head}\n", ""), "docker container": inspected})
-    assert list(Probe(run=labelled).containers("docker", "mvp", ["free"])) == ["mvp-ray-head"]
-    named = answering({"docker ps": (0, "", ""), "docker container": inspected})
-    assert list(Probe(run=named).containers("docker", "mvp", ["mvp-ray-worker-0"])) == ["mvp-ray-worker-0"]
-
-
-def test_other_failures_of_the_engine_are_errors() -> None:
-    broken = answering({"docker": (1, "", "Error response from daemon: layer does not exist")})
-    with pytest.raises(EngineError, match=r'"docker image inspect x:1" failed with exit code 1: .*layer does not'):
-        Probe(run=broken).image("docker", "x:1")
+    (tree / "scratch").mkdir()
+    monkeypatch.setattr(os, "statvfs", hanging)
+    begin = time.monotonic()
+    dead, stale = Probe(root=tree, path_seconds=0.5).paths(["/private", "/scratch"])
+    assert time.monotonic() - begin < 30
+    assert dead.error and dead.error.startswith("storage.example.org:/export/private does not answer")
+    assert (dead.exists, dead.fstype, dead.free_bytes) == (False, "nfs4", 0)
+    assert (stale.exists, stale.error) == (False, "Stale file handle")
+    # Otherwise the interpreter would wait for the thread that hangs.
+    assert all(thread.daemon for thread in threads)
 
 
 # --- Ports, and the complete answer
@@ -260,29 +161,6 @@ def test_port_is_in_use_only_while_a_process_listens(family: int, address: str) 
             accepted, _address = listener.accept()
             accepted.close()
     assert port not in Probe().listeners()
-
-
-def test_ports_of_connections(tree: Path) -> None:
-    question = {"cluster": "mvp", "engine": "none"}
-    machine = Probe(root=tree).machine(**question)
-    assert (machine.ephemeral_ports, machine.reserved_ports, machine.ports_in_use) == (None, [], [])
-    write(tree / "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
-    write(tree / "proc/sys/net/ipv4/ip_local_reserved_ports", "20000-21999,33000\n")
-    machine = Probe(root=tree).machine(**question)
-    assert machine.ephemeral_ports == (32768, 60999)
-    assert machine.reserved_ports == [(20000, 21999), (33000, 33000)]
-
-
-def test_devices_of_rdma(tmp_path: Path) -> None:
-    assert Probe(root=tmp_path).rdma_devices() == []
-    for name, mode in (("uverbs1", 0o600), ("uverbs0", 0o666), ("rdma_cm", 0o666)):
-        write(tmp_path / "dev/infiniband" / name, "")
-        (tmp_path / "dev/infiniband" / name).chmod(mode)
-    uid, gid = os.getuid(), os.getgid()
-    assert Probe(root=tmp_path).rdma_devices() == [
-        DeviceFile("/dev/infiniband/uverbs0", 0o666, uid, gid),
-        DeviceFile("/dev/infiniband/uverbs1", 0o600, uid, gid),
-    ]
 
 
 FAKE_DOCKER = """#!/bin/sh
@@ -323,7 +201,9 @@ LISTENERS = (
 def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) -> None:
     (tree / "var/lib/docker").mkdir(parents=True)
     write(tree / "proc/net/tcp", LISTENERS)
-    write(tree / "dev/infiniband/uverbs0", "")
+    for name, mode in (("uverbs1", 0o600), ("uverbs0", 0o666), ("rdma_cm", 0o666)):
+        write(tree / "dev/infiniband" / name, "")
+        (tree / "dev/infiniband" / name).chmod(mode)
     machine = Probe(root=tree).machine(
         cluster="mvp",
         names=["mvp-ray-head", "free"],
@@ -343,24 +223,70 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     assert image and image.labels == {"argus.verl.inputs": "c58f612840dcfcdb"}
     assert machine.images["other:1"] is None
     assert machine.ports_in_use == [22, 8265]
-    assert [file.path for file in machine.rdma_devices] == ["/dev/infiniband/uverbs0"]
+    owner = (os.getuid(), os.getgid())
+    assert machine.rdma_devices == (
+        DeviceFile("/dev/infiniband/uverbs0", 0o666, *owner),
+        DeviceFile("/dev/infiniband/uverbs1", 0o600, *owner),
+    )
     assert (machine.uid, machine.gid) == (os.geteuid(), os.getegid())
     assert machine.user == getpass.getuser()
     # Ansible returns it as JSON, which filters read again.
     assert Machine.from_json(json.loads(json.dumps(machine.to_json()))) == machine
+    write(tree / "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
+    write(tree / "proc/sys/net/ipv4/ip_local_reserved_ports", "20000-21999,33000\n")
+    proxies = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
+    assert proxies_of(proxies) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
+    machine = Probe(root=tree).machine(cluster="mvp")
+    assert (machine.ephemeral_ports, machine.reserved_ports) == ((32768, 60999), [(20000, 21999), (33000, 33000)])
 
 
-def test_engine_that_fails_after_info_is_reported(fake_programs: Path, tree: Path) -> None:
+def test_an_engine_that_fails_and_none(fake_programs: Path, tree: Path) -> None:
     write(fake_programs / "docker", FAKE_DOCKER.format(recorded=RECORDED).replace('"ps -aq")', '"never")'))
     machine = Probe(root=tree).machine(cluster="mvp", images=["x:1"])
     assert (machine.engine.status, machine.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
     assert (machine.containers, machine.images) == ({}, {})
-    assert "docker ps -aq" in str(machine.engine.error)
-
-
-def test_without_an_engine_no_command_of_it_runs(fake_programs: Path, tree: Path) -> None:
+    # No command of it runs.
     write(fake_programs / "docker", "#!/bin/sh\nexit 64\n")
     machine = Probe(root=tree).machine(cluster="mvp", engine="none", images=["x:1"])
     assert (machine.engine.status, machine.engine.error) == (EngineStatus.NONE, None)
     assert machine.images == {"x:1": None}
+    assert (machine.ephemeral_ports, machine.reserved_ports, machine.rdma_devices) == (None, [], ())
     assert machine.disk and machine.disk.path == "/tmp"
+
+
+def test_containers_are_found_by_label_or_by_name() -> None:
+    inspected = (0, recorded("docker_container_inspect.json"), "")
+    head = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"
+    for listed, name, there in ((f"{head}\n", "free", "mvp-ray-head"), ("", "mvp-ray-worker-0", "mvp-ray-worker-0")):
+        run = answering({"docker ps": (0, listed, ""), "docker container": inspected})
+        assert list(Probe(run=run).containers("docker", "mvp", [name])) == [there]
+    with pytest.raises(EngineError):
+        Probe(run=answering({"docker": (1, "", "Error: layer does not exist")})).image("docker", "x:1")
+
+
+@pytest.mark.parametrize(
+    ("engine", "specification", "hook", "nvidia"),
+    [
+        ("podman", "kind: nvidia.com/gpu", False, True),
+        ("podman", "kind: vendor.example/card", False, False),
+        # Docker ignores CDI unless enabled; the hook belongs to it.
+        *(("docker", "kind: nvidia.com/gpu", False, False), ("docker", "", True, True), ("podman", "", True, False)),
+    ],
+)
+def test_whether_an_engine_gives_gpus(
+    tmp_path: Path, engine: str, specification: str, hook: bool, nvidia: bool
+) -> None:
+    run = answering({f"{engine} info": (0, recorded(f"{engine}_info.json"), "")})
+    write(tmp_path / "var/run/cdi/nvidia.yaml", f"cdiVersion: 0.5.0\n{specification}\n")
+    if hook:
+        write(tmp_path / "usr/bin/nvidia-container-runtime-hook", "")
+    assert Probe(run=run, root=tmp_path).engine(engine).nvidia is nvidia
+
+
+def test_the_journal_is_read_where_dmesg_is_forbidden() -> None:
+    log = (RECORDED.parent / "preflight" / "kernel_log.txt").read_text()
+    for said, xids in ((log, 3), ("", 0)):
+        run = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, said, "")})
+        found, problem = Probe(run=run).xids()
+        # Without rights, it ends with 0 and is empty.
+        assert (len(found), problem == "") == (xids, bool(xids))

@@ -21,12 +21,6 @@ NODES = User(61000, 61000)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
 
 
-def test_a_token_that_is_no_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "auth_token")
-    with pytest.raises(StateError, match="auth_token is not a regular file; remove it"):
-        read_token(tmp_path / "auth_token")
-
-
 @as_root
 def test_another_user_of_the_nodes_gets_the_token(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
@@ -55,15 +49,24 @@ def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
 
 
 @as_root
-def test_a_registry_that_is_a_link_gives_nothing_away(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
+def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "auth_token")
+    with pytest.raises(StateError):
+        read_token(tmp_path / "auth_token")
+    victim, state = tmp_path / "victim", State(str(tmp_path), "mvp", check=False)
     victim.mkdir()
-    state = State(str(tmp_path), "mvp", check=False)
+    (tmp_path / "argus-1.zip").touch()
     with state.opened(create=True):
-        (tmp_path / "mvp" / "jobs").symlink_to(victim)
-        with pytest.raises(StateError, match="mvp/jobs is not a directory; remove it"):
+        for name in ("jobs", "program"):
+            (tmp_path / "mvp" / name).symlink_to(victim)
+        with pytest.raises(StateError, match="mvp/jobs is not a directory"):
             state.provide_registry(NODES)
-    assert victim.stat().st_uid == 0
+        with pytest.raises(StateError, match="mvp/program is a link"):
+            state.provide_program(tmp_path / "argus-1.zip")
+    assert victim.stat().st_uid == 0 and list(victim.iterdir()) == []
+    os.chown(tmp_path / "mvp", 1000, 1000)
+    with pytest.raises(StateError, match="uid 1000"), state.opened():
+        pass
 
 
 def test_versions_of_the_program_stay_side_by_side(tmp_path: Path) -> None:
@@ -83,30 +86,6 @@ def test_versions_of_the_program_stay_side_by_side(tmp_path: Path) -> None:
         assert modes == {"argus": 0o555, "argus-1.zip": 0o444, "argus-2.zip": 0o444}
         assert state.remove() == ([str(path), str(tmp_path / "mvp")], [])
     assert not path.exists()
-
-
-def test_a_program_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    state = State(str(tmp_path), "mvp", check=False)
-    (tmp_path / "argus-1.zip").touch()
-    with state.opened(create=True):
-        (tmp_path / "mvp" / "program").symlink_to(tmp_path)
-        with pytest.raises(StateError, match="mvp/program is a link; remove it"):
-            state.provide_program(tmp_path / "argus-1.zip")
-
-
-@as_root
-def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mvp").mkdir()
-    os.chown(tmp_path / "mvp", 1000, 1000)
-    with pytest.raises(StateError, match="mvp belongs to uid 1000"), State(str(tmp_path), "mvp", check=False).opened():
-        pass
-
-
-def test_a_directory_that_another_host_of_the_same_home_has_removed(tmp_path: Path) -> None:
-    state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True):
-        state.path.rmdir()
-        assert state.remove() == ([], [])
 
 
 def test_the_command_of_a_node_takes_no_module_of_a_job(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(Path, "home", lambda: Path("/home/ml"))
     write(tmp_path / "home/ml/.ray/auth_token", "")
+    # One is stuck if it stays in the kernel.
+    process(tmp_path, 5, "nvidia-smi", "D")
+    process(tmp_path, 6, "dd", "D")
+    monkeypatch.setattr(system.time, "sleep", lambda _seconds: process(tmp_path, 6, "dd", "R"))
     found = read_system(tmp_path)
     assert found == System(
         "6.8.0-45-generic",
@@ -56,7 +60,7 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "8388608",
         found.tmp_total_bytes,
         found.tmp_free_bytes,
-        (),
+        (Process(5, "nvidia-smi", "D"),),
         (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", "")),
         "/home/ml/.ray/auth_token",
         socket.gethostname(),
@@ -64,24 +68,11 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     assert found.tmp_total_bytes > found.tmp_free_bytes > 0
     assert not [address for address in found.addresses if ":" in address]
-
-
-def test_limits_are_those_of_the_engine(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/limits", LIMITS.format(4096, 8388608))
-    write(tmp_path / "proc/9/limits", LIMITS.format(1048576, "unlimited"))
+    # Limits are those of the engine, if its user may read them.
     process(tmp_path, 9, "dockerd")
-    found = read_system(tmp_path)
-    assert (found.open_files, found.locked_memory) == ("1048576", "unlimited")
-    # Another user may not read them.
-    write(tmp_path / "proc/9/limits", "")
-    assert read_system(tmp_path).open_files == "4096"
-
-
-def test_a_process_is_stuck_if_it_stays_in_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process(tmp_path, 5, "nvidia-smi", "D")
-    process(tmp_path, 6, "dd", "D")
-    monkeypatch.setattr(system.time, "sleep", lambda _seconds: process(tmp_path, 6, "dd", "R"))
-    assert read_system(tmp_path).stuck == (Process(5, "nvidia-smi", "D"),)
+    for limits, open_files in ((LIMITS.format(1048576, "unlimited"), "1048576"), ("", "4096")):
+        write(tmp_path / "proc/9/limits", limits)
+        assert read_system(tmp_path).open_files == open_files
 
 
 def installed(directory: Path, packages: Mapping[str, str]) -> None:
@@ -117,8 +108,6 @@ def test_a_real_python_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_python_that_does_not_run(code: int, out: str, err: str, problem: str) -> None:
     assert parse_software(PYTHON, code, out, err) == Software(PYTHON, problem=problem)
-
-
-def test_an_environment_may_print_something_first() -> None:
+    # An environment may print something first.
     answer = 'module load cuda\n{"python": "3.12.3", "packages": {"ray": "2.60.0"}}\n'
     assert parse_software(PYTHON, 0, answer, "") == Software(PYTHON, "3.12.3", {"ray": "2.60.0"})

@@ -51,20 +51,17 @@ def test_list_of_the_multi_node_guide() -> None:
     assert (found["a"].rate_gbit, found["a"].address, found["b"].address) == (400, "10.0.0.20", "10.0.0.21")
 
 
-def test_names_are_in_the_order_of_their_numbers() -> None:
-    found = derive({"a": host(hcas=[ib(10), ib(9), ib(1)])})["a"]
-    assert found.environment(found.hcas)["NCCL_IB_HCA"] == "=mlx5_1,mlx5_9,mlx5_10"
-
-
-def test_device_of_which_one_port_is_used_is_named_with_it() -> None:
-    slow = ib(0, 100, port=2)
-    found = derive({"a": host(hcas=[ib(0), slow, ib(1)])})["a"]
-    assert found.environment([ib(0), slow, ib(1)])["NCCL_IB_HCA"] == "=mlx5_0:1,mlx5_1"
-
-
-def test_ports_that_are_down_or_slower_are_left_out() -> None:
-    found = derive({"a": host(hcas=[ib(0), ib(1, state="down"), ib(2, 200)])})["a"]
-    assert [hca.device for hca in found.hcas] == ["mlx5_0"]
+@pytest.mark.parametrize(
+    ("ports", "named"),
+    [
+        ([ib(10), ib(9), ib(1)], "=mlx5_1,mlx5_9,mlx5_10"),
+        # A device of which one port is used is named with it.
+        ([ib(0), ib(0, 100, port=2), ib(1)], "=mlx5_0:1,mlx5_1"),
+        ([ib(0), ib(1, state="down"), ib(2, 200)], "=mlx5_0"),
+    ],
+)
+def test_names_of_ports(ports: list[Hca], named: str) -> None:
+    assert derive({"a": host(hcas=ports)})["a"].environment(ports)["NCCL_IB_HCA"] == named
 
 
 def test_values_of_machines_differ() -> None:
@@ -91,20 +88,15 @@ def test_class_is_that_of_most_machines() -> None:
     machines = [host(hcas=[ib(0)]), host(hcas=[ib(0)]), host(hcas=[ib(0, 200)])]
     assert hca_class(machines) == NDR
     assert hca_class([*machines, host(hcas=[ib(0, 200)]), host(hcas=[ib(0, 200)])]) == HDR
+    # Infiniband beside Ethernet of the same rate is the fast network.
+    assert hca_class([host(hcas=[roce(9), ib(0)])]) == hca_class([host(hcas=[ib(0), roce(9)])]) == NDR
+    # A head and ports without a rate decide nothing.
+    head, unknown = host(hcas=[ib(0, 800)], trains=False), host(hcas=[Hca("mlx5_0", 1, "ib0", "up")])
+    assert hca_class([head, head, host(hcas=[ib(0)])]) == NDR
+    assert hca_class([head]) is hca_class([unknown]) is None
+    assert derive({"a": unknown})["a"].hcas == ()
     # Of as many, the faster one.
     assert hca_class(machines[1:]) == hca_class(machines[:0:-1]) == NDR
-
-
-def test_head_and_ports_without_a_rate_decide_nothing() -> None:
-    head = host(hcas=[ib(0, 800)], trains=False)
-    assert hca_class([head, head, host(hcas=[ib(0)])]) == NDR
-    assert hca_class([head]) is None
-    assert hca_class([host(hcas=[Hca("mlx5_0", 1, "ib0", "up")])]) is None
-    assert derive({"a": host(hcas=[Hca("mlx5_0", 1, "ib0", "up")])})["a"].hcas == ()
-
-
-def test_infiniband_beside_ethernet_of_the_same_rate_is_the_fast_network() -> None:
-    assert hca_class([host(hcas=[roce(9), ib(0)])]) == hca_class([host(hcas=[ib(0), roce(9)])]) == NDR
 
 
 @pytest.mark.parametrize(
@@ -129,11 +121,8 @@ def test_uplink_is_left_out_where_the_others_are_shared_evenly(gpus: int, ports:
     found = used_hcas(there, ROCE)
     assert len(found) == used
     assert ("mlx5_0" in [hca.device for hca in found]) is (used == ports)
-
-
-def test_infiniband_port_with_the_default_route_is_used() -> None:
-    there = host(hcas=[ib(number) for number in range(9)], uplink="ib0")
-    assert len(used_hcas(there, NDR)) == 9
+    # A port of InfiniBand with the default route is used.
+    assert len(used_hcas(host(hcas=[ib(number) for number in range(9)], uplink="ib0"), NDR)) == 9
 
 
 # --- The common network -----------------------------------------------------------------------------------------------
@@ -149,11 +138,8 @@ def test_bridges_with_one_address_everywhere_are_no_common_network() -> None:
     # A machine on its own may have any.
     assert common_network([at(bridge)]) == ip_network("10.88.0.0/16")
     assert common_network([]) is None
-    assert common_network([at(Interface("docker0", ("172.17.0.1/16",)))]) is None
-
-
-def test_interface_that_is_down_carries_nothing() -> None:
     assert common_network([at(Interface("eth0", ("10.0.0.1/24",), state="down"))]) is None
+    assert common_network([at(Interface("docker0", ("172.17.0.1/16",)))]) is None
 
 
 def two(last: int, address: str = "") -> Host:
@@ -167,15 +153,11 @@ def test_network_of_the_inventory_comes_before_the_fastest() -> None:
     assert common_network([two(1, "10.0.0.1"), two(2)]) == ip_network("10.0.0.0/24")
     found = derive({"a": two(1), "b": two(2)})
     assert (found["b"].interface, found["b"].address) == ("eth1", "10.9.0.2")
-
-
-def test_machine_without_a_common_network_keeps_its_own_address() -> None:
-    """As with one subnet for each rack."""
+    # Without one, as with one subnet for each rack, a machine keeps its own address.
     racks = {
         "a": at(Interface("eth0", ("10.1.0.1/24",)), address="10.1.0.1"),
         "b": at(Interface("eth7", ("10.2.0.1/24",)), address="10.2.0.1"),
         "c": at(Interface("eth0", ("10.3.0.1/32",)), address="10.3.0.9"),
     }
-    found = derive(racks)
-    assert [each.interface for each in found.values()] == ["eth0", "eth7", ""]
-    assert found["c"].environment([]) == {}
+    assert [each.interface for each in derive(racks).values()] == ["eth0", "eth7", ""]
+    assert derive(racks)["c"].environment([]) == {}

@@ -37,14 +37,10 @@ def test_interfaces(tmp_path: Path) -> None:
         Interface("eth0", ("10.0.0.20/24",), 9000, 25.0, "up", uplink=True),
         Interface("ib1", (), 2044, 0.0, "down", uplink=False),
     ]
+    own = Interface("eth0", ("127.0.0.1/8", "169.254.1.1/16", "10.0.0.20/24"))
+    assert [str(each) for each in ipv4_of(own)] == ["10.0.0.20/24"]
+    others = [Interface("eth1", ("10.0.0.200/24",)), own]
+    assert interface_with("10.0.0.20", others) is own and interface_with("127.0.0.1", others) is None
     # The addresses are those of this machine.
     (eth0, _ib1) = read_interfaces(tmp_path)
     assert eth0.addresses == tuple(addresses_of_kernel().get("eth0", ()))
-
-
-def test_addresses_that_others_can_reach() -> None:
-    own = ("127.0.0.1/8", "169.254.1.1/16", "10.0.0.20/24")
-    assert [str(each) for each in ipv4_of(Interface("eth0", own))] == ["10.0.0.20/24"]
-    others = [Interface("eth1", ("10.0.0.200/24",)), Interface("eth0", own)]
-    assert interface_with("10.0.0.20", others) is others[1]
-    assert interface_with("127.0.0.1", others) is None

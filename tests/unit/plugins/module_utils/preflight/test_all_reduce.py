@@ -20,13 +20,8 @@ def found(verdict: Verdict) -> list[tuple[str, str, str]]:
     return [(each.key, each.severity, each.where) for each in all_reduce_findings(answer(verdict))]
 
 
-def test_nothing_to_report() -> None:
-    assert found(Verdict(FINE)) == []
-    assert all_reduce_findings({}) == []
-    assert all_reduce_lines({}) == []
-
-
 def test_skipped_is_a_note() -> None:
+    assert found(Verdict(FINE)) == all_reduce_findings({}) == all_reduce_lines({}) == []
     (note,) = all_reduce_findings({"skipped": "jobs use the workers"})
     assert (note.severity, note.what) == ("note", "no all-reduce: jobs use the workers")
     (note,) = all_reduce_findings({"msg": "the module crashed"})
@@ -37,9 +32,7 @@ def test_slow_and_failing_nodes() -> None:
     assert found(Verdict(SLOW, PAIRS, bad=("b",), usual=10.0)) == [("collective.bandwidth", "warning", "b")]
     failing = {**PAIRS, ("b", "d"): FAILED}
     assert found(Verdict(FAILED, failing, bad=("b",)))[0] == ("collective.works", "error", "b")
-
-
-def test_links_and_groups() -> None:
+    assert found(Verdict(FAILED)) == [("collective.works", "error", "all workers")]
     assert found(Verdict(SLOW, PAIRS, links=(("a", "b"),))) == [("collective.bandwidth", "warning", "b")]
     halves = {**PAIRS, ("a", "b", "c", "d"): FAILED}
     assert found(Verdict(FAILED, halves, group=("a", "b", "c", "d"))) == [("collective.works", "error", "a, b, c, d")]
@@ -51,7 +44,3 @@ def test_workers_that_take_no_part_are_named() -> None:
     for measured in ({"skipped": "it needs two workers"}, answer(Verdict(FINE))):
         away = all_reduce_findings({**measured, "absent": ["d"]})[0]
         assert (away.severity, away.where) == ("note", "d")
-
-
-def test_failure_of_everything_is_one_finding() -> None:
-    assert found(Verdict(FAILED)) == [("collective.works", "error", "all workers")]

@@ -27,7 +27,7 @@ from samples import HEALTHY
 
 CHECK = "gpu.mig"
 PREFLIGHT = Path(judgement.__file__).parent
-KEY = re.compile(r'(?:Problem|Compared)\(\s*"([^"]+)"')
+KEY = re.compile(r'(?:Problem|Invariant)\(\s*"([^"]+)"')
 
 
 def probed(name: str, findings: Sequence[Finding] = (), kernel: str = "6.8") -> ProbedHost:
@@ -58,44 +58,21 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
     assert [each.where for each in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
 
 
-def test_variables_may_be_text() -> None:
-    ports = [{"node": "h", "use": "GCS", "first": 1, "last": 2}]
-    values = {"gpus": "8", "disk_free_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
-    expected = Expectation.from_json(values)
-    assert (expected.gpus, expected.disk_free_gib, expected.hcas) == (8, 80.0, 0)
-    assert (expected.shared_root_fstypes, expected.ports[0].last) == (["nfs", "nfs4"], 2)
-
-
 # --- Judgement
-
-
-def test_healthy_machines() -> None:
-    result = judge_machines(probed("a"), probed("b"))
-    assert (result.findings, result.silent, result.hosts) == ([], [], ["a", "b"])
-    assert result.hardware == {"a": {"kernel": "6.8"}, "b": {"kernel": "6.8"}}
 
 
 def test_findings_are_of_all_hosts_and_worst_first() -> None:
     warning, error = (Finding("a", "x", "", severity, "root.space") for severity in (WARNING, ERROR))
-    other = Finding("c", "y", "", ERROR, "gpu.ecc")
-    result = judge_machines(probed("a", [warning, error]), probed("b"), probed("c"), others=[other])
+    other = Finding("d", "y", "", ERROR, "gpu.ecc")
+    machines = {"a": probed("a", [warning, error]), "b": probed("b"), "c": probed("c", kernel="5.15")}
+    result = judge([*machines, "d"], machines, FAST, others=[other])
+    assert (result.silent, result.hosts, result.hardware["c"]) == (["d"], ["a", "b", "c", "d"], {"kernel": "5.15"})
     assert [(each.severity, each.where, each.key) for each in result.findings] == [
         (ERROR, "a", "root.space"),
-        (ERROR, "c", "gpu.ecc"),
+        (ERROR, "d", "gpu.ecc"),
         (WARNING, "a", "root.space"),
+        (WARNING, "c", "host.kernel"),
     ]
-
-
-def test_machines_are_compared_with_each_other() -> None:
-    result = judge_machines(probed("a"), probed("b"), probed("c", kernel="5.15"))
-    assert [(each.where, each.key) for each in result.findings] == [("c", "host.kernel")]
-
-
-def test_machines_without_an_answer() -> None:
-    silent = Finding("b", "does not answer", "", ERROR, "machine.reachable")
-    result = judge(["a", "b"], {"a": probed("a")}, FAST, others=[silent])
-    assert result.findings == [silent]
-    assert result.silent == ["b"]
 
 
 # --- Acceptance
@@ -117,11 +94,10 @@ def test_accepted_findings_are_notes(accept: list[str], severities: list[str]) -
     assert [finding.severity for finding in result.findings] == severities
     for finding in result.findings:
         assert finding.what == ("2 errors" if finding.severity == ERROR else "accepted: 2 errors")
-
-
-def test_a_note_is_not_accepted_again() -> None:
     note = Finding("a", "not known", "", NOTE, "gpu.xid")
     assert judge_machines(probed("a", [note]), accept=["gpu.xid"]).findings == [note]
+    other = Finding("a", "3 errors", "reset", ERROR, "gpu.ecc")
+    assert grouped([*ECC, other, ECC[0]]) == [Finding("a, b", "2 errors", "reset", ERROR, "gpu.ecc"), other]
 
 
 @pytest.mark.parametrize(
@@ -135,11 +111,3 @@ def test_a_note_is_not_accepted_again() -> None:
 )
 def test_unknown_entries_are_errors(entry: str, what: str, todo: str) -> None:
     assert judge_machines(probed("gpu-1"), accept=[entry]).findings == [Finding("preflight_accept", what, todo, ERROR)]
-
-
-# --- Showing
-
-
-def test_equal_findings_of_several_hosts_are_one_row() -> None:
-    other = Finding("a", "3 errors", "reset", ERROR, "gpu.ecc")
-    assert grouped([*ECC, other, ECC[0]]) == [Finding("a, b", "2 errors", "reset", ERROR, "gpu.ecc"), other]

@@ -62,38 +62,44 @@ def mount(**changes: Any) -> dict[str, Any]:
 
 
 EXPECTED: list[Row] = [
-    ({}, {}, "", ""),
+    (
+        {"shm_bytes": 64 * GIB, "disk": replace(DISK, free_bytes=100 * GIB), "rdma_devices": CLOSED}
+        | {"memory_bytes": 68 * GIB, **mount(free_bytes=200 * GIB)},
+        {"object_store_gib": 64, "gpu_model": "nvidia h100"},
+        "",
+        "",
+    ),
+    ({"missing_packages": ["requests"], "engine": NONE, **AS_ML}, {"user": "61000:61000"}, "", ""),
+    (
+        {"gpus": gpus(4), "hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "down")], **mount(fstype="ext4")},
+        {"gpus": 4, "hcas": 1, "shared_root_fstypes": []},
+        "",
+        "",
+    ),
+    ({"engine": replace(DOCKER, nvidia=False)}, {"gpus": 0, "gpu_model": "A100"}, "", ""),
     ({"missing_packages": ["requests"]}, {}, "machine.packages error", "requests | python3-requests"),
-    ({"missing_packages": ["requests"], "engine": NONE}, {}, "", ""),
     # Only root can run nodes as another user. Nodes without a container run as Ansible's.
     (AS_ML, {"user": "61000:61000"}, "machine.user error", "61000:61000 | 1001 | remove ray_node_user"),
     (AS_ML | {"engine": replace(DOCKER, rootless=True)}, {"user": "61000:61000"}, "machine.user error", "ml"),
     ({"uid": 0, "user": "root"}, {"user": "61000:61000"}, "", ""),
     (AS_ML, {"user": "1001:44"}, "", ""),
-    (AS_ML | {"engine": NONE}, {"user": "61000:61000"}, "", ""),
     *(
         ({"engine": replace(DOCKER, status=status, error="why", nvidia=False)}, {}, "machine.engine error", "why")
         for status in (EngineStatus.MISSING, EngineStatus.DENIED, EngineStatus.NO_ANSWER, EngineStatus.FAILED)
     ),
     # GPUs: number, driver, model, memory, and access for containers.
     ({"gpus": gpus(7)}, {}, "gpu.count error", "7 GPUs | 8 | dmesg"),
-    ({"gpus": gpus(4)}, {"gpus": 4}, "", ""),
     ({"gpus": [], "rocm_gpus": ROCM}, {}, "", ""),
     ({"gpus": [], "rocm_gpus": ROCM[1:]}, {}, "gpu.count error", "7 GPUs"),
     ({"gpus": [], "gpus_error": BROKEN}, {}, "gpu.answers error", f"0 GPUs | 8 | {BROKEN}"),
     ({"gpus": [], "gpus_error": BROKEN}, {"gpus": 0}, "gpu.answers warning", ""),
     ({"gpus": [*gpus(6), *gpus(2, "NVIDIA A100")]}, {}, "gpu.model warning", f"2 x NVIDIA A100, 6 x {H100}"),
-    ({}, {"gpu_model": "nvidia h100"}, "", ""),
     ({}, {"gpu_model": "H10"}, "gpu.model error", "H10"),
-    ({}, {"gpus": 0, "gpu_model": "A100"}, "", ""),
     ({"gpus": [*gpus(7), *gpus(1, "NVIDIA A100")]}, {"gpu_model": "H100"}, "gpu.model warning, gpu.model error", ""),
     ({"engine": replace(DOCKER, nvidia=False)}, {}, "gpu.engine error", "nvidia-ctk runtime configure"),
-    ({"engine": replace(DOCKER, nvidia=False)}, {"gpus": 0}, "", ""),
     # HCAs, and whether the nodes' user can open their devices.
     ({"hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "down")]}, {}, "hca.count error", "mlx5_1 port 1 (ib1) | cable"),
     ({"hcas": []}, {}, "hca.count error", "no HCA"),
-    ({"hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "down")]}, {"hcas": 1}, "", ""),
-    ({"rdma_devices": CLOSED}, {}, "", ""),
     ({"rdma_devices": CLOSED, "gid": 1001}, {"rdma": "auto"}, "hca.devices warning", "1000:1001 | uverbs0"),
     ({"rdma_devices": CLOSED, "uid": 0}, {"rdma": "auto"}, "hca.devices warning", "61000:61000"),
     ({"rdma_devices": CLOSED}, {"rdma": "auto", "groups": ["110"]}, "", ""),
@@ -106,22 +112,16 @@ EXPECTED: list[Row] = [
     # The shared root.
     (mount(exists=False, mount_point="/", fstype="ext4"), {}, "root.answers error", "/private | nfs4 or lustre"),
     (mount(mount_point="/", fstype="ext4"), {}, "root.type error", "preflight_shared_root_fstypes"),
-    (mount(fstype="ext4"), {"shared_root_fstypes": []}, "", ""),
     (mount(writable=False), {}, "root.writable error", "uid 1000 | root_squash"),
     (mount(writable=False, options=["ro"]), {}, "root.writable error", "option rw"),
     (mount(free_bytes=150 * GIB), {}, "root.space error", "150.0 GiB | 200"),
-    (mount(free_bytes=200 * GIB), {}, "", ""),
     (mount(exists=False, error="does not answer", free_bytes=0), {}, "root.answers error", "does not answer"),
     ({"mounts": [replace(PRIVATE, path="/other", exists=False, writable=False), PRIVATE]}, {}, "", ""),
     # Disk and memory.
     ({"disk": DISK}, {}, "machine.disk error", "/var/lib/docker | 20.0 GiB | docker image prune"),
-    ({"disk": replace(DISK, free_bytes=100 * GIB)}, {}, "", ""),
     ({"disk": DISK, "engine": NONE}, {}, "machine.disk error", "/tmp/ray"),
     ({"shm_bytes": GIB // 16}, {}, "machine.shm error", "64 GiB | ray_node_shm_gib"),
-    ({"shm_bytes": 64 * GIB}, {}, "", ""),
     ({"memory_bytes": 24 * GIB}, {"object_store_gib": 64}, "machine.object_store error", "to at most 45;"),
-    # Ray wants 5 % beside it.
-    ({"memory_bytes": 68 * GIB}, {"object_store_gib": 64}, "", ""),
     ({"memory_bytes": 67 * GIB}, {"object_store_gib": 64}, "machine.object_store error", ""),
     ({"containers": {"mvp-ray-head": container(None)}}, {}, "machine.node_name error", "mvp-ray-head | no cluster"),
     ({"containers": {"a": container("other"), "b": container()}}, {}, "machine.node_name error", "other"),
@@ -133,14 +133,16 @@ def test_what_is_expected(changes: dict[str, Any], expected: dict[str, Any], sho
     check(changes, FULL | expected, shown, words)
 
 
-def test_nothing_is_expected() -> None:
+def test_values_of_an_inventory(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = {"gpus": [], "hcas": [], "mounts": [], "memory_bytes": 1, "shm_bytes": 0, "engine": NONE}
     assert findings(bare, {}) == []
-
-
-def test_the_token_of_processes_is_in_the_home_of_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ml")
-    assert Expectation.from_json({"token_file": "~/state/auth_token"}).token_file == "/home/ml/state/auth_token"
+    ports = [{"node": "h", "use": "GCS", "first": 1, "last": 2}]
+    values = {"gpus": "8", "disk_free_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
+    expected = Expectation.from_json({**values, "token_file": "~/state/auth_token"})
+    assert (expected.gpus, expected.disk_free_gib, expected.hcas) == (8, 80.0, 0)
+    assert (expected.shared_root_fstypes, expected.ports[0].last) == (["nfs", "nfs4"], 2)
+    assert expected.token_file == "/home/ml/state/auth_token"
 
 
 # --- What is wrong whatever is expected -------------------------------------------------------------------------------
@@ -188,7 +190,15 @@ def software(ray: str | None = None, **changes: Any) -> dict[str, Any]:
 
 NO_GPUS = {"gpus": 0}
 ALWAYS: list[Row] = [
-    (nvidia(memory_used_mib=1023), {}, "", ""),
+    (
+        {**nvidia(memory_used_mib=1023), **software("3.0.0.dev0")}
+        | host(open_files="8192", tmp_free_bytes=GIB, tmp_total_bytes=4 * GIB),
+        {"head_storage": "rocksdb"},
+        "",
+        "",
+    ),
+    (host(ray=(Process(7, "raylet"),), locked_memory="65536") | {"engine": NONE, "hcas": []}, {}, "", ""),
+    (podman(tun=False) | {"missing_packages": ["requests"]}, {"address": "10.0.0.1"}, "", ""),
     (nvidia(uncorrected=2, uncorrected_ever=5), {}, "gpu.ecc error", "2 uncorrected | 5 ever"),
     (nvidia(uncorrected=2, remap_pending=True, recovery="Drain and Reset"), NO_GPUS, "", ""),
     (nvidia(remap_pending=True), {}, "gpu.remap error", "next reset"),
@@ -208,47 +218,35 @@ ALWAYS: list[Row] = [
     ({"xids": [Xid("0000:3b:00", 31, 1, "x"), Xid("0000:83:00", 79, 2, "y")]}, {}, "gpu.xid error", "0000:83:00 | 79"),
     ({"xids": [Xid("0000:5e:00", 63, 1, "y")]}, {}, "gpu.xid warning", "63"),
     ({"kernel_log_error": "dmesg: not permitted"}, {}, "gpu.xid note", "not permitted"),
-    (amd(), {"gpu_model": "MI300X"}, "", ""),
     (amd(), {"gpu_model": "MI300"}, "gpu.model error", ""),
-    (amd(uncorrected=1), {}, "gpu.ecc error", "1 uncorrected"),
+    (amd(uncorrected=1), {"gpu_model": "MI300X"}, "gpu.ecc error", "1 uncorrected"),
     (amd() | {"rocm_devices": []}, {}, "amd.devices error", "/dev/kfd"),
     (amd(processes=(Process(7, "python3", "", THEIRS),)), {}, "gpu.processes warning", "283 MiB"),
     (amd(processes=(Process(7, "python3"),), memory_used_mib=1024), {}, "gpu.processes error", "pid 7"),
     # The host.
-    (host(), {}, "", ""),
     (host(stuck=(Process(5, "nvidia-smi", "D"),)), {}, "host.stuck warning", "nvidia-smi (pid 5)"),
     (host(open_files="8191"), {}, "host.nofile warning", "8192"),
-    (host(open_files="8192"), {}, "", ""),
     (host(ray=(Process(7, "raylet"), Process(8, "raylet", "S", OURS))), {}, "host.ray warning", "raylet (pid 7)"),
-    (host(ray=(Process(7, "raylet"),)) | {"engine": NONE}, {}, "", ""),
     (host(tmp_free_bytes=GIB - 1, tmp_total_bytes=4 * GIB), {}, "host.tmp warning", "/tmp"),
-    (host(tmp_free_bytes=GIB, tmp_total_bytes=4 * GIB), {}, "", ""),
     # Ray stops writing to a disk that is 95 % full.
     (host(tmp_free_bytes=5 * GIB - 1) | {"engine": NONE}, {}, "host.tmp warning", "/tmp"),
     (host(tmp_free_bytes=5 * GIB - 1), {}, "", ""),
     (host(locked_memory="65536") | {"engine": NONE}, {}, "host.memlock warning", ""),
-    (host(locked_memory="65536") | {"engine": NONE, "hcas": []}, {}, "", ""),
     (host(token="/root/.ray/auth_token"), {}, "host.stray_token note", ""),
     (host(token="/root/.ray/auth_token") | {"engine": NONE}, {}, "host.stray_token warning", ""),
     # The Python of nodes.
-    (software(), {}, "", ""),
-    (software("3.0.0.dev0"), {"head_storage": "rocksdb"}, "", ""),
     (software("2.51.9"), {}, "software.python error", "2.51.9"),
     (software("2.56.1"), {"head_storage": "rocksdb"}, "software.python error", "cluster_head_storage: memory"),
     (software("2.56.1"), {"head_storage": "memory"}, "", ""),
     (software(packages={}), {}, "software.python error", PYTHON),
     (software(problem="No such file"), {}, "software.python error", "No such file"),
     # Podman.
-    (podman(), {}, "", ""),
-    (podman() | {"missing_packages": ["requests"]}, {}, "", ""),
     (podman(lingers=False, boots=False), {}, "podman.lingers error", "loginctl enable-linger ml"),
     (podman(boots=False), {}, "podman.boot warning", "systemctl --user enable podman-restart.service"),
     (podman(limits_pids=False), {}, "podman.limits warning", ""),
     (podman(tun=False), {}, "podman.tun error", "chmod 0666 /dev/net/tun"),
-    (podman(tun=False), {"address": "10.0.0.1"}, "", ""),
     ({"engine": replace(DOCKER, lingers=False, boots=False, limits_pids=False, tun=False)}, {}, "", ""),
     # A node without a container.
-    (process(), {}, "", ""),
     (process() | {"uid": 0}, {}, "process.root error", ""),
     (process(ray=""), {}, "process.ray error", "ray_node_python"),
     (process(address=""), {}, "process.address error", ""),
@@ -273,9 +271,15 @@ def head(cluster: str = "mvp", **changes: Any) -> dict[str, Any]:
 
 OUTGOING: dict[str, Any] = {"ephemeral_ports": (21000, 60999), "reserved_ports": [(21000, 21499)]}
 OF_PORTS: list[Row] = [
-    ({"ports_in_use": [22, 8264, 8266, 19999, 20001, 21019, 22000]}, {}, "", ""),
+    (
+        {"ports_in_use": [22, 8264, 8266, 19999, 20001, 21019, 22000], "ephemeral_ports": (22000, 60999)},
+        {},
+        "",
+        "",
+    ),
+    # In a container network, nothing but the dashboard is opened on the machine.
+    ({"ports_in_use": [20000], "ephemeral_ports": (1024, 65535)}, {"ports": [DASHBOARD]}, "", ""),
     ({"ports_in_use": [22, 20000]}, {}, "machine.port error", "20000 | GCS of ray-head | cluster_port_base"),
-    ({"ports_in_use": [20000]}, {"ports": ()}, "", ""),
     ({"ports_in_use": [8265]}, {}, "machine.port error", "8265 | cluster_dashboard_port"),
     # Ray passes over those of worker processes.
     ({"ports_in_use": [21020, 21500, 21999]}, {}, "machine.port warning", "21020, 21500, 21999 | worker-0"),
@@ -289,11 +293,8 @@ OF_PORTS: list[Row] = [
     *(({"ports_in_use": [20000], **process(state)}, {}, "", "") for state in ("running", "orphaned")),
     *(({"ports_in_use": [20000], **process(state)}, {}, "machine.port error", "") for state in ("stopped", "")),
     (OUTGOING, {}, "machine.port warning", "21500-21999 | net.ipv4.ip_local_reserved_ports=20000-21999"),
-    ({"ephemeral_ports": (22000, 60999)}, {}, "", ""),
     ({"ephemeral_ports": (1024, 20000)}, {}, "machine.port warning", "20000-20000"),
     ({"ephemeral_ports": (1024, 65535), "reserved_ports": [(1, 21000), (21001, 65535)]}, {}, "", ""),
-    # In a container network, nothing but the dashboard is opened on the machine.
-    ({"ephemeral_ports": (1024, 65535)}, {"ports": [DASHBOARD]}, "", ""),
 ]
 
 
@@ -356,7 +357,6 @@ OWNERS: list[Row] = [
     (modes(0o755, 0o400), TOKEN, "machine.token warning", "755 | rotate_token=true"),
     (modes(0o711, 0o444), TOKEN, "machine.token warning", "444 | rotate_token=true"),
     (modes(0o700, 0o400), TOKEN, "", ""),
-    (state(), TOKEN, "", ""),
     (state(exists=False, mode=None), TOKEN, "", ""),
     (state(free_bytes=64 * 2**20), TOKEN, "", ""),
     (state(error="stale"), TOKEN, "machine.state_dir error", "/state/mvp | stale | cluster_state_dir"),

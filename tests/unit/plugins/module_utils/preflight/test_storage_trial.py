@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import (
     TrialResult,
     trial_findings,
-    trial_of,
 )
 
 NAMES = ("a", "b", "c")
@@ -41,19 +39,12 @@ def seeing(**changes: object) -> TrialResult:
     return replace(B, seen={**B.seen, "c": {**B.seen["c"], **changes}})
 
 
-def test_healthy_machines() -> None:
-    assert findings() == []
-    assert trial_findings({}) == []
-
-
 def test_file_that_is_not_seen() -> None:
+    assert findings() == trial_findings({}) == findings(b=seeing(seconds=30.0)) == []
+    assert only(b=seeing(seconds=30.1))[0] == "storage.late"
+    assert only(b=replace(B, written={**WRITTEN, "renamed": False}))[0] == "storage.rename"
     assert only(b=seeing(seconds=None)) == ("storage.canary", "b", "it does not see the file that c has written")
     assert only(b=seeing(right=False)) == ("storage.canary", "b", "it does not read what c has written")
-
-
-@pytest.mark.parametrize(("seconds", "late"), [(30.0, False), (30.1, True)])
-def test_file_that_is_seen_late(seconds: float, late: bool) -> None:
-    assert [found[0] for found in findings(b=seeing(seconds=seconds))] == (["storage.late"] if late else [])
 
 
 def test_owner_that_differs() -> None:
@@ -76,15 +67,3 @@ def test_locks() -> None:
     holder = replace(trials()["a"], written={**WRITTEN, "locks": ["fcntl"]})
     # Nobody holds the other one, so that it is no news that it is free.
     assert only(a=holder, b=free) == ("storage.locks", "a", "flock does not work")
-
-
-def test_rename() -> None:
-    assert only(b=replace(B, written={**WRITTEN, "renamed": False}))[0] == "storage.rename"
-
-
-def test_answers_of_tasks() -> None:
-    seen = {"b": {"seconds": 0.5, "uid": 1, "right": True}}
-    result = trial_of({"trial": WRITTEN}, {"trial": {"seen": seen, "locks": {"flock": "held"}}})
-    assert result == TrialResult("", WRITTEN, seen, {"flock": "held"})
-    assert trial_of({"msg": "no"}, {"msg": "not either"}).error == "no"
-    assert trial_of({}, {}) == TrialResult()

@@ -52,34 +52,22 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
-    data = os.urandom(300_000)
-    done = job.run("sh", "-c", "cat; echo said >&2; exit 7", given=data)
-    assert (done.returncode, done.stdout, done.stderr) == (7, data, b"said\n")
-
-
-def test_a_command_that_is_killed_and_one_that_does_not_exist(job: Job) -> None:
+    data, long = os.urandom(300_000), "é" * 40_000
+    done = job.run("sh", "-c", 'cat; echo "$0" >&2; exit 7', long, given=data)
+    # A command longer than one packet.
+    assert (done.returncode, done.stdout, done.stderr) == (7, data, f"{long}\n".encode())
     assert job.run("sh", "-c", "kill -9 $$").returncode == 137
     assert job.run("/nowhere/program").returncode == 127
-
-
-def test_a_command_longer_than_one_packet_arrives(job: Job) -> None:
-    assert job.run("printf", "%s", "é" * 40_000).stdout == ("é" * 40_000).encode()
-
-
-def test_commands_run_at_the_same_time(job: Job, tmp_path: Path) -> None:
-    """Each waits for the other."""
-    script = "touch $1; while [ ! -e $2 ]; do sleep 0.02; done"
-    names = [str(tmp_path / "a"), str(tmp_path / "b")]
-    argv = [sys.executable, "-I", RELAY, job.number, "sh", "-c", script, "sh"]
+    with pytest.raises(SystemExit):
+        relay.connected("0", 0.2)
+    environment = dict(line.split("=", 1) for line in job.run("env").stdout.decode().splitlines() if "=" in line)
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["SLURM_JOB_ID"]) == ("2,3", job.number)
+    assert not {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONPATH"} & environment.keys()
+    # Each of two waits for the other.
+    names = [str(job.directory / "a"), str(job.directory / "b")]
+    argv = [sys.executable, "-I", RELAY, job.number, "sh", "-c", "touch $1; while [ ! -e $2 ]; do sleep 0.02; done", ""]
     both = [subprocess.Popen([*argv, *order]) for order in (names, names[::-1])]
     assert [one.wait(30) for one in both] == [0, 0]
-
-
-def test_the_environment_of_commands_has_one_variable_of_devices(job: Job) -> None:
-    environment = dict(line.split("=", 1) for line in job.run("env").stdout.decode().splitlines() if "=" in line)
-    assert environment["CUDA_VISIBLE_DEVICES"] == "2,3"
-    assert environment["SLURM_JOB_ID"] == job.number
-    assert not {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONPATH"} & environment.keys()
 
 
 @pytest.mark.parametrize(
@@ -123,27 +111,14 @@ def test_what_a_command_leaves_stays_and_ends_with_the_job(job: Job, tmp_path: P
     assert not sessions.exists()
 
 
-def test_a_directory_that_is_left_is_made_anew(tmp_path: Path) -> None:
-    left = tmp_path / "state"
+def test_a_directory_that_is_left_is_made_anew_and_a_link_is_refused(tmp_path: Path) -> None:
+    left = tmp_path / "left"
     left.mkdir(mode=0o755)
     (left / "token").touch()
     step.create_directory(left)
-    assert list(left.iterdir()) == []
-    assert left.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    assert list(left.iterdir()) == [] and left.stat().st_mode & 0o777 == 0o700
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "state").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SystemExit, match="another user"):
         step.create_directory(tmp_path / "state")
     assert (tmp_path / "elsewhere").exists()
-
-
-def test_a_step_that_does_not_answer_is_named() -> None:
-    with pytest.raises(SystemExit, match="the step of job 0 does not answer here"):
-        relay.connected("0", 0.2)
-
-
-def test_both_programs_know_one_name() -> None:
-    assert step.NAME == relay.NAME

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import (
-    machine_name,
     placement,
     run_findings,
     validate,
@@ -52,11 +50,6 @@ def findings(inventory: Inventory) -> list[tuple[str, str]]:
     return [(finding.where, finding.what) for finding in validate(*inventory, KNOWN)]
 
 
-@pytest.mark.parametrize("inventory", [one_machine(), two_machines()], ids=["one machine", "two machines"])
-def test_correct_inventory_has_no_findings(inventory: Inventory) -> None:
-    assert validate(*inventory, KNOWN) == []
-
-
 SSH = {"ansible_host": "10.0.0.1"}
 
 
@@ -83,28 +76,6 @@ def test_nodes_share_a_machine(first: dict[str, Any], second: dict[str, Any], to
     hostvars = {"first": first, "second": second}
     expected = {"first": ["first", "second"]} if together else {"first": ["first"], "second": ["second"]}
     assert placement(hostvars, hostvars) == expected
-
-
-def test_the_first_node_of_a_run_represents_its_machine() -> None:
-    hostvars, groups = one_machine()
-    nodes = groups["ray"]
-    assert placement(nodes, hostvars, nodes) == {"ray-head": nodes}
-    assert placement(nodes, hostvars, ["worker-1"]) == {"worker-1": nodes}
-    # Without any, it is a host that the run leaves out.
-    assert placement(nodes, hostvars, ["elsewhere"]) == {"ray-head": nodes}
-
-
-@pytest.mark.parametrize(
-    ("variables", "name"),
-    [
-        ({"ansible_connection": "local"}, "localhost"),
-        ({"ansible_connection": "local", "ray_node_machine": "box"}, "box"),
-        (SSH, "node"),
-        ({"ansible_connection": "local", "ray_node_runtime": "process"}, "node"),
-    ],
-)
-def test_name_of_a_machine(variables: dict[str, Any], name: str) -> None:
-    assert machine_name("node", variables) == name
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
@@ -176,14 +147,14 @@ def test_names_of_nodes(name: str) -> None:
         ),
         ({"head": [], "workers": ["worker-0", "worker-1"]}, [("group head", "has no hosts")]),
         ({"workers": []}, [("group workers", "has no hosts")]),
+        ({"ray": ["ray-head", "worker-0"]}, [("worker-1", "is not in the group ray")]),
     ],
 )
 def test_a_cluster_has_a_head_and_workers(changed: dict[str, list[str]], expected: list[tuple[str, str]]) -> None:
     hostvars, groups = one_machine()
     assert findings((hostvars, {**groups, **changed})) == expected
-    missing = [name for name, hosts in changed.items() if not hosts]
-    absent = {name: hosts for name, hosts in {**groups, **changed}.items() if name not in missing}
-    assert findings((hostvars, absent)) == expected
+    there = {name: hosts for name, hosts in {**groups, **changed}.items() if hosts}
+    assert findings((hostvars, there)) == expected
 
 
 # --- Machines and networks --------------------------------------------------------------------------------------------
@@ -237,13 +208,6 @@ def test_machines_and_networks(first: dict[str, Any], second: dict[str, Any], wh
     )
 
 
-def test_nodes_of_one_machine_share_its_network_and_address() -> None:
-    hostvars, groups = one_machine()
-    for node in groups["ray"]:
-        hostvars[node] |= HOST
-    assert validate(hostvars, groups, KNOWN) == []
-
-
 # --- Variables --------------------------------------------------------------------------------------------------------
 
 
@@ -268,48 +232,21 @@ def test_variables_of_users_are_left_alone(name: str) -> None:
 # --- What a run reaches -----------------------------------------------------------------------------------------------
 
 
-def reached(*hosts: str, works_on: tuple[str, ...]) -> list[Finding]:
-    return list(run_findings(hosts, works_on, one_machine()[1]))
+def test_a_limit_reaches_the_head_and_nodes() -> None:
+    def missing(hosts: list[str], *works_on: str) -> list[str]:
+        return [finding.where for finding in run_findings(hosts, works_on, one_machine()[1])]
 
-
-def test_run_without_a_limit_reaches_everything() -> None:
-    assert reached("ray-head", "worker-0", "worker-1", works_on=("ray", "head")) == []
-
-
-@pytest.mark.parametrize("host", ["worker-0", "elsewhere"])
-def test_limit_without_the_head_is_refused(host: str) -> None:
-    assert [finding.where for finding in reached(host, works_on=("head",))] == ["group head"]
-    assert reached(host, works_on=()) == []
-    assert reached(host, "ray-head", works_on=("head",)) == []
-
-
-def test_limit_without_nodes_is_refused() -> None:
-    assert [finding.where for finding in reached("elsewhere", works_on=("ray",))] == ["group ray"]
-    assert reached("worker-1", works_on=("ray",)) == []
-
-
-def test_missing_groups_are_not_reported_again() -> None:
+    assert missing(["ray-head", "worker-0", "worker-1"], "ray", "head") == []
+    for host in ("worker-0", "elsewhere"):
+        assert missing([host], "head") == ["group head"]
+        assert missing([host]) == missing([host, "ray-head"], "head") == []
+    assert missing(["elsewhere"], "ray") == ["group ray"]
+    assert missing(["worker-1"], "ray") == []
+    # Missing groups are not reported again.
     assert list(run_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]})) == []
 
 
-# --- All together -----------------------------------------------------------------------------------------------------
-
-
-def test_all_problems_are_reported_at_once() -> None:
-    hostvars, groups = copy.deepcopy(one_machine())
-    groups["head"], groups["workers"] = [], ["worker-0", "Worker_1"]
-    hostvars["Worker_1"] = {"ray_node_machine": "box", "shared_root": "private", "cluster_nmae": "mvp"}
-    assert findings((hostvars, groups)) == [
-        ("group head", "has no hosts"),
-        ("Worker_1", "is not in the group ray"),
-        ("Worker_1", "is not a valid node name"),
-        (
-            "worker-0, Worker_1",
-            "a container network does not span 2 machines (localhost, box)",
-        ),
-        ("Worker_1", "shared_root is 'private'"),
-        ("Worker_1", "variable cluster_nmae is unknown"),
-    ]
+# --- Processes -----------------------------------------------------------------------------------------------------
 
 
 def processes(**changes: Any) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:

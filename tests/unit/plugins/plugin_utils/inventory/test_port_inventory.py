@@ -25,54 +25,25 @@ def shared(**variables: Any) -> Inventory:
     return hostvars, groups
 
 
-@pytest.mark.parametrize("variables", [{}, {"cluster_port_base": 30000}, {"cluster_port_base": "30000"}])
-def test_correct_inventory(variables: dict[str, Any]) -> None:
-    assert port_inventory_findings(*shared(**variables)) == []
-
-
-def test_base_that_differs() -> None:
+def test_base_of_ports() -> None:
     hostvars, groups = shared()
-    hostvars["w2"]["cluster_port_base"] = 30000
-    (finding,) = port_inventory_findings(hostvars, groups)
-    assert (finding.where, finding.severity) == ("head, w0, w1, w2", "error")
-    # The same number as text is no difference.
-    hostvars["w2"]["cluster_port_base"] = "20000"
-    assert port_inventory_findings(hostvars, groups) == []
+    for base, where in ((30000, ["head, w0, w1, w2"]), ("20000", [])):
+        # The same number as text is no difference.
+        hostvars["w2"]["cluster_port_base"] = base
+        assert [finding.where for finding in port_inventory_findings(hostvars, groups)] == where
+    for base, where in ((62536, []), (62537, ["gpu-0"])):
+        assert [finding.where for finding in port_inventory_findings(*shared(cluster_port_base=base))] == where
 
 
-def test_ports_beyond_the_last() -> None:
-    assert port_inventory_findings(*shared(cluster_port_base=62536)) == []
-    (finding,) = port_inventory_findings(*shared(cluster_port_base=62537))
-    assert finding.where == "gpu-0" and "62536" in finding.todo
+PLANNED: dict[Any, str] = {20000: "GCS of head", 20999: "worker processes of head", "21015": "metrics of w0"}
 
 
-@pytest.mark.parametrize(
-    ("port", "use"),
-    [
-        (20000, "GCS of head"),
-        (20010, "raylet of head"),
-        (20999, "worker processes of head"),
-        ("21015", "metrics of w0"),
-        (22999, "worker processes of w1"),
-    ],
-)
-def test_dashboard_on_a_planned_port(port: Any, use: str) -> None:
-    (finding,) = port_inventory_findings(*shared(cluster_dashboard_port=port))
-    assert (finding.where, finding.what) == ("head", f"cluster_dashboard_port {port} is also planned for {use}")
-    assert "outside of the plan" in finding.todo
-
-
-@pytest.mark.parametrize("port", [1024, 8265, 19999, 20004, 23000, 65535])
-def test_dashboard_beside_the_plan(port: int) -> None:
-    assert port_inventory_findings(*shared(cluster_dashboard_port=port)) == []
-
-
-def test_dashboard_that_needs_root() -> None:
-    (finding,) = port_inventory_findings(*shared(cluster_dashboard_port=1023))
-    assert finding.what == "cluster_dashboard_port is 1023 with cluster_network: host"
-    assert finding.todo.startswith("set a port from 1024 on")
-
-
-@pytest.mark.parametrize("variables", [{"cluster_dashboard_port": 80}, {"cluster_port_base": 65000}])
-def test_container_network_has_no_ports_on_the_machine(variables: dict[str, Any]) -> None:
-    assert port_inventory_findings(*shared(**variables, cluster_network="mvp-ray")) == []
+@pytest.mark.parametrize("port", [1023, *PLANNED, 20010, 22999, 1024, 8265, 19999, 20004, 23000, 65535])
+def test_port_of_the_dashboard(port: Any) -> None:
+    found = port_inventory_findings(*shared(cluster_dashboard_port=port))
+    is_good = port in (1024, 8265, 19999, 20004, 23000, 65535)
+    assert [finding.where for finding in found] == ([] if is_good else ["head"])
+    assert all(finding.what.endswith(PLANNED.get(port, "")) for finding in found)
+    # A container network has no ports on the machine.
+    for variables in ({"cluster_dashboard_port": port}, {"cluster_port_base": 65000}):
+        assert port_inventory_findings(*shared(**variables, cluster_network="mvp-ray")) == []

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
@@ -42,41 +41,24 @@ def test_ray_start() -> None:
         assert "--labels=argus.verl/accelerator=cpu" in arguments
 
 
-def test_ray_counts_the_cpus_of_machines_with_gpus() -> None:
-    arguments = ray_start_arguments(plan(gpus_there=8))
-    assert not [argument for argument in arguments if argument.startswith("--num-cpus")]
-    assert "--num-gpus=4" in arguments
-    assert "--labels=argus.verl/accelerator=cuda" in arguments
-
-
 def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> None:
     arguments = ray_start_arguments(head(network="host", address="10.0.0.1", dashboard_port=9000))
     assert "--dashboard-host=127.0.0.1" in arguments
     assert "--dashboard-port=9000" in arguments
     assert "--node-ip-address=10.0.0.1" in arguments
+    on_host = container_arguments(head(network="host", address="10.0.0.1"))
+    assert on_host["network_mode"] == "host" and not {"hostname", "networks", "published_ports"} & on_host.keys()
     # In its own network, the container listens at the default port, and the engine publishes it at the other.
     assert "--dashboard-port=8265" in ray_start_arguments(head(dashboard_port=9000))
+    assert container_arguments(head(dashboard_port=9000))["published_ports"] == ["127.0.0.1:9000:8265"]
     worker = ray_start_arguments(plan(network="host", address="10.0.0.2", head_address="10.0.0.1"))
     assert "--address=10.0.0.1:20000" in worker
     assert "--node-ip-address=10.0.0.2" in worker
-
-
-def test_nodes_on_one_machine_with_its_network_have_ports_of_their_own() -> None:
-    changes: dict[str, Any] = {"network": "host", "address": "10.0.0.1", "port_base": 23000}
-    nodes = [head(**changes), plan(**changes), plan(name="worker-1", **changes)]
-    assert [(node.ports.base, node.ports.first) for node in nodes] == [(23000, 23000), (23000, 24000), (23000, 25000)]
-    # In a container network, each has an address of its own, and a worker that joins changes no other.
-    nodes = [head(port_base=23000), plan(port_base=23000), plan(name="worker-1", port_base=23000)]
-    assert [node.ports.first for node in nodes] == [23000, 24000, 24000]
-
-
-def test_ports_without_an_option_are_set_in_the_environment() -> None:
-    environment = ray_environment(head())
-    assert (environment["AUTOSCALER_METRIC_PORT"], environment["DASHBOARD_METRIC_PORT"]) == ("20001", "20002")
-    # With Ray's default of 5 s, the gate of each job would wait that long.
-    assert environment["AUTOSCALER_UPDATE_INTERVAL_S"] == "1"
-    assert "AUTOSCALER_METRIC_PORT" not in ray_environment(plan())
-    assert ray_environment(head(env={"DASHBOARD_METRIC_PORT": "1"}))["DASHBOARD_METRIC_PORT"] == "1"
+    # Nodes on one machine with its network have ports of their own. In a container network, a worker that joins
+    # changes no other.
+    for changes, second in (({"network": "host", "address": "10.0.0.1"}, 25000), ({}, 24000)):
+        nodes = [head(port_base=23000, **changes), plan(port_base=23000, name="worker-1", **changes)]
+        assert [node.ports.first for node in nodes] == [23000, second]
 
 
 # --- The container ----------------------------------------------------------------------------------------------------
@@ -87,7 +69,10 @@ def test_container_of_a_worker() -> None:
     arguments = container_arguments(worker)
     assert arguments["name"] == arguments["hostname"] == "worker-1"
     assert arguments["image"] == "verlai/verl:vllm024.latest"
+    # Ray counts the CPUs of machines with GPUs.
     assert arguments["command"] == ray_start_arguments(worker)
+    assert {"--num-gpus=4", "--labels=argus.verl/accelerator=cuda"} <= set(arguments["command"])
+    assert not [option for option in arguments["command"] if option.startswith("--num-cpus")]
     assert arguments["user"] == "1001:1002"
     assert arguments["shm_size"] == "512M"
     assert arguments["networks"] == [{"name": "mvp-ray"}]
@@ -103,13 +88,6 @@ def test_container_of_a_worker() -> None:
     assert not {"network_mode", "published_ports"} & arguments.keys()
 
 
-def test_container_of_the_head_publishes_the_dashboard_on_the_loopback_only() -> None:
-    arguments = container_arguments(head(dashboard_port=9000))
-    assert arguments["published_ports"] == ["127.0.0.1:9000:8265"]
-    assert "device_requests" not in arguments
-    assert arguments["labels"]["argus.verl.role"] == "head"
-
-
 def test_container_has_no_rights_that_ray_does_not_need() -> None:
     for node in (plan(), head(), plan(gpus_there=8)):
         arguments = container_arguments(node)
@@ -121,15 +99,17 @@ def test_container_has_no_rights_that_ray_does_not_need() -> None:
         # Ray's sessions, caches and the working directory are in a volume without a name.
         assert arguments["volumes"] == [arguments["working_dir"]] == [arguments["env"]["HOME"]] == ["/tmp"]
         assert not {"capabilities", "devices", "privileged"} & arguments.keys()
-
-
-def test_what_a_node_needs_more_is_added_by_name() -> None:
+        # The token is passed as a path. No node can write it, or the program.
+        assert arguments["env"]["RAY_AUTH_TOKEN_PATH"] == TOKEN_PATH and "RAY_AUTH_TOKEN" not in arguments["env"]
+        token = {"source": token_file("/var/lib/argus-verl", "mvp"), "read_only": True}
+        assert token.items() <= arguments["mounts"][1].items()
+        mounts = {mount["target"]: mount for mount in arguments["mounts"]}
+        assert mounts["/opt/argus"]["source"] == "/var/lib/argus-verl/mvp/program"
+        assert mounts["/opt/argus"]["read_only"] and mounts["/usr/local/bin/argus"]["read_only"]
     arguments = container_arguments(plan(devices=["/dev/infiniband:/dev/infiniband"], cpus=400, read_only=False))
-    assert arguments["cap_drop"] == ["ALL"]
-    assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
+    assert (arguments["cap_drop"], arguments["pids_limit"], arguments["read_only"]) == (["ALL"], 102_400, False)
     # Without it, InfiniBand cannot register memory.
     assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
-    assert (arguments["pids_limit"], arguments["read_only"]) == (102_400, False)
 
 
 HCAS: dict[str, Any] = {
@@ -157,26 +137,9 @@ def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> 
         assert not {"devices", "capabilities"} & without.keys()
         assert without["ulimits"] == ["core:0:0"]
     assert on_hcas(rdma="true", role="head")["devices"] == ["/dev/infiniband:/dev/infiniband"]
-
-
-def test_limits_and_groups() -> None:
-    arguments = on_hcas(ulimits=["nofile:1024:2048", "memlock:65536:65536"], groups=["44", "render"])
-    assert arguments["ulimits"] == ["core:0:0", "memlock:65536:65536", "nofile:1024:2048"]
-    assert arguments["groups"] == ["44", "render"]
-    assert "groups" not in container_arguments(plan())
-
-
-def test_only_the_head_has_the_registry_of_jobs() -> None:
-    registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": "/var/lib/argus-verl/jobs"}
-    assert registry["target"] == REGISTRY_PATH
-    assert registry in container_arguments(head())["mounts"]
-    assert registry not in container_arguments(plan())["mounts"]
-
-
-def test_no_node_can_write_the_program() -> None:
-    mounts = {mount["target"]: mount for mount in container_arguments(plan())["mounts"]}
-    assert mounts["/opt/argus"]["source"] == "/var/lib/argus-verl/mvp/program"
-    assert mounts["/opt/argus"]["read_only"] and mounts["/usr/local/bin/argus"]["read_only"]
+    limited = on_hcas(ulimits=["nofile:1024:2048", "memlock:65536:65536"], groups=["44", "render"])
+    assert limited["ulimits"] == ["core:0:0", "memlock:65536:65536", "nofile:1024:2048"]
+    assert limited["groups"] == ["44", "render"]
 
 
 def test_every_argument_reaches_the_engine() -> None:
@@ -194,34 +157,14 @@ def test_every_argument_reaches_the_engine() -> None:
     assert given["keep_volumes"] is False
 
 
-def test_a_rotation_is_no_setting_of_the_container() -> None:
-    """Or the next run without it would recreate every node again."""
-    assert container_arguments(plan(rotate_token=True)) == container_arguments(plan())
-
-
-def test_on_the_network_of_the_host_nothing_is_published() -> None:
-    arguments = container_arguments(head(network="host", address="10.0.0.1"))
-    assert arguments["network_mode"] == "host"
-    assert not {"hostname", "networks", "published_ports"} & arguments.keys()
-
-
-def test_token_is_passed_as_a_path() -> None:
-    assert token_file("/var/lib/argus-verl", "mvp") == "/var/lib/argus-verl/mvp/auth_token"
-    arguments = container_arguments(plan())
-    assert arguments["env"]["RAY_AUTH_MODE"] == "token"
-    assert arguments["env"]["RAY_AUTH_TOKEN_PATH"] == TOKEN_PATH
-    assert "RAY_AUTH_TOKEN" not in arguments["env"]
-    assert arguments["mounts"][1] == {
-        "type": "bind",
-        "source": "/var/lib/argus-verl/mvp/auth_token",
-        "target": TOKEN_PATH,
-        "read_only": True,
-    }
-
-
-def test_workers_wait_for_a_head_that_has_its_tables_again() -> None:
+def test_only_the_head_has_the_registry_and_its_tables() -> None:
+    registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": REGISTRY_PATH}
+    assert registry in container_arguments(head())["mounts"] and registry not in container_arguments(plan())["mounts"]
     tables = {"type": "bind", "source": "/var/lib/argus-verl/mvp/tables", "target": "/var/lib/argus-verl/tables"}
     assert tables in container_arguments(head())["mounts"] and tables not in container_arguments(plan())["mounts"]
+    environment = ray_environment(head(env={"DASHBOARD_METRIC_PORT": "1"}))
+    assert (environment["AUTOSCALER_METRIC_PORT"], environment["DASHBOARD_METRIC_PORT"]) == ("20001", "1")
+    assert "AUTOSCALER_METRIC_PORT" not in ray_environment(plan())
     assert ray_environment(head())["RAY_gcs_storage"] == "rocksdb"
     assert ray_environment(head())["RAY_gcs_storage_path"] == tables["target"]
     assert ray_environment(plan())["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
@@ -242,40 +185,3 @@ def test_specification_is_the_same_in_every_run() -> None:
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
     assert arguments["labels"][SPECIFICATION_LABEL] == "37ffcee11103eaaa"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"cluster_name": "other"},
-        {"images": {"cpu": "argus-verl-cpu:0.2.0"}},
-        {"cpus": 8},
-        {"gpus": 3},
-        {"network": "other"},
-        {"network": "host"},
-        {"head_address": "elsewhere"},
-        {"shared_root": "/shared"},
-        {"shared_root_source": "/mnt/shared"},
-        {"state_dir": "/opt"},
-        {"shm_gib": 4},
-        {"user": "7:7"},
-        {"env": {"NCCL_DEBUG": "INFO"}},
-        {"read_only": False},
-        {"groups": ["44"]},
-        {"ulimits": ["nofile:1:1"]},
-        {"rdma": "true"},
-        {"port_base": 21000},
-        {"devices": ["/dev/infiniband:/dev/infiniband"]},
-        {"name": "worker-1"},
-        {"role": "head"},
-    ],
-    ids=str,
-)
-def test_specification_depends_on_every_setting(change: dict[str, Any]) -> None:
-    one, other = container_arguments(plan()), container_arguments(plan(**change))
-    assert one["labels"][SPECIFICATION_LABEL] != other["labels"][SPECIFICATION_LABEL]
-
-
-def test_specification_depends_on_the_gpus() -> None:
-    arguments = [container_arguments(plan(gpus_there=8, siblings=s)) for s in (WORKERS, WORKERS[::-1])]
-    assert arguments[0]["labels"][SPECIFICATION_LABEL] != arguments[1]["labels"][SPECIFICATION_LABEL]

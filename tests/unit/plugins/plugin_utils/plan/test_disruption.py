@@ -20,14 +20,10 @@ IDLE = ActiveJobs({})
 BUSY = ActiveJobs({"grpo-1": "RUNNING", "sft-2": "PENDING"})
 
 
-def test_jobs_are_listed_before_they_are_ended() -> None:
-    assert job_findings(IDLE, "mvp", "cluster_down") == []
-    assert job_findings(BUSY, "mvp", "cluster_down") == [
-        Finding("mvp", "cluster_down would end grpo-1 (RUNNING), sft-2 (PENDING)", REMEDY)
-    ]
-
-
 def test_jobs_that_wait_are_named_once_beside_those_that_run() -> None:
+    assert job_findings(IDLE, "mvp", "cluster_down") == []
+    (finding,) = job_findings(BUSY, "mvp", "cluster_down")
+    assert (finding.where, finding.severity) == ("mvp", "error")
     second = ActiveJobs({"grpo-1~2": "RUNNING"})
     for cluster, listed in ((BUSY, "grpo-1 (RUNNING), sft-2 (PENDING)"), (second, "grpo-1~2 (RUNNING)")):
         (finding,) = job_findings(replace(cluster, unended=["grpo-1", "ppo-3"]), "mvp", "cluster_down")
@@ -38,10 +34,16 @@ def test_jobs_that_wait_are_named_once_beside_those_that_run() -> None:
     assert finding.what == "cluster_down may end jobs, and they cannot be listed: no answer; it would end ppo-3"
 
 
-def test_jobs_that_cannot_be_listed_may_run() -> None:
-    assert job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down") == [
-        Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", REMEDY)
-    ]
+def test_removals_and_rotations() -> None:
+    for allowed, severity in ((False, "error"), (True, WARNING)):
+        (finding,) = removal_findings(replace(BUSY, unended=["ppo-3"]), "ray-head", allowed=allowed)
+        assert (finding.where, finding.severity) == ("ray-head", severity)
+        assert finding.what.endswith("would end grpo-1 (RUNNING), sft-2 (PENDING), ppo-3")
+        assert removal_findings(IDLE, "ray-head", allowed=allowed) == []
+    # A token is rotated on all nodes at once.
+    (finding,) = rotation_findings(["ray-head"], ["ray-head", "worker-0"])
+    assert (finding.where, finding.severity) == ("worker-0", "error")
+    assert rotation_findings(["ray-head"], ["ray-head"]) == []
 
 
 def test_restart_of_a_running_node_is_a_disruption() -> None:
@@ -83,20 +85,3 @@ def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -
     assert (refused.what, refused.severity) == (f"{what}; it would end grpo-1", "error")
     (slow,) = disruption_findings(plans, ActiveJobs({}, "timed out"), allowed=False)
     assert slow.severity == "error"
-
-
-def test_jobs_end_with_their_cluster() -> None:
-    waiting = replace(BUSY, unended=["ppo-3"])
-    (finding,) = removal_findings(waiting, "ray-head", allowed=False)
-    assert (finding.where, finding.severity) == ("ray-head", "error")
-    assert finding.what == "removing the cluster would end grpo-1 (RUNNING), sft-2 (PENDING), ppo-3"
-    (finding,) = removal_findings(waiting, "ray-head", allowed=True)
-    assert finding.severity == WARNING
-    assert removal_findings(IDLE, "ray-head", allowed=False) == []
-
-
-def test_a_token_is_rotated_on_all_nodes_at_once() -> None:
-    assert rotation_findings(["ray-head", "worker-0"], ["ray-head", "worker-0"]) == []
-    (finding,) = rotation_findings(["ray-head"], ["ray-head", "worker-0"])
-    assert (finding.where, finding.severity) == ("worker-0", "error")
-    assert finding.what == "is not in this run, and would be cut off by the new token"

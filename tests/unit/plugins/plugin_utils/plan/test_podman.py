@@ -16,8 +16,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import planned_node
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
-    LISTS,
-    TEXTS,
     container_arguments,
     podman_run,
 )
@@ -37,10 +35,21 @@ def options(node: NodePlan) -> list[str]:
     return argv[: argv.index(node.image)]
 
 
-def test_the_command_of_a_worker() -> None:
+def test_the_command_of_a_worker(tmp_path: Path) -> None:
+    assert planned_node(SETTINGS, machine(), WORKERS).podman == {}
+    for engine in (ROOTFUL, ROOTLESS):
+        there = with_tun(engine, tmp_path)
+        assert there == replace(engine, tun=not engine.rootless)
+        podman = planned_node(with_settings(SETTINGS, cluster_engine="podman"), machine(engine=there), WORKERS)
+        assert podman.podman["argv"][:2] == ["podman", "run"]
     node = with_podman(plan(devices=["/dev/x:/dev/y"], groups=["44"], ulimits=["nofile:9:9"]))
     command = podman_run(container_arguments(node))
     found = options(node)
+    secret = podman_run(container_arguments(with_podman(plan(env={"WANDB_API_KEY": "hunter2"}))))
+    assert "hunter2" not in " ".join(secret["argv"]) and "WANDB_API_KEY=hunter2\n" in secret["stdin"]
+    gpus = container_arguments(with_podman(plan(gpus_there=8, devices=["/dev/x:/dev/x"])))
+    assert gpus["devices"] == ["/dev/x:/dev/x", *(f"nvidia.com/gpu={number}" for number in range(4))]
+    assert "device_requests" not in gpus
     assert found[:7] == [
         *("podman", "run", "--detach", "--pull=never", "--init", "--restart=always"),
         "--log-driver=k8s-file",
@@ -57,67 +66,17 @@ def test_the_command_of_a_worker() -> None:
         assert option in found, option
     assert not [option for option in found if option.startswith(("--pids-limit", "--publish", "--env="))]
     assert command["argv"][len(found) : len(found) + 3] == [node.image, "ray", "start"]
-
-
-def test_the_environment_is_not_on_the_command_line() -> None:
-    command = podman_run(container_arguments(with_podman(plan(env={"WANDB_API_KEY": "hunter2"}))))
-    assert "hunter2" not in " ".join(command["argv"])
-    assert "WANDB_API_KEY=hunter2\n" in command["stdin"]
-    assert all("=" in line for line in command["stdin"].splitlines())
+    rootful = options(with_podman(plan(cpus=400, read_only=False), ROOTFUL))
+    assert "--pids-limit=102400" in rootful
+    assert not [option for option in rootful if option.startswith(("--userns", "--read-only"))]
+    assert "--network=host" in options(with_podman(plan(network="host", address="10.0.0.1")))
+    assert "--publish=127.0.0.1:8265:8265" in options(with_podman(head(dashboard_port=8265)))
 
 
 def test_a_variable_of_several_lines_is_refused_and_not_read_as_others() -> None:
     with pytest.raises(PlanError, match="worker-0: X in ray_node_env has several lines"):
         container_arguments(with_podman(plan(env={"X": "1\nRAY_AUTH_MODE=disabled"})))
     assert container_arguments(plan(env={"X": "1\n2"}))["env"]["X"] == "1\n2"
-
-
-def test_with_root_processes_are_limited_and_users_are_those_of_the_machine() -> None:
-    found = options(with_podman(plan(cpus=400), ROOTFUL))
-    assert "--pids-limit=102400" in found
-    assert not [option for option in found if option.startswith("--userns")]
-
-
-def test_the_head_publishes_its_dashboard_and_has_the_registry() -> None:
-    found = options(with_podman(head(dashboard_port=8265)))
-    assert "--publish=127.0.0.1:8265:8265" in found
-    assert any(option.endswith("target=/var/lib/argus-verl/jobs") for option in found)
-
-
-def test_on_the_network_of_the_host() -> None:
-    found = options(with_podman(plan(network="host", address="10.0.0.1")))
-    assert [option for option in found if option.startswith("--network")] == ["--network=host"]
-
-
-def test_gpus_are_devices_of_cdi() -> None:
-    arguments = container_arguments(with_podman(plan(gpus_there=8, devices=["/dev/x:/dev/x"])))
-    assert "device_requests" not in arguments
-    assert arguments["devices"] == ["/dev/x:/dev/x", *(f"nvidia.com/gpu={number}" for number in range(4))]
-
-
-def test_a_node_that_can_write_everywhere() -> None:
-    assert not [option for option in options(with_podman(plan(read_only=False))) if option.startswith("--read-only")]
-
-
-def test_every_argument_becomes_an_option() -> None:
-    known = {*TEXTS, *LISTS, "networks", "ulimits", "labels", "mounts", "read_only", "env", "image", "command"}
-    for node in (
-        plan(gpus_there=8, rdma="true", groups=["44"]),
-        head(),
-        head(network="host", address="10.0.0.1"),
-    ):
-        for engine in (ROOTFUL, ROOTLESS):
-            assert set(container_arguments(with_podman(node, engine))) <= known
-
-
-def test_another_engine_is_another_container_and_only_podman_has_a_command() -> None:
-    there = machine(uid=1001)
-    docker = planned_node(SETTINGS, there, WORKERS)
-    podman = planned_node(with_settings(SETTINGS, cluster_engine="podman"), replace(there, engine=ROOTLESS), WORKERS)
-    assert docker.podman == {}
-    assert podman.podman["argv"][:2] == ["podman", "run"]
-    label = "argus.verl.specification"
-    assert docker.container["labels"][label] != podman.container["labels"][label]
 
 
 @pytest.mark.parametrize("file", ["start", "remove"])
@@ -145,20 +104,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_systemd_nothing_is_known(tmp_path: Path) -> None:
-    assert with_systemd(ROOTLESS, tmp_path, "ml", "/home/ml") == ROOTLESS
-
-
-def test_containers_of_root_need_the_unit_only(root: Path) -> None:
-    enable(root, "home/ml/.config/systemd/user")
+@pytest.mark.parametrize("directory", ["home/ml/.config/systemd/user", "etc/systemd/user"])
+def test_containers_of_root_need_the_unit_and_those_of_a_user_lingering_too(root: Path, directory: str) -> None:
     assert with_systemd(ROOTFUL, root, "root", "/root") == replace(ROOTFUL, boots=False)
     enable(root, "etc/systemd/system")
     assert with_systemd(ROOTFUL, root, "root", "/root") == ROOTFUL
-
-
-@pytest.mark.parametrize("directory", ["home/ml/.config/systemd/user", "etc/systemd/user"])
-def test_containers_of_a_user_need_lingering_too(root: Path, directory: str) -> None:
-    enable(root, "etc/systemd/system")
+    assert with_systemd(ROOTLESS, root / "none", "ml", "/home/ml") == ROOTLESS
     assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == replace(ROOTLESS, boots=False, lingers=False)
     enable(root, directory)
     assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == replace(ROOTLESS, boots=False, lingers=False)
@@ -166,11 +117,3 @@ def test_containers_of_a_user_need_lingering_too(root: Path, directory: str) -> 
     assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == replace(ROOTLESS, boots=False, lingers=False)
     (root / "var/lib/systemd/linger/ml").touch()
     assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == ROOTLESS
-
-
-def test_networks_without_root_need_the_device(tmp_path: Path) -> None:
-    assert with_tun(ROOTFUL, tmp_path) == ROOTFUL
-    assert with_tun(ROOTLESS, tmp_path) == replace(ROOTLESS, tun=False)
-    (tmp_path / "dev/net").mkdir(parents=True)
-    (tmp_path / "dev/net/tun").touch()
-    assert with_tun(ROOTLESS, tmp_path) == ROOTLESS

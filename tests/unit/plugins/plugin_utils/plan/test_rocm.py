@@ -11,11 +11,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import 
     read_devices,
     read_gpus,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError, plan_node
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments, ray_environment
-from samples import PROCESS_HOST, PROCESS_SETTINGS, SETTINGS, WORKERS, machine, with_settings
+from samples import SETTINGS, WORKERS, machine, with_settings
 
 GIB = 1 << 30
 CPU = {"cpu_cores_count": 64, "simd_count": 0, "drm_render_minor": 0}
@@ -51,34 +49,12 @@ def root(tmp_path: Path) -> Path:
 def test_gpus_are_those_of_the_driver_in_the_order_of_hip(root: Path) -> None:
     assert read_gpus(root) == [f"/dev/dri/renderD{128 + 8 * gpu}" for gpu in range(8)]
     assert read_gpus(root / "none") == []
-
-
-def test_devices_are_those_that_exist(root: Path) -> None:
     files = read_devices(root, read_gpus(root))
     assert [file.path for file in files] == ["/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD136"]
     assert (files[0].mode, files[0].uid, files[0].gid) == (0o660, os.geteuid(), os.getegid())
-
-
-def test_the_groups_of_devices() -> None:
-    files = [
-        DeviceFile("/dev/kfd", 0o660, 0, 109),
-        DeviceFile("/dev/dri/renderD128", 0o660, 0, 44),
-        DeviceFile("/dev/dri/renderD129", 0o660, 0, 109),
-        # Open to all, of root, or readable only.
-        DeviceFile("/dev/dri/renderD130", 0o660, 0, 0),
-        DeviceFile("/dev/dri/renderD131", 0o640, 0, 7),
-    ]
-    assert groups_of(files) == ("44", "109")
-
-
-def test_a_probed_machine_keeps_its_gpus_as_json(root: Path) -> None:
-    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
-    again = Machine.from_json({**found.to_json(), "process": None})
-    assert again.rocm_gpus == found.rocm_gpus
-    assert again.rocm_devices == found.rocm_devices != ()
-    # The answer of an earlier version has none.
-    old = {name: value for name, value in found.to_json().items() if not name.startswith("rocm")}
-    assert (Machine.from_json(old).rocm_gpus, Machine.from_json(old).rocm_devices) == ((), ())
+    # Those of root, and of devices that are readable only, do not count.
+    given = [(0o660, 109), (0o660, 44), (0o660, 109), (0o660, 0), (0o640, 7)]
+    assert groups_of([DeviceFile("/dev/x", mode, 0, gid) for mode, gid in given]) == ("44", "109")
 
 
 FILES = (DeviceFile("/dev/kfd", 0o660, 0, 109), DeviceFile("/dev/dri/renderD128", 0o660, 0, 44))
@@ -92,40 +68,19 @@ def plan(**changes: Any) -> NodePlan:
     return plan_node(settings, machine(rocm_gpus=GPUS, rocm_devices=FILES), WORKERS)
 
 
-def test_workers_share_the_gpus_of_a_machine() -> None:
-    first, second = plan(), plan(name="worker-1")
-    assert (first.gpus, first.gpu_ids, first.cpus) == (4, (0, 1, 2, 3), None)
-    assert second.gpu_ids == (4, 5, 6, 7)
+def test_the_container_of_a_worker() -> None:
+    head = container_arguments(plan(name="ray-head", role="head"))
+    assert not {"devices", "groups"} & head.keys() and "HIP_VISIBLE_DEVICES" not in head["env"]
+    second = plan(name="worker-1")
+    assert (second.gpus, second.gpu_ids, second.cpus) == (4, (4, 5, 6, 7), None)
     assert ray_environment(second)["HIP_VISIBLE_DEVICES"] == "4,5,6,7"
     assert not {"ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"} & set(ray_environment(second))
-
-
-def test_the_container_of_a_worker() -> None:
     arguments = container_arguments(plan(groups=["109", "audio"], devices=["/dev/fuse:/dev/fuse"]))
     assert arguments["devices"] == ["/dev/fuse:/dev/fuse", "/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
     assert arguments["groups"] == ["109", "audio", "44"]
     assert "memlock:-1:-1" in arguments["ulimits"]
     assert "device_requests" not in arguments
     assert "--labels=argus.verl/accelerator=rocm" in arguments["command"] and "--num-gpus=4" in arguments["command"]
-
-
-def test_a_head_has_no_gpus() -> None:
-    head = plan(name="ray-head", role="head")
-    assert (head.accelerator, head.gpus, head.amd_devices) == ("rocm", 0, ())
-    arguments = container_arguments(head)
-    assert "devices" not in arguments and "groups" not in arguments
-    assert "HIP_VISIBLE_DEVICES" not in arguments["env"]
-
-
-def test_other_kinds_get_no_device_of_amd() -> None:
-    arguments = container_arguments(plan(accelerator="cpu", images={"cpu": "i"}))
-    assert "devices" not in arguments and "HIP_VISIBLE_DEVICES" not in arguments["env"]
-
-
-def test_a_process_has_the_share_as_well() -> None:
-    settings = with_settings(PROCESS_SETTINGS, accelerator="rocm", gpus=2)
-    found = plan_node(settings, machine(process=PROCESS_HOST, rocm_gpus=GPUS, rocm_devices=FILES), ["worker-0"])
-    assert ray_environment(found)["HIP_VISIBLE_DEVICES"] == "0,1"
 
 
 @pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])

@@ -37,21 +37,6 @@ def expected(found: RunResults, head_answers: bool = False) -> dict[str, Expecte
     return {each.name: each for each in found.expected(head_answers)}
 
 
-def test_expected_nodes_of_this_run() -> None:
-    started = {"container": {"State": {"StartedAt": "1970-01-01T01:01:40.5+01:00"}}}
-    found = expected(
-        results(
-            node("ray-head", "start"),
-            node("worker-0", started_at=None),
-            node("worker-1"),
-            ray_head={"started": started},
-            worker_0={"started": {"skipped": True}},
-            worker_1={"started": {"container": None}},
-        )
-    )
-    assert [(each.since, each.absent) for each in found.values()] == [(100.5, ""), (None, ""), (60.123456, "")]
-
-
 def test_what_a_machine_knows_of_a_node_counts_before_ray_notices() -> None:
     head, exited = node("ray-head", state="running"), node("worker-0", "start", state="exited")
     found = expected(results(head, exited, node("worker-1", "create", state="")))
@@ -82,27 +67,17 @@ def test_nodes_that_will_not_come_have_the_reason() -> None:
         "worker-0": "its container ended 3 times, and was started again each time",
         "worker-1": "its machine other: does not answer: no route",
     }
+    log = {"stdout_lines": ["started"], "stderr_lines": ["wrong token"]}
+    assert results(silent, worker_1={"logs": log}).log("worker-1") == ["started", "wrong token"]
+    assert found.log("worker-0") == []
+    # A process.
+    own = node("worker-0", "start", process={"directory": "/nodes/worker-0"})
+    for state, code, restarts, words in (("running", 1, 2, "2 times"), ("stopped", None, 0, "exit code 0")):
+        told = {"node": {"state": state, "exit_code": code, "restarts": restarts}}
+        ended = results(own, worker_0={"started": {"changed": True}, "inspected": told})
+        absent = expected(ended, True)["worker-0"].absent
+        assert absent.startswith("its process ended") and words in absent
     # A worker may have to wait for its head. A head that ends again and again has no such reason.
     assert expected(found)["worker-0"].absent == ""
     head = expected(results(node("ray-head"), ray_head=crashed))["ray-head"]
     assert head.absent.startswith("its container ended 3 times") and head.head
-
-
-def test_process_that_does_not_come() -> None:
-    own = node("worker-0", "start", process={"directory": "/nodes/worker-0"})
-
-    def absent(**registered: Any) -> str:
-        return expected(results(own, worker_0={"started": {"changed": True}, **registered}), True)["worker-0"].absent
-
-    again = {"node": {"state": "running", "exit_code": 1, "restarts": 2}}
-    assert absent(inspected=again) == "its process ended 2 times, and was started again each time"
-    ended = {"node": {"state": "stopped", "exit_code": None, "restarts": 0}}
-    assert absent(inspected=ended) == "its process ended with exit code 0"
-    failed = {"failed": True, "msg": "Ray was not started"}
-    assert absent(started=failed) == "its process could not be started: Ray was not started"
-
-
-def test_log_of_a_node() -> None:
-    log = {"stdout_lines": ["started"], "stderr_lines": ["wrong token"]}
-    assert results(node("worker-0"), worker_0={"logs": log}).log("worker-0") == ["started", "wrong token"]
-    assert results(node("worker-0")).log("worker-0") == []

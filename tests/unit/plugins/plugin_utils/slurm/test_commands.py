@@ -50,13 +50,6 @@ def test_a_batch_script_has_no_secrets_and_can_load_modules(here: Path, monkeypa
     assert not found & {*SECRETS, *loaded}
 
 
-def test_commands_that_hand_nothing_to_hosts_have_the_environment(here: Path) -> None:
-    program(here / "bin" / "squeue", f"#!/bin/bash\nenv -0 > {here}/env\necho 7 RUNNING\n")
-    assert commands.job_id_of("argus-verl") == 7
-    assert {"HF_TOKEN", "LC_ALL"} <= names(here / "env")
-    assert not {"SLURM_JWT", "SBATCH_EXPORT"} & names(here / "env")
-
-
 def test_nodes_of_the_batch_script_of_the_collection_have_no_secrets(here: Path) -> None:
     program(here / "bin" / "srun", SRUN.format(log=here / "words"))
     program(here / "playbook", f"#!/bin/bash\nenv -0 > {here}/env\n")
