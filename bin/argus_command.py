@@ -68,7 +68,7 @@ OPTIONS = {
     "--checkpoints": ("job_fetch_checkpoints", "", "with their checkpoints"),
     "--step": ("job_export_step", "N", "of which step"),
     "--keep": ("keep", "N", "so many of the latest stay"),
-    "--what": ("job_gc", "WHAT", "old_checkpoints, checkpoints or archives"),
+    "--scope": ("job_gc", "SCOPE", "old_checkpoints, checkpoints or archives"),
     "--keep-days": ("keep_days", "N", "jobs that ended later stay"),
     "--remove": ("job_gc_remove", "", "remove it, rather than only list it"),
     "--output": ("", "FILE", "the file"),
@@ -119,7 +119,7 @@ VERBS = [
     Verb("export", "export", JOB, "--step", "make a model of a checkpoint"),
     Verb("drain", "drain", "node", "--force", "take a node out"),
     Verb("gc", "stage_gc", "", "--keep", "remove old snapshots of verl"),
-    Verb(GC_JOBS, "jobs_gc", "", "--what --keep --keep-days --tag --remove", "remove files of old jobs"),
+    Verb(GC_JOBS, "jobs_gc", "", "--scope --keep --keep-days --tag --remove", "remove files of old jobs"),
     Verb("validate", "validate", "", "", "check the inventory"),
 ]
 # A job can name directories, and what a shell inserts runs with the next Enter: only ids are offered, never expanded.

@@ -119,7 +119,7 @@ def checked(root: Path, **changes: Any) -> tuple[Finding, ...]:
 def found(root: Path, **changes: Any) -> Found:
     """Key, problem and severity of the findings, with the shared root written as /private."""
     return [
-        (finding.key, finding.what.replace(str(root), "/private"), finding.severity)
+        (finding.key, finding.problem.replace(str(root), "/private"), finding.severity)
         for finding in checked(root, **changes)
     ]
 

@@ -123,7 +123,7 @@ def found(
         config = put(config, {"trainer.nnodes": nnodes})
     findings = config_findings(config, workload, nnodes, 4, version, environment)
     assert all(finding.where == finding.key for finding in findings)
-    return [f"{finding.severity} {finding.key} {finding.what}: {finding.todo}" for finding in findings]
+    return [f"{finding.severity} {finding.key} {finding.problem}: {finding.remedy}" for finding in findings]
 
 
 def told(workload: str, changes: dict[str, Any], version: str = "0.9.1", **job: Any) -> list[str]:

@@ -63,13 +63,13 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
     """The text of a page with links for the website. Links to files that are not copied lead to the repository."""
     repository = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
 
-    def link(names: re.Match[str]) -> str:
-        if "://" in names["target"]:
-            return names[0]
-        target = Path(os.path.normpath(page.parent / names["target"]))
+    def link(match: re.Match[str]) -> str:
+        if "://" in match["target"]:
+            return match[0]
+        target = Path(os.path.normpath(page.parent / match["target"]))
         if target in copied:
-            return names[0]
-        return f"{names['text']}{repository}/tree/main/{target})"
+            return match[0]
+        return f"{match['text']}{repository}/tree/main/{target})"
 
     return LINK.sub(link, text)
 
@@ -79,12 +79,12 @@ def contents(pages: list[str]) -> str:
     left = [page for page in pages if page != "README"]
     blocks = []
     for title, names in CONTENTS.items():
-        names: list[str] = []
+        entries: list[str] = []
         for name in names:
             folder = name.removesuffix("*")
-            names += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
-            left = [page for page in left if page not in names]
-        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *names, "```"]))
+            entries += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
+            left = [page for page in left if page not in entries]
+        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *entries, "```"]))
     return "\n\n".join(blocks) + "\n"
 
 

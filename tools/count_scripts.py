@@ -90,7 +90,7 @@ def classify(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
     keys |= {"code_path": "verl", "model": "model", "dataset": "data"}
     keys |= {"module": module, "config_name": config or None} if kind == MODULE else {}
     error = next(iter(errors(parse_jobspec(keys)[0])), None)
-    return (MISFIT, f"{error.key.removeprefix('trainer_overrides.')} {error.what}") if error else (kind, "")
+    return (MISFIT, f"{error.key.removeprefix('trainer_overrides.')} {error.problem}") if error else (kind, "")
 
 
 def main() -> int:

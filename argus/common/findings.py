@@ -23,16 +23,16 @@ class Finding:
     """One result of a check.
 
     where: the host, file or key that was checked, as people read it.
-    what: the problem, with the value.
-    todo: the remedy.
+    problem: with the value.
+    remedy: the action that solves it.
     severity: "error" stops the operation, "warning" does not. "note" is information, or an accepted problem.
     key: for code, the key of the JobSpec or of the composed configuration that the finding is about, dotted, with
         overrides below ``trainer_overrides``; or the key of the check of preflight. Empty if it is not about a key.
     """
 
     where: str
-    what: str
-    todo: str
+    problem: str
+    remedy: str
     severity: str = ERROR
     key: str = ""
 
@@ -55,15 +55,15 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
     width: how many characters a line has at most. If a table does not fit, each finding is a paragraph.
     """
     rows = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
-    shown = table(HEADER, [(row.severity, row.where, row.what, row.todo) for row in rows], width, CELL_WIDTH)
+    shown = table(HEADER, [(row.severity, row.where, row.problem, row.remedy) for row in rows], width, CELL_WIDTH)
     fits = not width or max(map(len, shown.splitlines())) <= width
     return shown if fits else "\n".join(paragraph(row, width or 0) for row in rows)
 
 
 def paragraph(finding: Finding, width: int) -> str:
     """A finding as a paragraph. Lines that a job has written are indented, so that they look like no other line."""
-    remedy = f"To do: {finding.todo}" if finding.todo else ""
-    texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.what, remedy) if text)]
+    remedy = f"To do: {finding.remedy}" if finding.remedy else ""
+    texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.problem, remedy) if text)]
     lines = [filled(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]
     lines[0] = f"{finding.severity:{len(INDENT)}}{lines[0].removeprefix(INDENT)}"
     return "\n".join(lines)

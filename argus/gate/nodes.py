@@ -303,4 +303,4 @@ def findings_of_nodes(values: Mapping[str, Sequence[Finding]]) -> list[Finding]:
     for name, findings in sorted(values.items()):
         for finding in findings:
             nodes.setdefault(finding, []).append(name)
-    return [replace(finding, what=f"{', '.join(names)}: {finding.what}") for finding, names in nodes.items()]
+    return [replace(finding, problem=f"{', '.join(names)}: {finding.problem}") for finding, names in nodes.items()]

@@ -376,7 +376,7 @@ def admit_dependent(submission_id: str, services: Services, gate: Gate = examine
         if result.job is None:
             raise RuntimeError(f"no job and no finding: {spec}")
     except RefusedError as refused:
-        reason = "; ".join(f"{finding.where}: {finding.what}" for finding in errors(refused.findings))
+        reason = "; ".join(f"{finding.where}: {finding.problem}" for finding in errors(refused.findings))
         return attempts.record_end(archive, JobState.FAILED, failures.failure(FailureKind.CONFIG, reason))
     planned = replace(result.job, plan=replace(result.job.plan, depends_on=None))
     files = job_files(spec, result.files, planned.runtime_env["env_vars"]["PYTHONPATH"])

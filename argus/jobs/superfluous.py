@@ -50,7 +50,7 @@ class Rules(BaseModel):
     tags: only such jobs; all if empty.
     """
 
-    what: RemovalScope = RemovalScope.CHECKPOINTS
+    scope: RemovalScope = RemovalScope.CHECKPOINTS
     keep: int = Field(0, ge=0)
     keep_days: float = Field(0, ge=0, allow_inf_nan=False)
     tags: Mapping[str, Any] = {}
@@ -82,7 +82,7 @@ def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) 
     try:
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
-        paths = () if reason else tuple(removable(archive, status.workload, rules.what, uses))
+        paths = () if reason else tuple(removable(archive, status.workload, rules.scope, uses))
         size = sum(0 if path.is_symlink() else checkpoints.size(path) for path in paths)
     except (UnreadableError, OSError, ValueError, RecursionError) as error:
         return Decision(archive, index, "", f"cannot be read: {error}")
@@ -109,7 +109,7 @@ def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rul
         return f"ended {age:.1f} days ago"
     if ANY in uses:
         return f"may be {used_by(uses[ANY])}, whose files cannot be read"
-    is_needed = archive.submission_id in uses and rules.what == RemovalScope.ARCHIVES
+    is_needed = archive.submission_id in uses and rules.scope == RemovalScope.ARCHIVES
     return used_by(uses[archive.submission_id]) if is_needed else ""
 
 

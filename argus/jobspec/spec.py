@@ -83,9 +83,9 @@ class Inputs:
 class UnfitError(ValueError):
     """The problem with a value of a JobSpec, and the remedy."""
 
-    def __init__(self, problem: str, todo: str) -> None:
+    def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
-        self.remedy = todo
+        self.remedy = remedy
 
 
 def fits(test: Callable[[Any], object], problem: str, remedy: str) -> AfterValidator:

@@ -88,7 +88,7 @@ class Git:
                 self.run(*update, directory=directory, protocols=SUBMODULE_PROTOCOLS)
             except StagingError as error:
                 missing.append(
-                    f"submodule {name} is incomplete: git {without_password(error.finding.what)} If jobs need it, "
+                    f"submodule {name} is incomplete: git {without_password(error.finding.problem)} If jobs need it, "
                     "correct this, remove the snapshot (state: absent), and stage it again."
                 )
         return missing

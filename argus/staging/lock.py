@@ -36,13 +36,13 @@ GONE = (errno.ENOENT, errno.ESTALE)
 class ProgressReport:
     """The progress of a build at one moment, as the lock file has it.
 
-    what: the current step, empty before the first one. done, total: in bytes; a total of 0 is not known.
+    step: the current one, empty before the first one. done, total: in bytes; a total of 0 is not known.
     started_at: when the step began, in seconds since the epoch. time: when this was written.
     """
 
     host: str
     pid: int
-    what: str = ""
+    step: str = ""
     done: int = 0
     total: int = 0
     started_at: float = 0.0
@@ -55,14 +55,14 @@ class ProgressReport:
             report = parse(cls, value)
         except MalformedError:
             return None
-        texts = (report.host, report.what)
+        texts = (report.host, report.step)
         numbers = (report.pid, report.done, report.total, report.started_at, report.time)
         is_sound = all(text.isprintable() and len(text) <= LONGEST_TEXT for text in texts)
         return report if is_sound and all(0 <= number < LARGEST_NUMBER for number in numbers) else None
 
     def line(self) -> str:
         """The progress as one line of text."""
-        parts = [f"{self.what or 'starting'} on {self.host}"]
+        parts = [f"{self.step or 'starting'} on {self.host}"]
         seconds = self.time - self.started_at
         if self.total:
             parts.append(f"{size_text(self.done)} of {size_text(self.total)} ({100 * self.done // self.total} %)")

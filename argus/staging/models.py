@@ -221,7 +221,7 @@ def check_complete(target: Path, directory: Path) -> None:
         *model_checks.tokenizer_findings(source, directory, "", has_template=False),
         *model_checks.weights_of(source).findings,
     ]
-    faults = [finding.what for finding in errors(findings)]
+    faults = [finding.problem for finding in errors(findings)]
     if faults:
         problem = "; ".join(faults).replace(f"{directory}/", "").replace(str(directory), "it")
         remedy = "Nothing was staged. Use another source or revision, or exclude fewer files."

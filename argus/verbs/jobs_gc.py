@@ -55,7 +55,7 @@ def remove(candidate: Decision, rules: Rules, registry: Registry) -> tuple[str, 
 
 
 @click.command(name="gc --jobs", short_help="Remove old checkpoints or archives of jobs.")
-@click.option("--what", type=click.Choice([*map(str, RemovalScope)]), help="What is removed.  [default: checkpoints]")
+@click.option("--scope", type=click.Choice([*map(str, RemovalScope)]), help="What is removed.  [default: checkpoints]")
 @of_tag
 @click.option("--keep", type=int, help="How many of the latest jobs stay.")
 @click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")

@@ -40,7 +40,7 @@ def hardware_rows(result: Judgement) -> tuple[list[str], list[list[str]]]:
 def with_keys(findings: Sequence[Finding]) -> list[Finding]:
     """Findings for a terminal, with the key by which they are accepted."""
     return [
-        replace(finding, what=f"{finding.what} [{finding.key}]") if finding.key else finding
+        replace(finding, problem=f"{finding.problem} [{finding.key}]") if finding.key else finding
         for finding in grouped(findings)
     ]
 

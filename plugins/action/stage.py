@@ -73,7 +73,7 @@ class ActionModule(StagingCalls):
             result = show("Staged" if staged else None, HEADER, rows, findings)
         else:
             places = [f"{finding.where}: " if len(staged) > 1 else "" for finding in findings]
-            lines = [f"{place}{row.what} {row.todo}".strip() for place, row in zip(places, findings, strict=True)]
+            lines = [f"{place}{row.problem} {row.remedy}".strip() for place, row in zip(places, findings, strict=True)]
             is_refused = refusals or any(item["status"] == Status.REFUSED for item in staged)
             result = {"failed": True, "msg": printable("\n".join(lines))} if is_refused else {}
         diff = [part for item in staged for part in item.pop("diff", []) if item["changed"]]
@@ -189,8 +189,8 @@ def openers_of(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict
 
 def item_finding(where: str, finding: Finding) -> Finding:
     """A finding about an item."""
-    problem = f"{finding.where}: {finding.what}" if finding.where else finding.what
-    return Finding(where, problem, finding.todo, finding.severity)
+    problem = f"{finding.where}: {finding.problem}" if finding.where else finding.problem
+    return Finding(where, problem, finding.remedy, finding.severity)
 
 
 def diff_of(path: str, before: str, file: Path) -> dict[str, str]:

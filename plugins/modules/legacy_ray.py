@@ -66,7 +66,7 @@ def absent(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> 
     """Remove what is named, and return the result."""
     rays = machine.rays()
     if refused := refusals(params["host"], rays, params["remove"], params["ends_jobs"]):
-        raise LegacyError("; ".join(f"{finding.what}: {finding.todo}" for finding in refused))
+        raise LegacyError("; ".join(f"{finding.problem}: {finding.remedy}" for finding in refused))
     removed = [ray for ray in rays if ray.name in params["remove"]]
     if not check_mode:
         for ray in removed:

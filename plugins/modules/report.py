@@ -35,7 +35,7 @@ options:
     type: list
     elements: list
   findings:
-    description: Findings of checks, each with C(where), C(what), C(todo) and C(severity) (V(error) or V(warning)).
+    description: Findings of checks, each with C(where), C(problem), C(remedy) and C(severity) (V(error) or V(warning)).
     type: list
     elements: dict
     default: []

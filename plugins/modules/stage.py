@@ -179,7 +179,7 @@ staged:
       type: str
 findings:
   description:
-    - Why items are refused, and notes on others, each with the item (C(where)), C(what), C(todo) and C(severity).
+    - Why items are refused, and notes on others, each with the item (C(where)), C(problem), C(remedy) and C(severity).
   type: list
   elements: dict
   returned: if the node has answered

@@ -31,6 +31,6 @@ def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool =
         return "all"
     if context.CLIARGS.get("subset"):
         findings = inventory.without_hosts([str(source) for source in sources])
-        problems = [f"the inventory {finding.where} {finding.what}: {finding.todo}" for finding in findings]
+        problems = [f"the inventory {finding.where} {finding.problem}: {finding.remedy}" for finding in findings]
         raise AnsibleFilterError("; ".join(problems))
     return "localhost"

@@ -120,7 +120,7 @@ class Answer:
     @property
     def reasons(self) -> str:
         """Why it was refused."""
-        return "; ".join(finding.what for finding in self.findings)
+        return "; ".join(finding.problem for finding in self.findings)
 
 
 @dataclass
@@ -236,7 +236,7 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
         if finding.key == USAGE:
             # The request is right for the program of this version.
             remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
-            raise ProgramError(f"argus {verb} on {node.name}: {finding.what}. {remedy}")
+            raise ProgramError(f"argus {verb} on {node.name}: {finding.problem}. {remedy}")
     return Answer(code == 0, changed, findings, result)
 
 
@@ -355,7 +355,7 @@ class NodeAction(Action):
         if not answer.done:
             raise ProgramError(answer.reasons)
         for finding in answer.findings:
-            display.warning(printable(finding.what))
+            display.warning(printable(finding.problem))
         return {**answer.result, "changed": answer.changed}
 
     def job_info(self, request: Mapping[str, Any]) -> Result:

@@ -159,7 +159,7 @@ class RefusedItemError(Exception):
     """An item is not staged; findings say why."""
 
     def __init__(self, *findings: Finding) -> None:
-        super().__init__("; ".join(finding.what for finding in findings))
+        super().__init__("; ".join(finding.problem for finding in findings))
         self.findings = findings
 
 

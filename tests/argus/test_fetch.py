@@ -83,7 +83,7 @@ def test_an_id_that_leads_elsewhere_is_unknown(archive: Archive, run: Run, tmp_p
     done = run(request={"submission_id": name})
     (finding,) = answer(done)["findings"]
     expected = f"There is no job {name!r} in {tmp_path}/jobs. The latest jobs are: sft-1."
-    assert (done.returncode, done.stdout, finding["what"]) == (1, b"", expected)
+    assert (done.returncode, done.stdout, finding["problem"]) == (1, b"", expected)
 
 
 @pytest.mark.parametrize("request_", [{"submission_id": "sft-1", "checkpoint": True}])
@@ -100,4 +100,4 @@ def test_an_archive_that_cannot_be_written(archive: Archive, run: Run) -> None:
         done = run(request={"submission_id": "sft-1"}, stdout=output)
         os.close(output)
         expected = f"The archive cannot be written: {reason}. Is there enough free space where it goes?"
-        assert (done.returncode, [finding["what"] for finding in answer(done)["findings"]]) == (1, [expected])
+        assert (done.returncode, [finding["problem"] for finding in answer(done)["findings"]]) == (1, [expected])

@@ -117,7 +117,7 @@ def test_findings_name_the_shared_root_of_the_machines(
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", "/private/x")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/x")
     _code, answer = run("submit", jobspec=MINIMAL, shared_root="/private/x", shared_root_source="/srv/x")
-    assert "(/srv/x on the machines)" in answer["findings"][0]["what"]
+    assert "(/srv/x on the machines)" in answer["findings"][0]["problem"]
 
 
 def test_people_submit_a_file(
@@ -145,7 +145,7 @@ def test_a_job_is_submitted_again(ray: FakeRay, run: Any, submitted: list[JobReq
     assert (request.author_jobspec, request.resubmitted_from) == ({**MINIMAL, "retries": 2}, "sft-1")
     code, answer = run("resubmit", submission_id="../sft-1")
     assert (code, answer["findings"][0]["where"]) == (1, "argus")
-    assert "../sft-1 is not registered" in answer["findings"][0]["what"]
+    assert "../sft-1 is not registered" in answer["findings"][0]["problem"]
 
 
 def test_a_job_is_not_stopped_in_check_mode(ray: FakeRay, run: Any, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_job_is_not_stopped_in_check_mode(ray: FakeRay, run: Any, tmp_path: Pa
 def test_a_job_that_does_not_exist_is_not_stopped(ray: FakeRay, run: Any, submission_id: str) -> None:
     code, answer = run("stop", submission_id)
     assert (code, len(answer["findings"])) == (1, 1)
-    assert "There is no job" in answer["findings"][0]["what"]
+    assert "There is no job" in answer["findings"][0]["problem"]
     assert ray.calls == []
 
 
@@ -174,7 +174,7 @@ def test_only_the_head_of_the_cluster_answers(
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/other")
     code, answer = run(verb, **named, shared_root_source="/srv/mine")
     assert code == 1
-    assert "/srv/other" in answer["findings"][0]["what"] and "/srv/mine" in answer["findings"][0]["what"]
+    assert "/srv/other" in answer["findings"][0]["problem"] and "/srv/mine" in answer["findings"][0]["problem"]
     assert ray.calls == []
 
 

@@ -79,7 +79,7 @@ def code_snapshot(shared_root: Path, source: Path | str, **options: Any) -> dict
 def snapshot(shared_root: Path, item: dict[str, Any], content: bytes = b"", **more: Any) -> dict[str, Any]:
     request = {"kind": "snapshot", "item": item, "shared_root": str(shared_root), **more}
     answer = run_program(NOBODY, "stage", content, **request)
-    findings = [f"{finding['where']}: {finding['what']} {finding['todo']}" for finding in answer["findings"]]
+    findings = [f"{finding['where']}: {finding['problem']} {finding['remedy']}" for finding in answer["findings"]]
     return dict(answer["result"]) or {"failed": True, "msg": "; ".join(findings)}
 
 

@@ -19,7 +19,7 @@ from argus.jobs.info import JobInfo, Progress
 WHO = f"{getpass.getuser()}@{platform.node()}"
 EVIL = "a\x1b]0;title\x07\x9b2J\u202e\rb"
 FORGED = f"{EVIL}\nFailed: data: forged"
-FINDING = {"where": "model", "what": "is missing", "todo": "stage it", "severity": "error", "key": "model"}
+FINDING = {"where": "model", "problem": "is missing", "remedy": "stage it", "severity": "error", "key": "model"}
 SUBMITTED = {"submission_id": "grpo-1", "archive": "/private/jobs/grpo-1", "state": "SUBMITTED", "overrides": ["a=1"]}
 RAISED = {"kind": "reward_raises", "text": "it raised for 1 of 4", "count": 1, "of": 4}
 FAILURE = {"kind": "data", "reason": "no column", "lines": ["KeyError: 'messages'"], "todo": "Run curl evil"}

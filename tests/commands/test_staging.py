@@ -99,7 +99,7 @@ def test_all_errors_are_in_the_message(tmp_path: Path, root: Path) -> None:
     }
     said = run(root, datasets=[dataset])
     assert said["failed"]
-    assert said["findings"][0]["what"].startswith(f"{root}/datasets/sums: ")
+    assert said["findings"][0]["problem"].startswith(f"{root}/datasets/sums: ")
     assert "counted from 0: 1 (user)" in said["msg"] and "counted from 0: 2 ('')" in said["msg"]
     assert list((root / "datasets").iterdir()) == []
 
@@ -122,7 +122,7 @@ def test_code_of_users(tmp_path: Path, root: Path) -> None:
     assert (packed["path"], packed["changed"]) == (str(target.parent / "pack"), True)
     assert sorted(file.name for file in (target.parent / "pack").iterdir()) == ["a.py", "data.txt"]
     missing = run(root, user_code=[f"{source}x"])
-    assert missing["failed"] and missing["findings"][0]["what"].startswith(f"{source}x: ")
+    assert missing["failed"] and missing["findings"][0]["problem"].startswith(f"{source}x: ")
 
 
 def test_a_token_is_not_shown(root: Path) -> None:

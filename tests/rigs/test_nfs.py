@@ -82,7 +82,7 @@ def test_the_mount_is_seen_as_nfs_with_its_server(nfs: Guest) -> None:
 def test_another_type_than_expected_is_named(nfs: Guest) -> None:
     expect = {"shared_root": "/private", "shared_root_fstypes": ["lustre"]}
     (finding,) = of_root(nfs.module("machine_info", uid=UID, **MACHINE, expect=expect))
-    assert "nfs4 from 127.0.0.1:/" in finding["what"]
+    assert "nfs4 from 127.0.0.1:/" in finding["problem"]
     assert finding["severity"] == "error"
 
 
@@ -90,7 +90,7 @@ def test_root_without_rights_works_as_the_owner_of_the_shared_root(nfs: Guest) -
     expect = {"shared_root": "/private", "user": f"{UID}:{UID}"}
     assert of_root(nfs.module("machine_info", **MACHINE, expect=expect)) == []
     (finding,) = of_root(nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"}))
-    assert (finding["key"], "root_squash" in finding["todo"]) == ("root.writable", True)
+    assert (finding["key"], "root_squash" in finding["remedy"]) == ("root.writable", True)
 
     def tried(state: str) -> dict[str, Any]:
         return nfs.module("machine_info", **trial(state, "a", "/private", ["a"]))["trial"]  # type: ignore[no-any-return]

@@ -147,7 +147,7 @@ class Upload(RowSource):
 
     def with_controller_paths(self, error: StagingError) -> StagingError:
         """An error that names the files as they are called on the controller."""
-        texts = [error.finding.where, error.finding.what, error.finding.todo]
+        texts = [error.finding.where, error.finding.problem, error.finding.remedy]
         if self.received:
             for name, file in self.members.items():
                 texts = [text.replace(str(self.received / name), file.path) for text in texts]

@@ -263,7 +263,7 @@ class Problem(NamedTuple):
 def accepted(finding: Finding, accept: Sequence[str]) -> Finding:
     """A finding that the operator knows of is a note. accept: keys, as key or key@host."""
     if finding.severity != NOTE and finding.key and {finding.key, f"{finding.key}@{finding.where}"} & set(accept):
-        return replace(finding, severity=NOTE, what=f"accepted: {finding.what}")
+        return replace(finding, severity=NOTE, problem=f"accepted: {finding.problem}")
     return finding
 
 

@@ -250,7 +250,7 @@ def disruption_findings(nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allo
     never_ran = any(message in jobs.problem for message in NOBODY_LISTENS)
     if never_ran and jobs.unended is not None and not jobs.unended and not allowed:
         return [
-            replace(finding, what=f"{finding.what}; all archives are closed", todo=GOES_ON, severity=WARNING)
+            replace(finding, problem=f"{finding.problem}; all archives are closed", remedy=GOES_ON, severity=WARNING)
             for finding in findings
         ]
     return [replace(finding, severity=WARNING) for finding in findings] if allowed else findings

@@ -67,7 +67,7 @@ def machine_problem(probed: Mapping[str, Any] | None, checked: bool = True) -> s
     if not errors:
         return ""
     more = len(errors) - 1
-    return f"{errors[0]['what']}{f', and {more} more error' + 's'[: more > 1] if more else ''}"
+    return f"{errors[0]['problem']}{f', and {more} more error' + 's'[: more > 1] if more else ''}"
 
 
 def crash_reason(inspected: str, fresh: bool, head_answers: bool, kind: str = "container") -> str:

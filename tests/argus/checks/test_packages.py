@@ -117,7 +117,7 @@ def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed
     put_package(tmp_path, "other", "1", "quick==1")
     (finding,) = checked(root, **job)
     assert (finding.key, finding.severity) == ("code_path", "warning")
-    assert all(text in finding.what for text in ("inner-package", "quick==2", "3", "missing>=7"))
+    assert all(text in finding.problem for text in ("inner-package", "quick==2", "3", "missing>=7"))
     assert keys(root, environment=job["environment"]) == []
 
 

@@ -15,7 +15,7 @@ from argus.checks.paths import check_node, path_findings
 def said(root: Path, key: str, value: Any, workload: str = "grpo") -> list[tuple[str, str]]:
     findings = path_findings(request(root, workload, {key: value}), Facts())
     assert {finding.key for finding in findings} <= {key}
-    return [(finding.severity, finding.todo) for finding in findings]
+    return [(finding.severity, finding.remedy) for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_chat_template_is_a_text_and_only_ppo_has_a_critic(root: Path) -> None
 
 def seen(root: Path, *files: Path, **changes: Any) -> list[tuple[str, str]]:
     findings = check_node(request(root, **{"files": {str(file): None for file in files}, **changes}))
-    return [(finding.key, finding.what.replace(str(root), "/private")) for finding in findings]
+    return [(finding.key, finding.problem.replace(str(root), "/private")) for finding in findings]
 
 
 def test_a_good_node_and_one_without_the_shared_root(root: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_a_node_cannot_open(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Path, "open", refuse)
     findings = check_node(request(root, files={str(file): None}))
     assert [finding.key for finding in findings] == ["shared_root", "dataset"]
-    assert all(f"give user ID {os.geteuid()}" in finding.todo for finding in findings)
+    assert all(f"give user ID {os.geteuid()}" in finding.remedy for finding in findings)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def said(root: Path, workload: str = "grpo", limit: int = 10, **settings: Any) -
     asked: CheckRequest = request(root, workload, {key: limit, "data.train_batch_size": 2, **settings})
     findings = prompt_findings(asked, facts)
     assert {finding.key for finding in findings} <= {key, "dataset"}
-    return [(finding.severity, finding.what) for finding in findings], facts
+    return [(finding.severity, finding.problem) for finding in findings], facts
 
 
 def test_prompts_that_fit(root: Path) -> None:

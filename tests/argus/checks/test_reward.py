@@ -124,7 +124,9 @@ def tried(root: Path, text: str, rows: int = 2, **changes: Any) -> tuple[list[tu
     facts, job = Facts(), {"reward_file": f"{root}/{REWARD_FILE}", **changes}
     findings = reward_findings(request(root, trial_rows=rows, **job), facts)
     assert {finding.key for finding in findings} <= {"reward_fn_path"}
-    return [(finding.severity, finding.what.removeprefix(f"{root}/{REWARD_FILE}")) for finding in findings], facts.notes
+    return [
+        (finding.severity, finding.problem.removeprefix(f"{root}/{REWARD_FILE}")) for finding in findings
+    ], facts.notes
 
 
 @pytest.mark.parametrize("kind", ["", "async "])

@@ -68,13 +68,13 @@ def test_too_little_space(root: Path, free: Callable[[int], None]) -> None:
         free(blocks)
         assert keys(root) == ([("shared_root", severity)] if severity else [])
         assert facts(root)["free_bytes"] == 2 * blocks
-    assert "actor: 2 of 2 at a time, 288 bytes each" in checked(root)[0].what
+    assert "actor: 2 of 2 at a time, 288 bytes each" in checked(root)[0].problem
     assert keys(root, accept=["space"]) == [("shared_root", "warning")]
     # What other strategies write has not been measured.
     assert keys(root, settings={"actor_rollout_ref.actor.strategy": "veomni"}) == [("shared_root", "warning")]
     settings = {"trainer.save_freq": 4, "trainer.max_actor_ckpt_to_keep": 3, "trainer.max_critic_ckpt_to_keep": 1}
     (finding,) = checked(root, workload="ppo", settings=settings)
-    assert "actor: 3 of 4 at a time" in finding.what and "critic: 2 of 4 at a time" in finding.what
+    assert "actor: 3 of 4 at a time" in finding.problem and "critic: 2 of 4 at a time" in finding.problem
 
 
 @pytest.mark.parametrize(

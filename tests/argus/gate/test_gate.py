@@ -179,7 +179,7 @@ def test_a_verl_that_needs_gpus(root: Path) -> None:
     snapshot(root / "common/code/verl/other", "0.8.0")
     (finding,) = gate(root, code_path="other").findings
     assert finding.key == "code_path"
-    assert "cannot train without a GPU" in finding.what
+    assert "cannot train without a GPU" in finding.problem
 
 
 # --- Capacity ---------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_verl_that_needs_gpus(root: Path) -> None:
 def test_a_cluster_that_is_busy(root: Path) -> None:
     result = gate(root, FakeHead(free_nodes=BUSY))
     assert result.capacity_problem
-    assert [(finding.key, finding.what) for finding in result.findings] == [("resources", result.capacity_problem)]
+    assert [(finding.key, finding.problem) for finding in result.findings] == [("resources", result.capacity_problem)]
     assert result.job
     waits = gate(root, FakeHead(free_nodes=BUSY), wait_for_resources="2h")
     assert (waits.capacity_problem, waits.findings) == (result.capacity_problem, ())
@@ -275,7 +275,7 @@ def test_an_override_is_reported_once(root: Path) -> None:
     overrides = {"critic.model.fsdp_config.param_offload": True}
     result = gate(root, nodes=nodes, code_path="other", trainer_overrides=overrides)
     assert [finding.key for finding in result.findings] == [key, "trainer_overrides.no.such"]
-    assert result.findings[0].what == "is not read by verl 0.9.0"
+    assert result.findings[0].problem == "is not read by verl 0.9.0"
 
 
 def test_what_the_job_has_anyway_is_noted_and_hides_no_problem(root: Path) -> None:
@@ -302,7 +302,7 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
     elsewhere = Finding("model", what, "stage it", key="model")
     result = gate(root, nodes=FakeNodes(Inspection((same, elsewhere))))
     assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
-    assert result.findings[0].todo != same.todo
+    assert result.findings[0].remedy != same.remedy
 
 
 # --- Resuming ---------------------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_retries_need_complete_checkpoints(
     config = {"actor_rollout_ref": {"actor": part}, "critic": {"enable": None, **part}}
     found = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), **changes).findings
     assert [finding.key for finding in found] == [f"{section}.checkpoint.save_contents" for section in lost]
-    assert all(f"add {parts}," in finding.todo for finding, parts in zip(found, lost.values(), strict=True))
+    assert all(f"add {parts}," in finding.remedy for finding, parts in zip(found, lost.values(), strict=True))
 
 
 def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Configuration:

@@ -48,7 +48,7 @@ def test_a_job_whose_files_exist(root: Path) -> None:
 )
 def test_a_misspelt_input_is_recognised(root: Path, key: str, name: str, meant: str) -> None:
     findings = found(root, **{key: name})
-    assert {finding.todo for finding in findings if finding.key == key} == {f'did you mean "{meant}"?'}
+    assert {finding.remedy for finding in findings if finding.key == key} == {f'did you mean "{meant}"?'}
 
 
 def test_another_shared_root_is_the_only_finding(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_another_shared_root_is_the_only_finding(tmp_path: Path) -> None:
 def test_a_file_that_is_missing(root: Path, key: str, file: str) -> None:
     (root / file).unlink()
     (finding,) = found(root)
-    assert finding.key == key and str(root) in finding.what
+    assert finding.key == key and str(root) in finding.problem
     # It is not misspelt.
-    assert "did you mean" not in finding.todo
+    assert "did you mean" not in finding.remedy
 
 
 def test_a_missing_snapshot_lists_those_there(root: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_missing_snapshot_lists_those_there(root: Path) -> None:
     snapshot(home / ".verl-0.9.2.staging-12345678", "0.9.2")
     (home / "README").touch()
     (finding,) = found(root, code_path="verl-0.9.2")
-    assert finding.key == "code_path" and finding.todo.endswith("verl-0.9.0, verl-0.9.1")
+    assert finding.key == "code_path" and finding.remedy.endswith("verl-0.9.0, verl-0.9.1")
     assert keys(root, code_path=f"{root}/elsewhere/verl") == ["code_path"]
 
 
@@ -172,7 +172,7 @@ def test_resuming_from_an_unknown_job(root: Path) -> None:
     archive.write_json("config/plan.json", {})
     refused(root, resume_from="early")
     checkpoint(root, 10)
-    assert refused(root, resume_from="sft-2").todo == 'did you mean "sft-1"?'
+    assert refused(root, resume_from="sft-2").remedy == 'did you mean "sft-1"?'
 
 
 def test_resuming_from_another_workload(root: Path) -> None:
@@ -183,14 +183,14 @@ def test_resuming_from_another_workload(root: Path) -> None:
 def test_resuming_without_a_checkpoint(root: Path) -> None:
     path = checkpoint(root, 10)
     (path / "model_world_size_4_rank_0.pt").unlink()
-    assert "rank 0 of 4" in refused(root).what
+    assert "rank 0 of 4" in refused(root).problem
     (path.parent / "latest_checkpointed_iteration.txt").unlink()
     refused(root)
 
 
 def test_resuming_with_another_number_of_gpus(root: Path) -> None:
     path = checkpoint(root, 10, size=2)
-    assert "2 GPUs" in refused(root, world_size=4).todo
+    assert "2 GPUs" in refused(root, world_size=4).remedy
     # Files of other backends do not tell it.
     for file in path.iterdir():
         file.rename(file.with_suffix(".distcp"))

@@ -131,7 +131,7 @@ def test_ray_that_does_not_answer(root: Path) -> None:
 def test_nodes_that_do_not_answer(root: Path) -> None:
     answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
     answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]
-    found = [(finding.key, finding.what.split()[0]) for finding in ask(root, answers).findings]
+    found = [(finding.key, finding.problem.split()[0]) for finding in ask(root, answers).findings]
     assert found == [("cluster", "worker-2"), ("cluster", "worker-0"), ("model", "worker-1:")]
 
 
@@ -163,7 +163,7 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         ("trainer.logger", "warning"),
         ("shared_root", "error"),
     ]
-    assert result.findings[0].todo == "did you mean trainer.save_freq?"
+    assert result.findings[0].remedy == "did you mean trainer.save_freq?"
     # With the environment of the job.
     with_key = ask(root, {"": answer}, secrets=["WANDB_API_KEY"]).findings
     assert "trainer.logger" not in [finding.key for finding in with_key]
@@ -233,11 +233,11 @@ def test_a_secret_does_not_get_into_the_configuration(root: Path, value: Any, ke
 
 
 def test_findings_of_several_nodes_are_reported_once() -> None:
-    same, own = about("model", "/m does not exist"), about("dataset", "/d does not exist", todo="stage it")
+    same, own = about("model", "/m does not exist"), about("dataset", "/d does not exist", remedy="stage it")
     warning = replace(same, severity=WARNING)
     assert findings_of_nodes({"worker-2": [same], "worker-0": [same, own], "worker-1": [warning]}) == [
         about("model", "worker-0, worker-2: /m does not exist"),
-        about("dataset", "worker-0: /d does not exist", todo="stage it"),
+        about("dataset", "worker-0: /d does not exist", remedy="stage it"),
         about("model", "worker-1: /m does not exist", WARNING),
     ]
 

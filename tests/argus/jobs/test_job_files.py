@@ -121,7 +121,7 @@ def archive(root: Path) -> Archive:
 def warnings(root: Path, archive: Archive, **arguments: Any) -> list[str]:
     found = changes(archive, collected(root, **arguments))
     assert {(one.key, one.severity) for one in found} <= {("files", WARNING)}
-    return [one.what for one in found]
+    return [one.problem for one in found]
 
 
 def test_other_files(root: Path, archive: Archive) -> None:

@@ -203,7 +203,7 @@ def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:
         head.submit(head.jobspec())
     (finding,) = refused.value.findings
     assert finding.key == "resources"
-    assert finding.what.endswith(", once sft-1 has what it needs")
+    assert finding.problem.endswith(", once sft-1 has what it needs")
     assert_nothing_changed(head)
 
 
@@ -399,6 +399,6 @@ def test_a_reward_function_that_has_changed_since(head: Head) -> None:
     (code / "r.py").write_text("two")
     for check in (True, False):
         (finding,) = head.submit(again, resubmitted_from="grpo-1", check=check).findings
-        assert "changed: user/code/r.py" in finding.what
+        assert "changed: user/code/r.py" in finding.problem
     # It is a new job otherwise.
     assert head.submit(again).findings == ()

@@ -50,7 +50,7 @@ def test_a_cluster_without_labels_has_gpus() -> None:
 
 def test_no_job_fits_a_mixed_or_an_empty_cluster() -> None:
     mixed = Cluster.of([node(kind, accelerator=kind, CPU=9.0, GPU=1.0, worker_node=1.0) for kind in ("cpu", "cuda")])
-    assert [finding.what for finding in size_findings(jobspec(), mixed)] == ["workers have different accelerators"]
+    assert [finding.problem for finding in size_findings(jobspec(), mixed)] == ["workers have different accelerators"]
     empty = Cluster.of([node("head")])
     assert size_findings(jobspec(), empty) == [
         Finding("cluster", "no worker is alive", "run cluster_up.yml", key="cluster")
@@ -80,7 +80,7 @@ def test_a_job_that_would_wait_forever_for_cpus(
 ) -> None:
     found = size_findings(jobspec(workload=workload, resources=resources), Cluster("cuda", workers, 4, cpus))
     assert [finding.key for finding in found] == ([] if fits else ["resources.gpus_per_node"])
-    assert all(("for the driver" in finding.what) is (workers == 1) for finding in found)
+    assert all(("for the driver" in finding.problem) is (workers == 1) for finding in found)
 
 
 def test_no_job_fits_workers_without_gpus() -> None:
@@ -111,7 +111,7 @@ UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, todo: str | None) -> None:
     """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""
     found = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
-    assert [(finding.key, finding.todo) for finding in found] == ([(UNITS, todo)] if todo else [])
+    assert [(finding.key, finding.remedy) for finding in found] == ([(UNITS, todo)] if todo else [])
 
 
 # --- Resources of the driver ------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ WITH_RESOURCES = [
 def unmet(resources: dict[str, float], cpus: float = 1, nodes: Any = WITH_RESOURCES) -> list[tuple[str, str]]:
     given = {"entrypoint_resources": resources, "entrypoint_num_cpus": cpus}
     spec = jobspec(ray={"resources": given})
-    return [(finding.key, finding.what) for finding in driver_findings(spec, nodes)]
+    return [(finding.key, finding.problem) for finding in driver_findings(spec, nodes)]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_secret_off_the_list_is_refused_whether_it_exists_or_not() -> None:
     names = [next(iter(os.environ)), "THERE_IS_NONE"]
     refused = secret_value_findings([*names, "A"], {"A": "12345", "B": None})
     assert [finding.key for finding in refused] == [f"secrets.{name}" for name in names]
-    assert len({(finding.what, finding.todo) for finding in refused}) == 1
+    assert len({(finding.problem, finding.remedy) for finding in refused}) == 1
 
 
 # --- env_vars ---------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_values_that_look_like_secrets(form: str, value: str) -> None:
     ]
     for change in changes:
         (finding,) = findings_of(change)
-        assert finding.what.startswith(f"contains {form}, readable in the archive and in ")
+        assert finding.problem.startswith(f"contains {form}, readable in the archive and in ")
 
 
 @pytest.mark.parametrize(

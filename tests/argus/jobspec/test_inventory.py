@@ -12,7 +12,7 @@ INVENTORY = {"shared_root": "/mnt/", "ray": {"address": "http://10.0.0.5:8265"}}
 
 
 def refused(defaults: dict[str, Any], **changes: Any) -> list[tuple[str, str]]:
-    return [(finding.key, finding.what) for finding in inventory_findings(jobspec(**changes), defaults)]
+    return [(finding.key, finding.problem) for finding in inventory_findings(jobspec(**changes), defaults)]
 
 
 # --- The address ------------------------------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ def test_the_token_goes_nowhere_else(address: str) -> None:
 def test_what_is_no_address(address: str) -> None:
     assert parse_address(address) is None
     (finding,) = findings_of({"ray": {"address": address}})
-    assert (finding.key, finding.what) == ("ray.address", f"{address!r} is not an address")
-    assert finding.todo == "give scheme, host and port only, such as http://127.0.0.1:8265"
+    assert (finding.key, finding.problem) == ("ray.address", f"{address!r} is not an address")
+    assert finding.remedy == "give scheme, host and port only, such as http://127.0.0.1:8265"
 
 
 def test_without_an_address_of_the_inventory_only_the_head_itself_is_left() -> None:

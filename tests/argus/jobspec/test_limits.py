@@ -54,8 +54,8 @@ def test_a_jobspec_that_is_no_plain_data_of_a_sane_size(changes: Any, where: str
     assert spec is None
     (finding,) = findings
     assert finding.where.startswith(where)
-    assert finding.what == what
-    assert finding.todo
+    assert finding.problem == what
+    assert finding.remedy
 
 
 def test_what_jobspecs_contain() -> None:

@@ -37,8 +37,8 @@ PAST_THE_KEY: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("overrides", "key"), PAST_THE_KEY, ids=str)
 def test_other_ways_to_write_a_setting_that_the_jobspec_controls(overrides: Any, key: str) -> None:
     (finding,) = findings_of({"trainer_overrides": overrides})
-    assert (finding.key, finding.what) == (f"trainer_overrides.{key}", CONTROLLED)
-    assert finding.todo in OWNED_OVERRIDES.values()
+    assert (finding.key, finding.problem) == (f"trainer_overrides.{key}", CONTROLLED)
+    assert finding.remedy in OWNED_OVERRIDES.values()
 
 
 REPEATED: list[tuple[dict[str, Any], str]] = [
@@ -111,7 +111,7 @@ def test_settings_that_the_jobspec_leaves_to_its_author(override: str) -> None:
 @pytest.mark.parametrize("option", ["--config-dir=/x", "-cd=/x", "--cfg=job", "-m=1", " --info=x"])
 def test_options_of_hydra(option: str) -> None:
     (finding,) = findings_of({"trainer_overrides": [option]})
-    assert finding.what == "is an option of Hydra's command line"
+    assert finding.problem == "is an option of Hydra's command line"
 
 
 READERS: list[tuple[Any, str]] = [
@@ -137,8 +137,8 @@ READERS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("overrides", "resolver"), READERS, ids=str)
 def test_interpolations_that_read_more_than_the_configuration(overrides: Any, resolver: str) -> None:
     (finding,) = findings_of({"trainer_overrides": overrides})
-    assert finding.what == f"contains an interpolation of {resolver}, which may read the environment"
-    assert finding.todo == "name a secret in secrets: the trainer finds it in its environment"
+    assert finding.problem == f"contains an interpolation of {resolver}, which may read the environment"
+    assert finding.remedy == "name a secret in secrets: the trainer finds it in its environment"
 
 
 @pytest.mark.parametrize(

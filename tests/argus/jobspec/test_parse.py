@@ -12,7 +12,7 @@ from argus.jobspec.spec import KEYS
 @pytest.mark.parametrize("given", [None, [], "grpo.yaml", 3])
 def test_anything_but_a_mapping_is_refused(given: object) -> None:
     findings, spec = parse_jobspec(given)
-    assert [(finding.where, finding.what) for finding in findings] == [("jobspec", f"is a {type(given).__name__}")]
+    assert [(finding.where, finding.problem) for finding in findings] == [("jobspec", f"is a {type(given).__name__}")]
     assert spec is None
 
 

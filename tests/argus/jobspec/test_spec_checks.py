@@ -156,13 +156,13 @@ def test_a_malformed_jobspec(changes: dict[Any, Any], key: str) -> None:
     ("key", "near"), [("Dataset", "dataset"), ("ray.adress", "address"), ("ray.runtime_env.nsigt", "nsight")]
 )
 def test_a_misspelt_key_has_a_hint(key: str, near: str) -> None:
-    assert [finding.todo for finding in findings_of(below(key, "x"))] == [f'did you mean "{near}"?']
+    assert [finding.remedy for finding in findings_of(below(key, "x"))] == [f'did you mean "{near}"?']
 
 
 @pytest.mark.parametrize("amount", [0, 0.0])
 def test_a_resource_without_an_amount_does_not_keep_the_driver_off_the_head(amount: Any) -> None:
     (finding,) = findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": amount}}}})
-    assert finding.what == "contains nothing that keeps the driver off the head"
+    assert finding.problem == "contains nothing that keeps the driver off the head"
     assert findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": amount, "b": 0.01}}}}) == []
 
 
@@ -170,7 +170,7 @@ def test_a_resource_without_an_amount_does_not_keep_the_driver_off_the_head(amou
 def test_an_amount_that_ray_refuses(amount: Any) -> None:
     key = "ray.resources.entrypoint_resources"
     (finding,) = findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": 1, "a": amount}}}})
-    assert (finding.key, finding.what) == (f"{key}.a", f"is {amount!r}")
+    assert (finding.key, finding.problem) == (f"{key}.a", f"is {amount!r}")
     assert findings_of({"ray": {"resources": {"entrypoint_resources": {"a": 0.0001}}}}) == []
     if isinstance(amount, float):
         (finding,) = findings_of({"ray": {"resources": {"entrypoint_num_cpus": amount}}})
@@ -181,7 +181,7 @@ def test_an_amount_that_ray_refuses(amount: Any) -> None:
 @pytest.mark.parametrize("prefix", ["", "+", "++", "~"])
 def test_settings_that_the_jobspec_controls(key: str, prefix: str) -> None:
     (finding,) = findings_of({"trainer_overrides": [f"{prefix}{key}=x"]})
-    assert (finding.key, finding.todo) == (f"trainer_overrides.{key}", OWNED_OVERRIDES[key])
+    assert (finding.key, finding.remedy) == (f"trainer_overrides.{key}", OWNED_OVERRIDES[key])
 
 
 VALID: list[dict[str, Any]] = [

@@ -68,7 +68,7 @@ def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
 
 def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
     target.with_name(".sums.staging-0123abcd").mkdir()
-    lock_file(target).write_text('{"host": "head-1", "pid": 17, "what": "", "done": 0, "total": 0}')
+    lock_file(target).write_text('{"host": "head-1", "pid": 17, "step": "", "done": 0, "total": 0}')
     # Of others' making.
     (target.parent / ".snapshot").mkdir()
     (left,) = found(target)

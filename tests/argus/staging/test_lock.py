@@ -128,13 +128,13 @@ def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
-REPORT = {"host": "head", "pid": 17, "what": "copying", "done": 1, "total": 2, "started_at": 1.0, "time": 2.0}
+REPORT = {"host": "head", "pid": 17, "step": "copying", "done": 1, "total": 2, "started_at": 1.0, "time": 2.0}
 
 
 def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path) -> None:
     forged = [("done", "1"), ("done", -1), ("done", True), ("done", 1 << 70), ("time", float("nan"))]
-    forged += [("time", float("inf")), ("started_at", "now"), ("pid", [1]), ("pid", 1.5), ("what", "\x1b[2J")]
-    forged += [("host", "\u202ehead"), ("host", "h" * 5000), ("what", "x" * (1 << 20))]
+    forged += [("time", float("inf")), ("started_at", "now"), ("pid", [1]), ("pid", 1.5), ("step", "\x1b[2J")]
+    forged += [("host", "\u202ehead"), ("host", "h" * 5000), ("step", "x" * (1 << 20))]
     lock_file(tmp_path / "tiny").write_text(json.dumps(REPORT))
     assert read_progress(tmp_path / "tiny") is not None
     for text in ("[" * 60_000, '{"pid": ' + "9" * 5000 + "}", *(json.dumps({**REPORT, key: it}) for key, it in forged)):

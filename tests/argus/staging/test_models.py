@@ -166,7 +166,7 @@ def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place) -> None:
     with pytest.raises(StagingError, match=f"2 commits.*: {place.cache}/snapshots/{place.commit}, "):
         source_of(str(place.cache), place.root)
     _config, (finding,) = read_config(ModelRef(place.cache, "model", "model"))
-    assert f"give {place.cache}/snapshots/{place.commit} or " in finding.todo
+    assert f"give {place.cache}/snapshots/{place.commit} or " in finding.remedy
 
 
 def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root: Path, directory: Path) -> None:

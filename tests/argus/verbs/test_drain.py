@@ -83,5 +83,5 @@ def test_what_a_removal_ends_is_remembered_but_for_check_mode(run: Drain, tmp_pa
 def test_ray_does_not_accept(run: Drain, tmp_path: Path) -> None:
     run.accept(1, "Error: not accepted\n")
     code, reply = run()
-    assert (code, len(reply["findings"])) == (1, 1) and "Error: not accepted" in reply["findings"][0]["what"]
+    assert (code, len(reply["findings"])) == (1, 1) and "Error: not accepted" in reply["findings"][0]["problem"]
     assert draining(tmp_path) == frozenset()

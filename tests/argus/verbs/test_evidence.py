@@ -57,7 +57,7 @@ def test_a_process_beside_all_nodes_has_no_evidence(
 ) -> None:
     monkeypatch.delenv("ARGUS_VERL_NODE")
     code, reply = answer(monkeypatch, capfd, submission_id="sft-1", shared_root=str(tmp_path))
-    assert code == 1 and reply["findings"][0]["what"].startswith("This node is not up")
+    assert code == 1 and reply["findings"][0]["problem"].startswith("This node is not up")
     assert not list(archive.path.glob("debug/*"))
 
 

@@ -81,7 +81,7 @@ EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
     [
         ({}, EVERY),
         ({"keep_days": 15}, {"grpo-old": [], "grpo-named": [20], "sft-failed": []}),
-        ({"keep_days": 15, "what": "old_checkpoints"}, {"grpo-old": [20], "grpo-named": [20], "sft-failed": [20]}),
+        ({"keep_days": 15, "scope": "old_checkpoints"}, {"grpo-old": [20], "grpo-named": [20], "sft-failed": [20]}),
         # The running job is the latest one, grpo-new the second.
         ({"keep": 3}, {"grpo-old": [], "grpo-named": [20]}),
         ({"keep": 2, "keep_days": 25}, {"grpo-old": [], "grpo-named": [20]}),
@@ -107,7 +107,7 @@ def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., A
     registry = Registry(jobs.parent / "registry")
     for name in ("sft-failed", "grpo-old"):
         registry.write(Registered(name, 1.0, {}, str(jobs.parent)))
-    answer = run(keep_days=15, what="archives", remove=True)
+    answer = run(keep_days=15, scope="archives", remove=True)
     assert registry.ids() == ["grpo-old"]
     assert {path.name for path in jobs.iterdir()} == {"grpo-old", "grpo-named", "grpo-new", "grpo-runs"}
     assert answer["verdicts"]["grpo-old"] == "used by sft-next"
@@ -184,5 +184,7 @@ def test_people_see_what_would_be_freed(jobs: Path, capfd: pytest.CaptureFixture
     assert cli.main(["gc", "--jobs", "--shared-root", root]) == 1
     assert cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35"]) == 0
     assert "would be freed" in capfd.readouterr().out
-    assert cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35", "--what", "archives", "--remove"]) == 0
+    assert (
+        cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35", "--scope", "archives", "--remove"]) == 0
+    )
     assert "freed" in capfd.readouterr().out and not (jobs / "grpo-old").exists()

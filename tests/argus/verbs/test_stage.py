@@ -216,7 +216,7 @@ def test_longer_work_goes_on_and_is_answered_once(
     assert list((tmp_path / "tmp").iterdir()) == []
     assert "hf_secret" not in json.dumps([answers, manifest_json(Path(slow["path"]))])
     # It has been answered, or the node was created anew meanwhile.
-    assert "without a result" in poll(program, slow)["findings"][0]["what"]
+    assert "without a result" in poll(program, slow)["findings"][0]["problem"]
 
 
 def test_a_killed_process_and_its_waiting_successor(program: Program, slow: dict[str, Any], tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_killed_process_and_its_waiting_successor(program: Program, slow: dict
     waits = program.detached({"kind": "model", "name": "Name", "source": str(tmp_path / "model")})
     assert waits["status"] == "deferred" and waits["progress"]["pid"] == process_of(slow)
     os.kill(process_of(slow), signal.SIGKILL)
-    assert "without a result" in poll(program, slow)["findings"][0]["what"]
+    assert "without a result" in poll(program, slow)["findings"][0]["problem"]
     assert poll(program, waits)["status"] == "staged"
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -264,7 +264,9 @@ def test_files_follow_the_request_only_if_they_are_needed(root: Path, program: P
     assert program(item, check=True)["status"] == "staged"
     # A failure names files as the controller does.
     (finding,) = program(uploaded(rows(2), b"{\n"), of_dataset(rows(2), b"{\n"))["findings"]
-    assert "/home/ann/1/sums.jsonl" in finding["where"] + finding["what"] and ".sums.upload" not in json.dumps(finding)
+    assert "/home/ann/1/sums.jsonl" in finding["where"] + finding["problem"] and ".sums.upload" not in json.dumps(
+        finding
+    )
     assert list((root / "datasets").iterdir()) == []
     staged = program(item, of_dataset(rows(5), rows(3)))
     assert (staged["status"], staged["rows"]) == ("staged", {"train": 7, "val": 1})

@@ -141,7 +141,7 @@ def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
 
 FAILED = {"failed": True, "msg": "no space"}
 SILENT = {"unreachable": True, "msg": "no route"}
-ERROR = {"where": "box", "what": "7 GPUs", "todo": "x", "severity": "error"}
+ERROR = {"where": "box", "problem": "7 GPUs", "remedy": "x", "severity": "error"}
 
 
 @pytest.mark.parametrize(

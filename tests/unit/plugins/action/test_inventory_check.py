@@ -38,7 +38,7 @@ def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
     for host in hostvars:
         hostvars[host]["shared_roots"] = "/x"
     (finding,) = inventory_findings(hostvars, GROUPS)
-    assert (finding.where, finding.todo) == ("all hosts", 'did you mean "shared_root"?')
+    assert (finding.where, finding.remedy) == ("all hosts", 'did you mean "shared_root"?')
 
 
 def test_run_is_checked_with_the_inventory() -> None:
@@ -52,4 +52,4 @@ def test_variables_of_the_inventory_of_slurm_are_known() -> None:
     own = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
     assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
     (finding,) = inventory_findings(variables(worker_0=own | {"slurm_memroy": "8G"}), GROUPS)
-    assert "slurm_memroy" in finding.what and "slurm_memory" in finding.todo
+    assert "slurm_memroy" in finding.problem and "slurm_memory" in finding.remedy

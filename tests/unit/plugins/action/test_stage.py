@@ -50,13 +50,13 @@ def test_polls_that_are_not_answered_are_repeated(error: Exception, monkeypatch:
     assert given_up["failed"] and "300 s" in given_up["msg"]
     # The first call is not repeated, and the play goes on.
     refused = Calls(error).one()
-    assert refused["failed"] and "unreachable" not in refused and "m-0" in refused["findings"][0]["what"]
+    assert refused["failed"] and "unreachable" not in refused and "m-0" in refused["findings"][0]["problem"]
 
 
 def test_progress_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     monkeypatch.setattr(staging_call.display, "display", shown.append)
-    report = {"host": "h", "pid": 1, "what": "downloading org/m", "done": 1 << 20, "total": 4 << 20, "time": 2.0}
+    report = {"host": "h", "pid": 1, "step": "downloading org/m", "done": 1 << 20, "total": 4 << 20, "time": 2.0}
     begun = {**BEGUN, "progress": {**report, "started_at": 1.0}}
     assert Calls(begun, begun, {**BEGUN, "progress": "forged"}, {"status": "exists"}).one()["changed"] is False
     assert len(shown) == 1 and shown[0].startswith("m: downloading org/m on h, 1 MiB of 4 MiB (25 %)")

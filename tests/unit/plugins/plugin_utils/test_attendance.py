@@ -12,7 +12,7 @@ NODES = ["ray-head", "worker-0", "worker-1"]
 GROUPS = {"ray": NODES, "head": NODES[:1], "workers": NODES[1:]}
 MACHINES = ["ctl", "gpu-0", "gpu-1"]
 SILENT = {"__preflight": {"unreachable": True, "msg": "no route"}}
-ERROR = {"where": "gpu-1", "what": "7 GPUs", "todo": "x", "severity": "error", "key": ""}
+ERROR = {"where": "gpu-1", "problem": "7 GPUs", "remedy": "x", "severity": "error", "key": ""}
 
 
 def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -55,7 +55,7 @@ def test_a_jobspec_in_json(inventory: Path) -> None:
     assert findings == []
     assert given == {"workload": "ppo", "trainer_overrides": {"optim.lr": 1e-6}, "submission_id": None}
     (finding,) = load_jobspec("po.json", [str(inventory)])[1]
-    assert finding.todo == 'did you mean "ppo.json"?'
+    assert finding.remedy == 'did you mean "ppo.json"?'
     (inventory / "jobspecs" / "twice.json").write_text('{"model": 1, "model": 2}')
     assert len(load_jobspec("twice.json", [str(inventory)])[1]) == 1
 
@@ -69,8 +69,8 @@ def test_a_jobspec_in_json(inventory: Path) -> None:
 def test_the_files_of_the_inventory_are_named(inventory: Path, name: str) -> None:
     given, (finding,) = load_jobspec(name, [str(inventory), "box,"])
     assert (given, finding.where) == (None, "jobspec")
-    assert "grpo.yaml" in finding.todo
-    assert finding.what.isprintable() and len(finding.what) < 300
+    assert "grpo.yaml" in finding.remedy
+    assert finding.problem.isprintable() and len(finding.problem) < 300
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_a_jobspec(inventory: Path, content: bytes, line: int
     assert time.monotonic() - started < 30
     assert given is None
     assert finding.where == (f"{file}, line {line}" if line else str(file))
-    assert finding.todo and "\n" not in finding.what and len(finding.what) <= 300
+    assert finding.remedy and "\n" not in finding.problem and len(finding.problem) <= 300
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_file_that_describes_too_much(inventory: Path, text: str, where: str, 
     assert time.monotonic() - started < 30
     assert given is None
     assert finding.where.startswith(where)
-    assert finding.what == what
+    assert finding.problem == what
 
 
 def test_ordinary_aliases_and_merges(inventory: Path) -> None:

@@ -69,7 +69,7 @@ def test_images_that_are_missing_and_accepted_findings() -> None:
     builds = {"cuda": {"context": "/x"}}
     assert missing(builds=builds) == missing(archive={"path": "/x"}) == [("a", "machine.image", WARNING)]
     (accepted,) = report(hostvars, "a", groups=groups, images=images, accept=["machine.image"]).findings
-    assert accepted.what.startswith("accepted: the image verl:1 is missing")
+    assert accepted.problem.startswith("accepted: the image verl:1 is missing")
     hostvars["a"] = {"__preflight": RESULT}
     # A machine that --limit leaves out can be named, one of no inventory cannot.
     groups = {"head": ["a"], "workers": ["b"]}
@@ -104,7 +104,7 @@ def test_results_become_findings_and_lines(
     result = report({"a": host("b", 0.1), "b": host("a", None)}, "a", "b")
     assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *notes]
     crashed = {"__preflight": RESULT, "__preflight_written": {"msg": "Permission denied", "failed": False}}
-    assert [(each.key, each.what) for each in report({"a": crashed}, "a").findings] == [
+    assert [(each.key, each.problem) for each in report({"a": crashed}, "a").findings] == [
         ("storage.trial", "Permission denied")
     ]
     assert result.measured == lines

@@ -25,8 +25,10 @@ def test_an_edited_file_that_was_not_staged(rewards: Path) -> None:
     used = {"user/code/one.py": hash_of("before"), "user/code/graders/digits.py": hash_of("digits")}
     (finding,) = edited_findings([str(rewards / "one.py"), str(rewards / "graders")], used)
     assert (finding.where, finding.severity) == ("files", "warning")
-    assert finding.what == (f"is not the same as on this machine: {rewards}/one.py changed after stage.yml copied it")
-    assert finding.todo.startswith("run stage.yml")
+    assert finding.problem == (
+        f"is not the same as on this machine: {rewards}/one.py changed after stage.yml copied it"
+    )
+    assert finding.remedy.startswith("run stage.yml")
 
 
 @pytest.mark.parametrize("used", [{}, {"user/code/one.py": hash_of("one")}, {"user/code/other.py": "x"}])

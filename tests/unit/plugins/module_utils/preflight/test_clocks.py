@@ -19,9 +19,9 @@ def test_time_on_the_way_is_not_taken_for_a_difference() -> None:
     assert [clock_bounds(each) for each in (*wrong, {"time": "x", "clock": {"sent": 0, "received": 1}})] == [None] * 4
     machines = {"ctl": probed(0, 0, 0), "gpu-0": probed(0, before=20, after=30), "gpu-1": probed(10, 2, 3)}
     (found,) = clock_findings(machines, "ctl")
-    assert (found.where, found.what) == ("gpu-1", "its clock is at least 7 s ahead of that of ctl")
+    assert (found.where, found.problem) == ("gpu-1", "its clock is at least 7 s ahead of that of ctl")
     (found,) = clock_findings({"ctl": probed(0, 0, 0), "gpu-1": probed(-10, 2, 3)}, "ctl")
-    assert found.what == "its clock is at least 8 s behind that of ctl"
+    assert found.problem == "its clock is at least 8 s behind that of ctl"
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def findings(**changed: Context) -> list[Finding]:
 def only(key: str, where: str, **changed: Context) -> str:
     (found,) = findings(**changed)
     assert (found.key, found.where) == (key, where)
-    assert found.todo
-    return found.what
+    assert found.remedy
+    return found.problem
 
 
 def with_port(last: int, **changes: object) -> Context:
@@ -46,7 +46,7 @@ def test_slower_port_is_named() -> None:
     assert findings() == network_findings({}) == findings(b=host(2, (*PORTS, storage, down))) == []
     number, rate = sorted(findings(b=with_port(2, rate_gbit=200)), key=lambda found: found.key, reverse=True)[::-1]
     assert {number.key, rate.key} == {"network.hca_number", "network.hca_rate"}
-    both = {found.key: found.what for found in (number, rate)}
+    both = {found.key: found.problem for found in (number, rate)}
     assert both["network.hca_rate"] == "mlx5_3 port 1 runs at 200 Gbit/s, expected 400: jobs do not use it"
     assert both["network.hca_number"] == "3 HCA ports of the fast network, expected 4 as on most machines"
 

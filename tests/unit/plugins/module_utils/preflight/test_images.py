@@ -45,12 +45,12 @@ def test_images_that_machines_lack() -> None:
 def test_images_that_cluster_up_provides(image: str, sources: dict[str, Any], remedy: str) -> None:
     (finding,) = image_findings({"a": (image, "docker")}, **sources)
     assert (finding.where, finding.severity) == ("a", WARNING)
-    assert finding.todo.startswith(remedy)
+    assert finding.remedy.startswith(remedy)
     # No registry has it; the command that brings it is that of the engine, and quoted.
     (finding,) = image_findings({"a": (BUILT, "docker")})
     assert (finding.where, finding.key, finding.severity) == ("a", "machine.image", ERROR)
     (finding,) = image_findings({"a": ("x;reboot", "podman")})
-    assert "podman save 'x;reboot' | ssh a podman load" in finding.todo
+    assert "podman save 'x;reboot' | ssh a podman load" in finding.remedy
 
 
 def test_releases_of_ray_with_tokens() -> None:

@@ -53,7 +53,7 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
     assert list(differences(CHECK, "it", {})) == []
     assert list(differences(CHECK, "it", {"a": "1", "b": "1", "c": ""})) == []
     (finding,) = differences(CHECK, "it", {"a": "2", "b": "1", "c": "1", "d": ""})
-    assert (finding.where, finding.what) == ("a", "it is 2, on 2 of 3 machines it is 1")
+    assert (finding.where, finding.problem) == ("a", "it is 2, on 2 of 3 machines it is 1")
     # The first of two that are equally frequent.
     assert [each.where for each in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
 
@@ -93,7 +93,7 @@ def test_accepted_findings_are_notes(accept: list[str], severities: list[str]) -
     result = judge_machines(probed("a", ECC[:1]), probed("b", ECC[1:]), accept=accept)
     assert [finding.severity for finding in result.findings] == severities
     for finding in result.findings:
-        assert finding.what == ("2 errors" if finding.severity == ERROR else "accepted: 2 errors")
+        assert finding.problem == ("2 errors" if finding.severity == ERROR else "accepted: 2 errors")
     note = Finding("a", "not known", "", NOTE, "gpu.xid")
     assert judge_machines(probed("a", [note]), accept=["gpu.xid"]).findings == [note]
     other = Finding("a", "3 errors", "reset", ERROR, "gpu.ecc")

@@ -35,7 +35,7 @@ FULL: dict[str, Any] = {
 
 def findings(changes: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Finding]:
     found = machine_findings("gpu-1", replace(HEALTHY, **changes), Expectation(**expected))
-    assert all(finding.where == "gpu-1" and finding.todo for finding in found)
+    assert all(finding.where == "gpu-1" and finding.remedy for finding in found)
     return found
 
 
@@ -44,7 +44,7 @@ def check(changes: Mapping[str, Any], expected: Mapping[str, Any], shown: str, w
     assert ", ".join(f"{finding.key} {finding.severity}" for finding in found) == shown
     for word in filter(None, words.split(" | ")):
         (finding,) = found
-        assert word in f"{finding.what}: {finding.todo}"
+        assert word in f"{finding.problem}: {finding.remedy}"
 
 
 # --- What is expected of a machine ------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def proxy_findings(proxies: dict[str, str]) -> list[Finding]:
 def test_proxy_for_connections_within_the_cluster(no_proxy: str, missing: str) -> None:
     found = proxy_findings({"http_proxy": "http://proxy:3128", "no_proxy": no_proxy})
     assert [finding.where for finding in found] == (["gpu-0"] if missing else [])
-    assert all(f"leaves out {missing}: connections" in finding.what for finding in found)
+    assert all(f"leaves out {missing}: connections" in finding.problem for finding in found)
     assert proxy_findings({"no_proxy": no_proxy}) == []
 
 

@@ -24,7 +24,7 @@ def trials(**changed: TrialResult) -> dict[str, TrialResult]:
 
 
 def findings(**changed: TrialResult) -> list[tuple[str, str, str]]:
-    return [(found.key, found.where, found.what) for found in trial_findings(trials(**changed))]
+    return [(found.key, found.where, found.problem) for found in trial_findings(trials(**changed))]
 
 
 def only(**changed: TrialResult) -> tuple[str, str, str]:

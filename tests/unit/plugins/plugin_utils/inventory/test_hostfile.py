@@ -42,7 +42,7 @@ def test_hosts_and_their_gpus(text: str, hosts: dict[str, int | None]) -> None:
 def test_a_line_that_is_wrong(line: str) -> None:
     _gpus, [finding] = parse(f"gpu-9:8\n{line}\ngpu-8\n", "hostfile")
     assert finding.where == "hostfile, line 2"
-    assert finding.what.isprintable()
+    assert finding.problem.isprintable()
 
 
 @pytest.mark.parametrize(

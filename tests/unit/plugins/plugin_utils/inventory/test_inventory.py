@@ -47,7 +47,7 @@ def two_machines() -> Inventory:
 
 
 def findings(inventory: Inventory) -> list[tuple[str, str]]:
-    return [(finding.where, finding.what) for finding in validate(*inventory, KNOWN)]
+    return [(finding.where, finding.problem) for finding in validate(*inventory, KNOWN)]
 
 
 SSH = {"ansible_host": "10.0.0.1"}
@@ -122,8 +122,8 @@ def test_values(name: str) -> None:
     assert [value for value in good if with_value(name, value)] == []
     for value in bad:
         (finding,) = with_value(name, value)
-        assert (finding.where, finding.what) == ("worker-0", f"{name} is {value!r}")
-        assert finding.todo
+        assert (finding.where, finding.problem) == ("worker-0", f"{name} is {value!r}")
+        assert finding.remedy
 
 
 @pytest.mark.parametrize("name", ["Worker-0", "worker_0", "worker.0", "-worker", "worker-", "w" * 64, "w", "a--b", "0"])
@@ -202,7 +202,7 @@ def test_machines_and_networks(first: dict[str, Any], second: dict[str, Any], wh
         hostvars[node] = {name: value for name, value in hostvars[node].items() if value is not None}
     found = validate(hostvars, groups, KNOWN | {"cluster_image_archive", "ray_node_user"})
     assert [finding.where for finding in found] == ([where] if where else [])
-    assert all(finding.todo for finding in found)
+    assert all(finding.remedy for finding in found)
     assert [finding.severity for finding in found] == (
         ["warning"] if "ray_node_user" in second else ["error"] * len(found)
     )
@@ -218,8 +218,8 @@ def test_unknown_variable_is_reported_with_a_suggestion() -> None:
     hostvars["ray-head"]["cluster_qqqqqqqqqqqq"] = 1
     hostvars["ray-head"]["other_variable"] = 1
     unknown, near = validate(hostvars, groups, KNOWN)
-    assert (unknown.where, unknown.what) == ("ray-head", "variable cluster_qqqqqqqqqqqq is unknown")
-    assert (near.where, near.todo) == ("worker-0, worker-1", 'did you mean "ray_node_gpus"?')
+    assert (unknown.where, unknown.problem) == ("ray-head", "variable cluster_qqqqqqqqqqqq is unknown")
+    assert (near.where, near.remedy) == ("worker-0, worker-1", 'did you mean "ray_node_gpus"?')
 
 
 @pytest.mark.parametrize("name", ["root", "my_shared_root", "nfs_root", "raynodes", "jobs", "ansible_ray_node_gpus"])
@@ -283,4 +283,4 @@ def test_processes(changes: dict[str, Any], of_one: dict[str, Any], variable: st
     hostvars["gpu-0"] = {name: value for name, value in hostvars["gpu-0"].items() if value is not None}
     found = validate(hostvars, groups, KNOWN_OF_PROCESSES)
     assert (found == []) == (not variable)
-    assert not variable or any(variable in f"{finding.what}: {finding.todo}" for finding in found)
+    assert not variable or any(variable in f"{finding.problem}: {finding.remedy}" for finding in found)

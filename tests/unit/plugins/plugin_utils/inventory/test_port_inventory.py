@@ -43,7 +43,7 @@ def test_port_of_the_dashboard(port: Any) -> None:
     found = port_inventory_findings(*shared(cluster_dashboard_port=port))
     is_good = port in (1024, 8265, 19999, 20004, 23000, 65535)
     assert [finding.where for finding in found] == ([] if is_good else ["head"])
-    assert all(finding.what.endswith(PLANNED.get(port, "")) for finding in found)
+    assert all(finding.problem.endswith(PLANNED.get(port, "")) for finding in found)
     # A container network has no ports on the machine.
     for variables in ({"cluster_dashboard_port": port}, {"cluster_port_base": 65000}):
         assert port_inventory_findings(*shared(**variables, cluster_network="mvp-ray")) == []

