@@ -160,7 +160,9 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
             is_of_jobspec = path == request.reward_file
             for finding in file_findings(key, Path(path), None, root) if key in files and not is_of_jobspec else []:
                 is_missing = finding.remedy == SAME_FILE_SYSTEM
-                findings.append(replace(finding, remedy=f"correct it, or {bring(USER_CODE)}") if is_missing else finding)
+                findings.append(
+                    replace(finding, remedy=f"correct it, or {bring(USER_CODE)}") if is_missing else finding
+                )
             continue
         problem, severity = outside(path, request.shared_root), ERROR
         if Path(path).exists():

@@ -142,7 +142,9 @@ def new_findings(further: Iterable[Finding], reported: Iterable[Finding]) -> lis
     overrides = {finding.key for finding in errors(reported) if finding.key.startswith(f"{OVERRIDES}.")}
     problems = {(finding.where, finding.problem) for finding in reported}
     return [
-        finding for finding in further if finding.key not in overrides and (finding.where, finding.problem) not in problems
+        finding
+        for finding in further
+        if finding.key not in overrides and (finding.where, finding.problem) not in problems
     ]
 
 

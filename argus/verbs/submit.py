@@ -37,7 +37,11 @@ class SubmitRequest(VerbRequest, JobRequest):
         """Findings that also name the shared root's path on the machines, where people copy files."""
         root, source = self.shared_root, on_machines(self.shared_root)
         return [
-            replace(finding, problem=with_source(finding.problem, root, source), remedy=with_source(finding.remedy, root, source))
+            replace(
+                finding,
+                problem=with_source(finding.problem, root, source),
+                remedy=with_source(finding.remedy, root, source),
+            )
             for finding in findings
         ]
 

@@ -34,8 +34,8 @@ WORKERS = {"b": "worker-1", "a": "worker-0", "c": "worker-2"}
 GOOD = Inspection((), Composition(config=None, yaml="trainer: {}\n"), Facts(train_rows=7))
 
 
-def about(key: str, what: str, severity: str = "error", todo: str = "correct it") -> Finding:
-    return Finding(key, what, todo, severity, key=key)
+def about(key: str, problem: str, severity: str = "error", remedy: str = "correct it") -> Finding:
+    return Finding(key, problem, remedy, severity, key=key)
 
 
 def planned(root: Path, **changes: Any) -> tuple[JobSpec, Job]:
