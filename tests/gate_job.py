@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
+from argus.archive.archive import Archive
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import JobSpec
 
@@ -46,3 +48,18 @@ def parsed(root: Path, **changes: Any) -> JobSpec:
     assert findings == []
     assert spec
     return spec
+
+
+def checkpoint(root: Path, job: str = "sft-1", step: int = 10, size: int = 4, part: str = "") -> Path:
+    """A checkpoint of a job, named like its workload: complete, and the last that verl has finished."""
+    archive = Archive(root / "jobs" / job)
+    if not archive.path.is_dir():
+        archive.reserve()
+        archive.write_json("config/plan.json", {"workload": job.partition("-")[0]})
+    path = archive.path / "checkpoints" / f"global_step_{step}"
+    (path / part).mkdir(parents=True)
+    for rank in range(size):
+        for kind in ("model", "optim"):
+            zipfile.ZipFile(path / part / f"{kind}_world_size_{size}_rank_{rank}.pt", "w").close()
+    (path.parent / "latest_checkpointed_iteration.txt").write_text(str(step))
+    return path

@@ -5,9 +5,11 @@ One letter each: an error, a warning, or nothing ("."). By the end of the key; o
 
 from __future__ import annotations
 
-import copy
-import re
 from typing import Any
+
+from composed_config import put
+
+from argus.gate.numbers import config_findings
 
 TRIED = (0, -1, float("nan"), float("inf"))
 JUDGED = {
@@ -65,11 +67,11 @@ def expected(workload: str, key: str) -> str:
     return next((table[end] for start in range(len(parts)) if (end := ".".join(parts[start:])) in table), OTHERWISE)
 
 
-def put(config: Any, key: str, value: Any) -> Any:
-    """A configuration with another value for a key such as a.b or a.b[0]."""
-    config = node = copy.deepcopy(config)
-    *parts, last = [int(part[1:-1]) if part[0] == "[" else part for part in re.findall(r"[^.\[]+|\[\d+\]", key)]
-    for part in parts:
-        node = node[part]
-    node[last] = value
-    return config
+def letters(config: Any, key: str, workload: str, gpus: int, version: str = "0.9.1") -> str:
+    """What is said about a number that is each of TRIED."""
+    said = ""
+    for value in TRIED:
+        findings = config_findings(put(config, {key: value}), workload, 2, gpus, version)
+        own = [finding.severity[0].upper() for finding in findings if finding.key == key]
+        said += own[0] if own else "."
+    return said

@@ -104,14 +104,6 @@ def ansible(directory: Path, *command: str, hosts: dict[str, Any]) -> subprocess
     )
 
 
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    file = tmp_path / "large"
-    # More than a part, and with all that a terminal would change.
-    file.write_bytes((bytes(range(256)) * 4096) * 17 + b"\r\n\x04\xff")
-    return file
-
-
 # What the modules of a host answer on which jobs run as the user of Ansible: one of them has replaced the interpreter.
 HOST = {"host_name": "forged", "groups": ["ray"], "host_vars": {"ansible_connection": "local"}}
 FORGED_ANSWER = {
@@ -146,7 +138,10 @@ OVER_SSH = """
 
 
 @needs_sshd
-def test_answers_of_a_host_on_which_jobs_run(ssh: Ssh, large: Path, tmp_path: Path) -> None:
+def test_answers_of_a_host_on_which_jobs_run(ssh: Ssh, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    # More than a part, and with all that a terminal would change.
+    large.write_bytes((bytes(range(256)) * 4096) * 17 + b"\r\n\x04\xff")
     forging, play = ssh.directory / "python", ssh.directory / "play.yml"
     forging.write_text(FORGED)
     forging.chmod(0o755)

@@ -20,22 +20,6 @@ for number in range(400):
 (checkout / "verl" / "version").mkdir()
 (checkout / "verl" / "version" / "version").write_text("0.9.1\\n")
 """
-# A second mount tries the lock that the first one holds, and again after its end. It may still know the removed file.
-LOCKS = """
-import time
-from pathlib import Path
-from argus.staging.lock import lock_file, locked, try_lock
-
-file = lock_file(Path("/again/locks/target"))
-Path("/again/locks").mkdir()
-with locked(Path("/private/locks/target")):
-    print(try_lock(file))
-for _ in range(10):
-    if (lock := try_lock(file)) is not None:
-        break
-    time.sleep(1)
-print(lock is not None)
-"""
 # As a switch that restarts; the two mounts share no connection with anything else.
 OUTAGE = """
 (until [ -e /tmp/cut ]; do sleep 0.1; done
@@ -79,13 +63,6 @@ def test_the_mount_is_seen_as_nfs_with_its_server(nfs: Guest) -> None:
     assert mount["writable"]
 
 
-def test_another_type_than_expected_is_named(nfs: Guest) -> None:
-    expect = {"shared_root": "/private", "shared_root_fstypes": ["lustre"]}
-    (finding,) = of_root(nfs.module("machine_info", uid=UID, **MACHINE, expect=expect))
-    assert "nfs4 from 127.0.0.1:/" in finding["problem"]
-    assert finding["severity"] == "error"
-
-
 def test_root_without_rights_works_as_the_owner_of_the_shared_root(nfs: Guest) -> None:
     expect = {"shared_root": "/private", "user": f"{UID}:{UID}"}
     assert of_root(nfs.module("machine_info", **MACHINE, expect=expect)) == []
@@ -121,10 +98,6 @@ def test_trial_of_two_machines(nfs: Guest) -> None:
     assert second["locks"] == {"flock": "held", "fcntl": "held"}
     run("removed")
     assert nfs.run("sh", "-c", "ls -A /private /private/user 2>/dev/null | grep trial").stdout == ""
-
-
-def test_a_lock_of_one_machine_holds_on_the_other(nfs: Guest) -> None:
-    assert nfs.python(LOCKS, uid=UID).splitlines() == ["None", "True"]
 
 
 def test_two_machines_stage_one_snapshot_at_once(nfs: Guest) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
@@ -15,8 +15,7 @@ LOCKS = ["requirements.txt", "requirements-dev.txt", "images/cpu/requirements.tx
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     requirement: Requirement
     hashes: tuple[str, ...]
 
@@ -35,23 +34,17 @@ def pins(path: str) -> dict[str, list[Pin]]:
     return found
 
 
-def sources(path: str) -> list[Requirement]:
-    return [Requirement(line) for line in entries(path) if not line.startswith("-")]
-
-
 @pytest.mark.parametrize("lock", LOCKS)
-def test_every_package_has_one_version_and_hashes(lock: str) -> None:
+def test_a_lock_fits_its_source_and_every_package_has_one_version_and_hashes(lock: str) -> None:
     for line in entries(lock):
         assert re.fullmatch(r"[\w.-]+==\S+( ; .*?)?( +--hash=sha256:[0-9a-f]{64})+", line), line
     # Twice only where markers choose between the two.
     for name, found in pins(lock).items():
         assert len(found) == 1 or all(pin.requirement.marker for pin in found), name
-
-
-@pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_fits_its_source(lock: str) -> None:
+    # It fits its source.
     locked = pins(lock)
-    for requirement in sources(str(Path(lock).with_suffix(".in"))):
+    lines = entries(str(Path(lock).with_suffix(".in")))
+    for requirement in (Requirement(line) for line in lines if not line.startswith("-")):
         versions = {str(pin.requirement.specifier) for pin in locked[canonicalize_name(requirement.name)]}
         assert str(requirement.specifier) in versions, f"{requirement.name}: run `make lock`"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.jobspec.parse import parse_jobspec
-from argus.verbs.fetch import FetchRequest, fetch
 from argus.verbs.status import StatusRequest, status
 
 RECORDED = Path(__file__).parent / "fixtures" / "archives"
@@ -46,67 +44,44 @@ YOUNGER = (
 )
 
 
+def compare(job: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare a job as `status` shows it: without what is younger than the archives."""
+    assert [job.pop(name) for name in YOUNGER] == [[], "", None, None, None, "", {}, None, ""]
+    assert (job.pop("unreadable"), job.pop("root_problem"), job.pop("written_at") > 0) == ([], "", True)
+    assert not any(attempt.pop("phases") for attempt in job["attempts"])
+    progress = job["progress"]
+    assert progress.pop("trend")[-1:] == [progress["last"]][: progress["last"] is not None]
+    assert ("step" in progress.pop("seconds")) == is_measured(expected)
+    assert progress.pop("validation") == {}
+    assert job.pop("unattended") == bool(job.pop("notice")) == (not job["ended"])
+    # Their directories are recorded, and nothing in them.
+    assert job == {**expected, "checkpoints": [], "models": []}
+
+
+def placed(recorded: Any, root: Path) -> Any:
+    return json.loads(json.dumps(recorded).replace("<jobs>", str(root / "jobs")))
+
+
 @pytest.mark.parametrize(("name", "job"), JOBS)
-def test_status_of_one_job(name: str, job: str, tmp_path: Path) -> None:
+def test_status_of_one_job_whose_jobspec_can_be_submitted_again(name: str, job: str, tmp_path: Path) -> None:
     root = shared_root(name, tmp_path)
     shown = status(StatusRequest(submission_id=job, shared_root=str(root), address="", tail=3))["job"]
     jobspec = shown.pop("jobspec")
-    expected = json.loads(json.dumps(EXPECTED[name]["jobs"][job]).replace("<jobs>", str(root / "jobs")))
-    assert shown.pop("unreadable") == []
-    assert (shown.pop("root_problem"), shown.pop("written_at") > 0) == ("", True)
-    # Younger than the archives, whose checkpoints have no contents.
-    assert [shown.pop(name) for name in YOUNGER] == [[], "", None, None, None, "", {}, None, ""]
-    assert not any(attempt.pop("phases") for attempt in shown["attempts"])
-    assert shown["progress"].pop("trend")[-1:] == [shown["progress"]["last"]][: shown["progress"]["last"] is not None]
-    assert ("step" in shown["progress"].pop("seconds")) == is_measured(expected)
-    assert shown["progress"].pop("validation") == {}
-    assert shown.pop("unattended") == bool(shown.pop("notice")) == (not shown["ended"])
-    # Their directories are recorded, and nothing in them.
-    assert shown == {**expected, "checkpoints": [], "models": []}
-    assert jobspec["workload"] == expected["workload"]
+    compare(shown, placed(EXPECTED[name]["jobs"][job], root))
+    # `resubmit` submits it without its id.
+    findings, spec = parse_jobspec({key: value for key, value in jobspec.items() if key != "submission_id"})
+    assert findings == []
+    assert spec and (spec.workload, spec.code_path) == (shown["workload"], "verl-0.9.1")
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_status_of_all_jobs(name: str, tmp_path: Path) -> None:
     root = shared_root(name, tmp_path)
-    shown = status(StatusRequest(shared_root=str(root), address=""))
-    expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
-    assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
-    assert [[job.pop(name) for name in YOUNGER] for job in shown["jobs"]] == [
-        [[], "", None, None, None, "", {}, None, ""]
-    ] * len(expected)
-    for job in shown["jobs"]:
-        assert len(job["progress"].pop("trend")) <= 60
-        assert job["progress"].pop("validation") == {}
-        assert not any(attempt.pop("phases") for attempt in job["attempts"])
-    assert all(("step" in job["progress"].pop("seconds")) == is_measured(job) for job in shown["jobs"])
-    assert all(job.pop("written_at") > 0 and job.pop("root_problem") == "" for job in shown["jobs"])
-    assert all(job.pop("unattended") == bool(job.pop("notice")) == (not job["ended"]) for job in shown["jobs"])
-    assert shown["jobs"] == [{**job, "checkpoints": [], "models": []} for job in expected]
-
-
-@pytest.mark.parametrize(("name", "job"), JOBS)
-def test_resubmit_takes_the_jobspec(name: str, job: str, tmp_path: Path) -> None:
-    """`resubmit` submits the JobSpec that `status` returns without its id."""
-    root = shared_root(name, tmp_path)
-    given = status(StatusRequest(submission_id=job, shared_root=str(root), address=""))["job"]["jobspec"]
-    findings, spec = parse_jobspec({key: value for key, value in given.items() if key != "submission_id"})
-    assert findings == []
-    assert spec
-    assert (spec.workload, spec.code_path) == (given["workload"], "verl-0.9.1")
-
-
-@pytest.mark.parametrize(("name", "job"), JOBS)
-def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path) -> None:
-    root = shared_root(name, tmp_path)
-    bundle = io.BytesIO()
-    fetch(FetchRequest(submission_id=job, shared_root=str(root), checkpoints=True), bundle)
-    bundle.seek(0)
-    with tarfile.open(fileobj=bundle) as tar:
-        fetched = set(tar.getnames())
-    archive = root / "jobs" / job
-    assert fetched == {str(path.relative_to(archive)) for path in archive.rglob("*") if path.is_file()}
-    assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched
+    shown = status(StatusRequest(shared_root=str(root), address=""))["jobs"]
+    expected = placed(EXPECTED[name]["recent"], root)
+    assert len(shown) == len(expected)
+    for job, recorded in zip(shown, expected, strict=True):
+        compare(job, recorded)
 
 
 def test_the_job_that_waits_for_its_next_attempt_is_looked_after(tmp_path: Path) -> None:

@@ -1,68 +1,284 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from composed_config import ROLLOUT, Wrong, check, found, told
+from composed_config import ACTOR, ROLLOUT, found, told
 
 from argus.gate.numbers import config_findings
 
-WRONG: list[Wrong] = [
+ESTIMATOR = "algorithm.adv_estimator"
+# Rollouts on one worker with four GPUs, each engine with two.
+SEPARATE = {
+    "trainer.v1.trainer_mode": "separate_async",
+    "trainer.v1.separate_async.parameter_sync_step": 2,
+    f"{ROLLOUT}.nnodes": 1,
+    f"{ROLLOUT}.n_gpus_per_node": 4,
+    f"{ROLLOUT}.checkpoint_engine.backend": "nccl",
+}
+SUMS = f"{ACTOR}.calculate_sum_pi_squared"
+REF, MODEL = "actor_rollout_ref.ref", "actor_rollout_ref.model"
+CRITIC_SEQUENCE = {"critic.strategy": "fsdp2", "critic.fsdp.ulysses_sequence_parallel_size": 2}
+MEGATRON = {f"{ACTOR}.strategy": "megatron"}
+RESUMES = {"trainer.resume_mode": "resume_path"}
+PROMETHEUS = {"enable": True, "port": 9090, "file": "/private/jobs/grpo-1/config/prometheus.yml"}
+
+# The workload, the changes, the severity and, if it is not the last changed one, the key of the only finding, and a
+# part of its text.
+WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("grpo", {f"{ROLLOUT}.name": "???"}, "error", ""),
     ("grpo", {"reward.reward_model.enable": True}, "error reward.reward_model.rollout.name", ""),
     ("grpo", {"trainer.total_training_steps": 0}, "error", ""),
+    ("grpo", {"trainer.total_epochs": 0}, "error", ""),
     ("grpo", {"trainer.save_freq": -1}, "warning", ""),
     ("grpo", {"trainer.save_freq": 0}, "warning", ""),
     ("grpo", {"trainer.resume_mode": "yes"}, "error", ""),
     ("grpo", {"trainer.resume_mode": "resume_path"}, "error trainer.resume_from_path", ""),
-    ("grpo", {"trainer.logger": ["console", "wandb"]}, "warning", ""),
-    ("grpo", {"trainer.logger": "tracking"}, "warning", ""),
-    ("sft", {"trainer.total_epochs": 0}, "error", ""),
+    ("grpo", {**RESUMES, "trainer.resume_from_path": "/x/step_3"}, "error", ""),
+    *(("grpo", {"trainer.logger": logger}, "warning", "") for logger in (["console", "wandb"], "tracking")),
+    *(("sft", {"trainer.logger": [logger]}, "warning", "") for logger in ("swanlab", "clearml", "vemlp_wandb")),
+    # SFT ends after its first step.
+    ("sft", {"trainer.total_training_steps": 0}, "warning", ""),
     ("sft", {"trainer.save_freq": -1}, "warning", ""),
     ("sft", {"trainer.save_freq": 0}, "error", ""),
     ("sft", {"trainer.test_freq": 0}, "error", ""),
-    ("grpo", {"trainer.total_epochs": 0}, "error", ""),
-    ("sft", {"trainer.logger": ["swanlab"]}, "warning", ""),
-    ("sft", {"trainer.logger": ["clearml"]}, "warning", ""),
-    ("sft", {"trainer.logger": ["vemlp_wandb"]}, "warning", ""),
+    ("grpo", {"part": {"enabled": True, "path": "???"}}, "error part.path", ""),
+    ("grpo", {f"{ROLLOUT}.n": 1}, "warning", "set it to 2 or more"),
+    ("grpo", {ESTIMATOR: "rloo", f"{ROLLOUT}.n": 1}, "warning", "set it to 2 or more"),
+    ("grpo", {ESTIMATOR: "grpo_passk", f"{ROLLOUT}.n": 1}, "error", "set it to 2 or more"),
+    ("grpo", {ESTIMATOR: "gae"}, "error", ""),
+    ("ppo", {"trainer.use_v1": False, ESTIMATOR: "remax"}, "warning", ""),
+    ("grpo", {ESTIMATOR: "remax"}, "error", ""),
+    ("grpo", {SUMS: True, ESTIMATOR: "optimal_token_baseline"}, "error", ""),
+    ("grpo", {ESTIMATOR: "optimal_token_baseline", "trainer.use_v1": False}, f"error {SUMS}", ""),
+    ("grpo", {ESTIMATOR: "gdpo", "trainer.use_v1": False}, "error algorithm.gdpo_reward_keys", ""),
+    ("grpo", {f"{ACTOR}.checkpoint.async_save": True}, "error", ""),
+    ("grpo", {**SEPARATE, "data.train_batch_size": 128}, "error", "set it to 256"),
+    ("grpo", {**SEPARATE, f"{ROLLOUT}.nnodes": 0}, f"error {ROLLOUT}.nnodes", ""),
+    ("grpo", {**SEPARATE, f"{ROLLOUT}.checkpoint_engine.backend": "naive"}, "error", ""),
+    ("grpo", {**SEPARATE, "actor_rollout_ref.hybrid_engine": False}, "error", ""),
+    ("grpo", {**SEPARATE, f"{ROLLOUT}.n_gpus_per_node": 3}, f"error {ROLLOUT}.n_gpus_per_node", ""),
+    ("grpo", {"trainer.val_before_train": False, "trainer.val_only": True}, "error", ""),
+    ("grpo", {"data.gen_batch_size": 100}, "error", ""),
+    ("grpo", {f"{ACTOR}.ppo_mini_batch_size": 512}, "warning", "1280 empty samples"),
+    ("grpo", {f"{ACTOR}.ppo_mini_batch_size": 96}, "warning", "160 empty samples"),
+    ("grpo", {f"{ACTOR}.ppo_mini_batch_size": 4}, "error", "set it to a multiple of 8"),
+    ("grpo", {**MEGATRON, f"{ACTOR}.megatron": {"context_parallel_size": 3}}, "error", ""),
+    ("grpo", {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False}, "error", ""),
+    ("grpo", {f"{ROLLOUT}.tensor_model_parallel_size": 16}, "error", "set it to 8 or less"),
+    ("grpo", {f"{ROLLOUT}.tensor_model_parallel_size": 3}, "error", ""),
+    ("grpo", {f"{ROLLOUT}.pipeline_model_parallel_size": 2}, "error", "set it to 1"),
+    ("grpo", {f"{ROLLOUT}.expert_parallel_size": 8}, "error", "set it to 2, or to 1"),
+    ("grpo", {f"{ROLLOUT}.mode": "sync"}, "error", ""),
+    ("grpo", {f"{ROLLOUT}.max_model_len": 1000}, "warning", "set it to 1024, or remove it"),
+    ("grpo", {f"{ROLLOUT}.val_kwargs.do_sample": True, f"{ROLLOUT}.temperature": 0}, "error", "set it to more than 0"),
+    ("grpo", {f"{ACTOR}.ppo_max_token_len_per_gpu": 1000}, "warning", "set it to 1024 or more"),
+    ("grpo", {f"{ACTOR}.ulysses_sequence_parallel_size": 2, f"{MODEL}.use_remove_padding": False}, "error", ""),
+    ("grpo", {f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 3}, "error", ""),
+    ("ppo", {"critic.enable": False}, "error", ""),
+    ("ppo", {"critic.ppo_mini_batch_size": 96}, "warning", "128 empty samples"),
+    ("ppo", {"critic.ppo_max_token_len_per_gpu": 8192}, "warning", "set ++critic.ppo_infer_max_token_len_per_gpu=8192"),
+    ("ppo", {"critic.fsdp.ulysses_sequence_parallel_size": 3}, "error", ""),
+    ("grpo", {f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 1023}, "warning", "set it to 1024 or more"),
+    ("ppo", {**CRITIC_SEQUENCE, "critic.model.use_remove_padding": False}, "error", ""),
+    ("ppo", {"critic.use_dynamic_bsz": False}, "error critic.ppo_micro_batch_size_per_gpu", ""),
+    ("grpo", {f"{ROLLOUT}.data_parallel_size": 8}, f"error {ROLLOUT}.tensor_model_parallel_size", ""),
+    ("grpo", {f"{ROLLOUT}.temperature": 0}, "warning", ""),
+    ("grpo", {f"{ROLLOUT}.temperature": 2.5}, "warning", ""),
+    ("grpo", {f"{REF}.log_prob_use_dynamic_bsz": False}, f"error {REF}.log_prob_micro_batch_size_per_gpu", ""),
+    ("grpo", {f"{ROLLOUT}.prometheus": {"enable": True, "file": "/x.yml"}}, f"warning {ROLLOUT}.prometheus.file", ""),
+    ("grpo", {f"{ROLLOUT}.prometheus": PROMETHEUS, f"{ROLLOUT}.disable_log_stats": True}, "error", ""),
+    ("grpo", {f"{ROLLOUT}.max_num_batched_tokens": 128}, "error", ""),
+    ("sft", {"data.train_batch_size": 100}, "error", "set it to a multiple of 8"),
+    ("sft", {"data.val_files": None, "trainer.test_freq": 1}, "error", ""),
+    ("sft", {"data.pad_mode": "right"}, "error", ""),
+    # Ranks that share a sequence share a batch; a batch that cannot be divided has no second finding.
+    ("sft", {"engine.ulysses_sequence_parallel_size": 2, "data.train_batch_size": 102}, "error", "multiple of 4"),
     (
-        "grpo",
-        {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": "/x/step_3"},
-        "error trainer.resume_from_path",
+        "sft",
+        {"data.use_dynamic_bsz": False, "data.train_batch_size": 100, "data.micro_batch_size_per_gpu": 5},
+        "error data.train_batch_size",
         "",
     ),
+    ("sft", {"data.max_length": 9000}, "warning data.max_token_len_per_gpu", "set it to 9000 or more"),
+    ("sft", {"data.use_dynamic_bsz": False, "data.micro_batch_size_per_gpu": 5}, "error", ""),
+    ("sft", {"engine.ulysses_sequence_parallel_size": 3}, "error", ""),
+    ("sft", {"engine.ulysses_sequence_parallel_size": 2, "model.use_remove_padding": False}, "error", ""),
+    (
+        "sft",
+        {"engine.ulysses_sequence_parallel_size": 2, "data.max_length": 16385},
+        "warning data.max_token_len_per_gpu",
+        "set it to 16385 or more",
+    ),
+]
+EXPERT, TOKENS = f"{ROLLOUT}.expert_parallel_size", f"{ACTOR}.ppo_max_token_len_per_gpu"
+RIGHT: list[tuple[str, dict[str, Any]]] = [
+    *((workload, {}) for workload in ("grpo", "ppo", "sft")),
+    ("grpo", {"part": {"enabled": False, "path": "???"}}),
+    ("grpo", {"trainer.total_epochs": None, "trainer.test_freq": "${x}"}),
+    ("grpo", {"trainer.total_training_steps": 1}),
+    ("sft", {**RESUMES, "trainer.resume_from_path": "/private/jobs/a/checkpoints/global_step_3"}),
+    ("sft", {"trainer.resume_mode": "disable", "trainer.resume_from_path": "/x"}),
+    ("grpo", {ESTIMATOR: "one_of_a_team"}),
+    ("grpo", SEPARATE),
+    ("ppo", {"critic.ppo_max_token_len_per_gpu": 32768}),
+    ("grpo", {**MEGATRON, f"{ACTOR}.ppo_max_token_len_per_gpu": 1000}),
+    ("grpo", {**MEGATRON, f"{ACTOR}.checkpoint.async_save": True}),
+    ("grpo", {f"{ACTOR}.strategy": "other", f"{ACTOR}.ppo_mini_batch_size": 1}),
+    ("sft", {"engine.ulysses_sequence_parallel_size": 2, "data.train_batch_size": 100}),
+    ("grpo", {"critic.use_dynamic_bsz": False}),
+    ("grpo", {f"{ROLLOUT}.prometheus": {**PROMETHEUS, "enable": False}}),
+    ("grpo", {f"{ROLLOUT}.max_num_batched_tokens": 128, f"{ROLLOUT}.enable_chunked_prefill": False}),
+    ("grpo", {f"{REF}.log_prob_use_dynamic_bsz": False, f"{REF}.log_prob_micro_batch_size_per_gpu": 4}),
+    ("grpo", {"data.gen_batch_size": 100, "algorithm.filter_groups.enable": True}),
+    ("grpo", {"data.gen_batch_size": 100, "trainer.v1.trainer_mode": "async"}),
+    # Tokens are those of all GPUs that share a sequence; the old name wins if it is set.
+    ("grpo", {TOKENS: 512, f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 2}),
+    ("grpo", {TOKENS: 512, f"{ACTOR}.ulysses_sequence_parallel_size": 2}),
+    ("grpo", {EXPERT: 8, f"{ROLLOUT}.data_parallel_size": 4}),
+    ("grpo", {EXPERT: 8, f"{ROLLOUT}.name": "trtllm"}),
+    ("grpo", {f"{ROLLOUT}.pipeline_model_parallel_size": 2, f"{ROLLOUT}.name": "hf"}),
+    ("grpo", {f"{ROLLOUT}.val_kwargs.do_sample": True, f"{ROLLOUT}.temperature": 0.1}),
+    ("grpo", {f"{ROLLOUT}.max_model_len": 1024}),
+    ("sft", {"engine.strategy": "megatron", "data.train_batch_size": 100, "data.pad_mode": "right"}),
+    ("sft", {"data.val_files": None, "trainer.test_freq": -1}),
+    ("sft", {"data.val_files": ["v.parquet"], "trainer.test_freq": 1}),
+    ("sft", {"data.max_length": 8192}),
+    ("sft", {"data.max_length": 9000, "data.use_dynamic_bsz": False}),
 ]
 
 
-@pytest.mark.parametrize("row", WRONG, ids=[str(row[1])[:70] for row in WRONG])
-def test_wrong_settings(row: Wrong) -> None:
-    check(row)
+@pytest.mark.parametrize(("workload", "changes", "expected", "part"), WRONG)
+def test_wrong_settings(workload: str, changes: dict[str, Any], expected: str, part: str) -> None:
+    severity, _blank, key = expected.partition(" ")
+    (text,) = found(workload, changes)
+    assert text.startswith(f"{severity} {key or [*changes][-1]} ") and part in text
 
 
-@pytest.mark.parametrize("workload", ["grpo", "ppo", "sft"])
-def test_the_settings_of_a_job_are_right(workload: str) -> None:
-    assert found(workload, {}) == []
+@pytest.mark.parametrize(("workload", "changes"), RIGHT)
+def test_right_settings(workload: str, changes: dict[str, Any]) -> None:
+    assert found(workload, changes) == []
 
 
-def test_parts_that_are_disabled_need_no_values() -> None:
-    assert found("grpo", {"reward.reward_model": {"enabled": False, "path": "???"}}) == []
-    assert len(found("grpo", {"reward.reward_model": {"enabled": True, "path": "???"}})) == 1
+STATIC = {
+    f"{ACTOR}.use_dynamic_bsz": False,
+    f"{ROLLOUT}.log_prob_use_dynamic_bsz": False,
+    f"{ACTOR}.ppo_micro_batch_size_per_gpu": 4,
+    f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": 4,
+    f"{REF}.log_prob_micro_batch_size_per_gpu": 4,
+}
+
+
+def test_micro_batches() -> None:
+    assert found("grpo", STATIC) == []
+    for key in (key for key in STATIC if "micro" in key):
+        assert told("grpo", {**STATIC, key: None}) == [f"error {key}"]
+    # A job without a reference model needs no size for it.
+    without = {**STATIC, f"{REF}.log_prob_micro_batch_size_per_gpu": None, f"{ACTOR}.use_kl_loss": False}
+    assert found("grpo", without) == []
+    assert len(found("grpo", {**without, "algorithm.use_kl_in_reward": True})) == 1
+    both = {**STATIC, f"{ACTOR}.ppo_micro_batch_size": 32}
+    assert told("grpo", both) == [f"error {ACTOR}.ppo_micro_batch_size"]
+    (text,) = found("grpo", {**STATIC, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 3})
+    assert "does not divide the 80 samples" in text
+
+
+def test_a_batch_that_is_not_completed_ends_the_job() -> None:
+    changes = {f"{ACTOR}.ppo_mini_batch_size": 96}
+    for texts in (found("grpo", {**changes, "trainer.use_v1": False}), found("grpo", changes, "0.8.0")):
+        assert len(texts) == 1 and texts[0].startswith(f"error {ACTOR}.ppo_mini_batch_size is 96")
+
+
+@pytest.mark.parametrize("section", [ROLLOUT, REF])
+def test_micro_batches_of_log_probabilities(section: str) -> None:
+    key = f"{section}.log_prob_micro_batch_size_per_gpu"
+    # 160 samples for each of 8 ranks; with a mini-batch of 96, verl completes them to 180.
+    (text,) = found("grpo", {**STATIC, key: 9})
+    assert text.startswith(f"error {key} ") and "160 samples" in text
+    of_96 = {**STATIC, f"{ACTOR}.ppo_mini_batch_size": 96}
+    assert not any(key in text for text in found("grpo", {**of_96, key: 9}))
+
+
+def test_batches_of_fixed_size() -> None:
+    text = found("grpo", {**STATIC, "data.train_batch_size": 129})[0]
+    assert text.startswith("error data.train_batch_size ") and "645 is not a multiple of 8 GPUs" in text
+    (text,) = found("grpo", {**STATIC, "data.train_batch_size": 64})
+    assert text.startswith(f"error {ACTOR}.ppo_mini_batch_size ") and text.endswith("64 or less")
+
+
+def test_rules_begin_with_a_release() -> None:
+    changes = {"data.gen_batch_size": 100}
+    assert any(" data.gen_batch_size " in text for text in found("grpo", changes, "0.9.0"))
+    assert found("grpo", changes, "0.8.0") == []
+
+
+def test_tokens_of_the_critic_before_0_9() -> None:
+    changes = {"critic.ppo_max_token_len_per_gpu": 1000, "critic.ulysses_sequence_parallel_size": 1}
+    assert told("ppo", changes, "0.8.0") == ["warning critic.ppo_max_token_len_per_gpu"]
+    assert found("ppo", {**changes, "critic.fsdp.ulysses_sequence_parallel_size": 2}, "0.8.0") == []
+    assert found("ppo", {"critic.ppo_max_token_len_per_gpu": 32768}) == []
+    # Since 0.9, verl reads another key for the critic.
+    assert not any("allows 1000 tokens" in text for text in found("ppo", changes, "0.9.0"))
+
+
+def test_engines_fill_nodes() -> None:
+    key = f"{ROLLOUT}.tensor_model_parallel_size"
+    changes = {key: 6, "data.train_batch_size": 264, f"{ACTOR}.ppo_mini_batch_size": 132}
+    (text,) = found("grpo", changes, nnodes=3)
+    assert text.startswith(f"error {key} ") and "multiple of 4" in text
+    assert found("grpo", {**changes, key: 3}, nnodes=3) == []
+
+
+@pytest.mark.parametrize(("size", "answers", "example"), [(100, 5, "8, such as 104"), (100, 4, "")])
+def test_batch_without_a_mini_batch_that_fits(size: int, answers: int, example: str) -> None:
+    """Both hints lead to sizes that satisfy both rules."""
+    changes = {
+        "data.train_batch_size": size,
+        f"{ACTOR}.ppo_mini_batch_size": 60,
+        "actor_rollout_ref.rollout.n": answers,
+    }
+    both = f"set it and data.train_batch_size to the same multiple of {example}"
+    hints = [line.rpartition(": ")[2] for line in found("grpo", changes) if "ppo_mini_batch_size" in line]
+    assert hints == ([both, both] if example else ["set it to a divisor of data.train_batch_size, 100"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "refused"),
+    [
+        ("vllm", {}, True),
+        ("vllm", {f"{ROLLOUT}.enable_sleep_mode": False}, False),
+        ("hf_cpu", {}, False),
+    ],
+)
+def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], refused: bool) -> None:
+    environment = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}
+    findings = found("grpo", {f"{ROLLOUT}.name": engine, **settings}, environment=environment)
+    assert any("env_vars.PYTORCH_CUDA_ALLOC_CONF" in line for line in findings) == refused
+
+
+@pytest.mark.parametrize(
+    ("engine", "merge", "refused"), [("hf_cpu", False, 1), ("hf_cpu", True, 0), ("vllm", False, 0)]
+)
+def test_an_adapter_that_an_engine_does_not_load(engine: str, merge: bool, refused: int) -> None:
+    model = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.model.lora": {"merge": merge}}
+    findings = found("grpo", {f"{ROLLOUT}.name": engine, **model})
+    assert len([line for line in findings if "lora" in line]) == refused
+
+
+def test_megatron() -> None:
+    sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 2}
+    assert found("grpo", {**MEGATRON, f"{ACTOR}.megatron": sizes, f"{ACTOR}.ppo_mini_batch_size": 1}) == []
+    # One rank for each model of four GPUs: 3 prompts with 5 answers each are not shared by two.
+    sizes["context_parallel_size"] = 1
+    changes = {"data.train_batch_size": 3, f"{ACTOR}.ppo_mini_batch_size": 3}
+    (text,) = found("grpo", {**MEGATRON, **changes, f"{ACTOR}.megatron": sizes})
+    assert text.startswith(f"error {ACTOR}.ppo_mini_batch_size ") and "multiple of 2, such as 4" in text
 
 
 def test_loggers_whose_account_the_job_has() -> None:
     environment = {"WANDB_API_KEY": "", "SWANLAB_MODE": "local"}
     assert found("grpo", {"trainer.logger": ["wandb", "swanlab", "console"]}, environment=environment) == []
     assert len(found("grpo", {"trainer.logger": ["wandb", "swanlab"]}, environment={"OTHER": "1"})) == 2
-
-
-def test_resuming() -> None:
-    path = "/private/jobs/a/checkpoints/global_step_3"
-    assert found("sft", {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": path}) == []
-    assert found("sft", {"trainer.resume_mode": "disable", "trainer.resume_from_path": "/x"}) == []
-
-
-def test_lengths_of_training() -> None:
-    assert found("grpo", {"trainer.total_training_steps": 1}) == []
-    # SFT ends after its first step.
-    assert told("sft", {"trainer.total_training_steps": 0}) == ["warning trainer.total_training_steps"]
 
 
 @pytest.mark.parametrize("workload", ["grpo", "ppo", "sft"])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_job import parsed, snapshot
+from gate_job import checkpoint, parsed, snapshot
 from jobs import planned
 
-from argus.archive.archive import Archive
 from argus.checks.common import Configuration, Facts
 from argus.common.findings import Finding
 from argus.gate.composition import Composition, Refusal
@@ -175,11 +173,11 @@ def test_gpus_in_sections_of_another_module_count(root: Path, module: str | None
     assert [finding.key for finding in result.findings] == ["resources.pools"] * bool(module)
 
 
-def test_a_verl_that_needs_gpus(root: Path) -> None:
+@pytest.mark.parametrize(("workload", "keys"), [("grpo", ["code_path"]), ("sft", [])])
+def test_a_verl_that_needs_gpus(root: Path, workload: str, keys: list[str]) -> None:
     snapshot(root / "common/code/verl/other", "0.8.0")
-    (finding,) = gate(root, code_path="other").findings
-    assert finding.key == "code_path"
-    assert "cannot train without a GPU" in finding.problem
+    changes = {"reward_fn_path": None} if workload == "sft" else {}
+    assert [finding.key for finding in gate(root, code_path="other", workload=workload, **changes).findings] == keys
 
 
 # --- Capacity ---------------------------------------------------------------------------------------------------------
@@ -187,25 +185,10 @@ def test_a_verl_that_needs_gpus(root: Path) -> None:
 
 def test_a_cluster_that_is_busy(root: Path) -> None:
     result = gate(root, FakeHead(free_nodes=BUSY))
-    assert result.capacity_problem
+    assert result.job and result.capacity_problem
     assert [(finding.key, finding.problem) for finding in result.findings] == [("resources", result.capacity_problem)]
-    assert result.job
     waits = gate(root, FakeHead(free_nodes=BUSY), wait_for_resources="2h")
     assert (waits.capacity_problem, waits.findings) == (result.capacity_problem, ())
-
-
-def test_a_job_smaller_than_what_is_free(root: Path) -> None:
-    head = FakeHead(free_nodes=BUSY)
-    assert gate(root, head, resources={"nnodes": 1, "gpus_per_node": 1}).capacity_problem == ""
-    assert gate(root, head, resources={"nnodes": 2, "gpus_per_node": 1}).capacity_problem != ""
-
-
-def test_the_driver_needs_cpus_beside_the_job(root: Path) -> None:
-    # PPO and GRPO take 3 CPUs for each GPU, and 1 for the controller of TransferQueue.
-    head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=13) for name in ("worker-0", "worker-1")])
-    assert "driver" in gate(root, head).capacity_problem
-    without = {"ray": {"resources": {"entrypoint_num_cpus": 0}}}
-    assert gate(root, head, **without).capacity_problem == ""
 
 
 def test_what_was_just_accepted_counts_as_taken(root: Path) -> None:
@@ -218,11 +201,14 @@ def test_what_was_just_accepted_counts_as_taken(root: Path) -> None:
     assert gate(root, head).capacity_problem == ""
 
 
-def queue(backend: str = "SimpleStorage", units: int = 8, used: bool = True) -> Inspection:
-    """An inspection of a job with a TransferQueue."""
+def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Configuration:
+    """The configuration of a job with a TransferQueue."""
     storage = {"storage_backend": backend, "SimpleStorage": {"num_data_storage_units": units}}
-    config = {"trainer": {"use_v1": used}, "transfer_queue": {"backend": storage}}
-    return Inspection(composition=Composition(config))
+    return Configuration({"trainer": trainer, "transfer_queue": {"backend": storage}})
+
+
+def queue(units: int = 8, used: bool = True) -> Inspection:
+    return Inspection(composition=Composition(dict(config(units=units, use_v1=used).values)))
 
 
 def test_the_queue_is_part_of_the_room(root: Path) -> None:
@@ -240,14 +226,6 @@ def test_the_queue_is_part_of_the_room(root: Path) -> None:
 def test_storage_units_that_can_never_fit(root: Path) -> None:
     (finding,) = gate(root, nodes=FakeNodes(queue(units=100))).findings
     assert finding.key == "transfer_queue.backend.SimpleStorage.num_data_storage_units"
-
-
-def test_a_backend_of_the_queue_that_serves_one_job(root: Path) -> None:
-    other = Demand(exclusive="Yuanrong")
-    head = FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING", "metadata": other.to_metadata()}])
-    result = gate(root, head, FakeNodes(queue("Yuanrong")))
-    assert "other" in result.capacity_problem and "Yuanrong" in result.capacity_problem
-    assert gate(root, head, FakeNodes(queue())).capacity_problem == ""
 
 
 def test_tensorboard_is_a_logger_where_a_node_says_that_it_works(root: Path) -> None:
@@ -308,25 +286,9 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
 # --- Resuming ---------------------------------------------------------------------------------------------------------
 
 
-def checkpoint(root: Path, size: int = 8, workload: str = "sft", part: str = "") -> Path:
-    archive = Archive(root / f"jobs/{workload}-0")
-    archive.reserve()
-    archive.write_json("config/plan.json", {"workload": workload})
-    path = archive.path / "checkpoints/global_step_10"
-    (path / part).mkdir(parents=True)
-    for rank in range(size):
-        for kind in ("model", "optim"):
-            zipfile.ZipFile(path / part / f"{kind}_world_size_{size}_rank_{rank}.pt", "w").close()
-    (path.parent / "latest_checkpointed_iteration.txt").write_text("10")
-    return path
-
-
-SFT = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-0"}
-
-
 def test_resuming(root: Path) -> None:
-    path = checkpoint(root)
-    result = gate(root, **SFT)
+    path = checkpoint(root, size=8)
+    result = gate(root, workload="sft", reward_fn_path=None, resume_from="sft-1")
     assert result.findings == ()
     assert result.checkpoint == str(path)
     assert result.job
@@ -335,7 +297,7 @@ def test_resuming(root: Path) -> None:
 
 @pytest.mark.parametrize(("origin", "fits"), [("grpo", True), ("ppo", True), ("sft", False)])
 def test_an_evaluation_of_a_checkpoint_needs_no_data_to_train_with(root: Path, origin: str, fits: bool) -> None:
-    path = checkpoint(root, workload=origin, part="" if origin == "sft" else "actor")
+    path = checkpoint(root, f"{origin}-0", size=8, part="" if origin == "sft" else "actor")
     (root / "datasets/gsm8k/train.parquet").unlink()
     result = gate(root, workload="eval", resume_from=f"{origin}-0")
     assert [finding.key for finding in result.findings] == ([] if fits else ["resume_from"])
@@ -375,11 +337,6 @@ def test_retries_need_complete_checkpoints(
     assert all(f"add {parts}," in finding.remedy for finding, parts in zip(found, lost.values(), strict=True))
 
 
-def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Configuration:
-    storage = {"storage_backend": backend, "SimpleStorage": {"num_data_storage_units": units}}
-    return Configuration({"trainer": trainer, "transfer_queue": {"backend": storage}})
-
-
 @pytest.mark.parametrize(
     ("composed", "settings"),
     [
@@ -400,8 +357,4 @@ def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Co
 def test_the_plan_has_the_settings_of_the_queue(composed: Configuration, settings: tuple[bool, int, str]) -> None:
     plan = with_queue(planned(), composed).plan
     assert (plan.transfer_queue, plan.storage_units, plan.exclusive_backend) == settings
-
-
-def test_a_job_without_a_queue_stays_as_it_is() -> None:
-    sft = planned(workload="sft")
-    assert with_queue(sft, config()) == sft
+    assert with_queue(sft := planned(workload="sft"), composed) == sft

@@ -55,13 +55,9 @@ def test_a_hint_is_a_setting_that_the_job_reads(key: str, expected: str) -> None
     assert hint(key, job(), PROFILE, ["trainer.foo_bar"]) == expected
 
 
-def test_a_critic_has_settings_of_its_own() -> None:
+def test_the_parts_of_a_job_and_its_release_decide() -> None:
+    assert "log_prob_micro_batch_size_per_gpu instead" in hint("log_prob_micro_batch_size", job(), PROFILE)
     assert hint("optim.lr", job(adv_estimator="gae"), PROFILE).endswith("actor.optim.lr or critic.optim.lr?")
-
-
-@pytest.mark.parametrize("key", ["log_prob_micro_batch_size"])
-def test_sizes_of_one_gpu_are_called_that(key: str) -> None:
-    assert "log_prob_micro_batch_size_per_gpu instead: it is the size for one GPU" in hint(key, job(), PROFILE)
 
 
 def test_what_changes_nothing_is_a_warning(tmp_path: Any) -> None:

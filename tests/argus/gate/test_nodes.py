@@ -18,13 +18,7 @@ from argus.checks.paths import check_node
 from argus.common.findings import WARNING, Finding
 from argus.gate import nodes
 from argus.gate.composition import Composition, Refusal
-from argus.gate.nodes import (
-    Inspection,
-    ask_nodes,
-    check_request,
-    findings_of_nodes,
-    inspect_job,
-)
+from argus.gate.nodes import Inspection, ask_nodes, check_request, findings_of_nodes, inspect_job
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.spec import JobSpec
@@ -137,10 +131,8 @@ def test_nodes_that_do_not_answer(root: Path) -> None:
 
 def test_all_findings_of_an_inspection(root: Path) -> None:
     """First what Hydra refuses, then what the checks found, then the settings, then the nodes."""
-    config = {
-        **ours(root),
-        "trainer": {**ours(root)["trainer"], "n_gpus_per_node": 3, "logger": ["wandb"], "save_freq": 1},
-    }
+    trainer = {"n_gpus_per_node": 3, "logger": ["wandb"], "save_freq": 1}
+    config = put(ours(root), {f"trainer.{key}": value for key, value in trainer.items()})
     refusals = (
         Refusal("Key 'save_frq' is not in struct\n  full_key: trainer.save_frq", "trainer.save_frq"),
         Refusal("Could not find 'actor/x'", "actor"),
@@ -153,11 +145,10 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         on_node=(about("shared_root", "is not writable"),),
     )
     result = ask(root, {"": answer})
-    overrides = "trainer_overrides"
     assert [(finding.key, finding.severity) for finding in result.findings] == [
-        (f"{overrides}.trainer.save_frq", "error"),
-        (f"{overrides}.actor", "error"),
-        (overrides, "error"),
+        ("trainer_overrides.trainer.save_frq", "error"),
+        ("trainer_overrides.actor", "error"),
+        ("trainer_overrides", "error"),
         ("model", "warning"),
         ("trainer.n_gpus_per_node", "error"),
         ("trainer.logger", "warning"),
@@ -177,59 +168,35 @@ def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[str]:
     return [finding.key for finding in found]
 
 
-def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
-    assert composed(root, {}) == []
-    assert composed(root, {"critic.optim": None, "ray_kwargs.ray_init.log_to_driver": False}) == []
+REWARD = "reward.custom_reward_function"
+LOCAL_DIR = "trainer.default_local_dir"
+COMPOSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"critic.optim": None, "ray_kwargs.ray_init.log_to_driver": False}, []),
+    *(({key: value}, [key]) for key, value in {LOCAL_DIR: "/tmp/x", "trainer.nnodes": 1}.items()),
+    *(({f"ray_kwargs.ray_init.{key}": 8}, [f"ray_kwargs.ray_init.{key}"]) for key in ("num_cpus", "address")),
+    ({"ray_kwargs.ray_init.runtime_env": {"env_vars": {"A": "1"}}}, ["ray_kwargs.ray_init.runtime_env"]),
+    ({f"{REWARD}.path": "/x.py", f"{REWARD}.name": "f"}, [f"{REWARD}.path", f"{REWARD}.name"]),
+    # ~trainer deletes it.
+    ({"trainer": None}, [LOCAL_DIR, "trainer.nnodes", "trainer.n_gpus_per_node"]),
+    # Whatever resolver reads a secret: the configuration is archived.
+    ({"data.x": nodes.PLACEHOLDER}, ["data.x"]),
+    ({"data.x": [1, {"a": nodes.PLACEHOLDER}]}, ["data.x[1].a"]),
+    ({"data.x": {nodes.PLACEHOLDER: 1}}, ["data.x"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("trainer.default_local_dir", "/tmp/x"),
-        ("trainer.nnodes", 1),
-        ("trainer.n_gpus_per_node", 8),
-        ("ray_kwargs.ray_init.num_cpus", 8),
-        ("ray_kwargs.ray_init.address", "ray://x"),
-        ("ray_kwargs.ray_init.runtime_env", {"py_executable": None, "env_vars": {"A": "1"}}),
-        ("reward.custom_reward_function.path", "/x.py"),
-        ("reward.custom_reward_function.name", "f"),
-    ],
-)
-def test_a_setting_that_got_another_value_in_some_way(root: Path, key: str, value: Any) -> None:
-    assert composed(root, {key: value}) == [key]
-
-
-def test_a_missing_section_is_noticed(root: Path) -> None:
-    """~trainer deletes it."""
-    assert composed(root, {"trainer": None}) == [
-        f"trainer.{name}" for name in ("default_local_dir", "nnodes", "n_gpus_per_node")
-    ]
+@pytest.mark.parametrize(("changes", "keys"), COMPOSED)
+def test_what_was_composed_is_what_the_jobspec_says(root: Path, changes: dict[str, Any], keys: list[str]) -> None:
+    assert composed(root, changes) == keys
 
 
 def test_a_reward_function_that_the_jobspec_does_not_have(root: Path) -> None:
-    without = {"reward.custom_reward_function.name": None}
-    assert composed(root, without, reward_fn_path=None) == ["reward.custom_reward_function.path"]
+    assert composed(root, {f"{REWARD}.name": None}, reward_fn_path=None) == [f"{REWARD}.path"]
 
 
-@pytest.mark.parametrize(
-    "where", ["/tmp/x/.", "", "{root}/jobs/grpo-1/config/hydra/.hydra", "{root}/jobs/grpo-1/config"]
-)
+@pytest.mark.parametrize("where", ["/tmp/x/.", "", "{root}/jobs/grpo-1/config/hydra/.hydra"])
 def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
     assert composed(root, {}, output=where.format(root=root)) == ["hydra.run.dir"]
-
-
-@pytest.mark.parametrize(
-    ("value", "key"),
-    [
-        (nodes.PLACEHOLDER, "data.x"),
-        ([1, {"a": nodes.PLACEHOLDER}], "data.x[1].a"),
-        ({nodes.PLACEHOLDER: 1}, "data.x"),
-    ],
-    ids=str,
-)
-def test_a_secret_does_not_get_into_the_configuration(root: Path, value: Any, key: str) -> None:
-    """Whatever resolver reads it: the configuration is archived."""
-    assert composed(root, {"data.x": value}) == [key]
 
 
 def test_findings_of_several_nodes_are_reported_once() -> None:
@@ -246,6 +213,14 @@ def test_findings_of_several_nodes_are_reported_once() -> None:
 
 
 def test_the_request(root: Path) -> None:
+    files = (
+        f"{CODE}/mvp_marker.py",
+        "common/models/tiny/config.json",
+        "datasets/gsm8k/train.parquet",
+        "user/code/r.py",
+    )
+    # The head does not have this one.
+    (root / "datasets/gsm8k/val.parquet").unlink()
     spec, job = planned(
         root, accept=["space"], debugger="legacy", env_vars={"A": "1", "NCCL_ALGO": "Ring"}, secrets=["MY_TOKEN"]
     )
@@ -258,29 +233,12 @@ def test_the_request(root: Path) -> None:
         dataset=f"{root}/datasets/gsm8k",
         reward_file=f"{root}/user/code/r.py",
         reward_function="digit_share",
-        files={
-            str(root / name): (root / name).stat().st_size
-            for name in (
-                f"{CODE}/mvp_marker.py",
-                "common/models/tiny/config.json",
-                "datasets/gsm8k/train.parquet",
-                "datasets/gsm8k/val.parquet",
-                "user/code/r.py",
-            )
-        },
+        files={str(root / name): (root / name).stat().st_size for name in files},
         accept=("space",),
         debugger="legacy",
     )
     # The variables of workers and those of the driver alone; secrets have a placeholder.
-    assert (request.environment["A"], request.environment["NCCL_ALGO"]) == ("1", "Ring")
     assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": nodes.PLACEHOLDER}
-
-
-def test_files_that_the_head_does_not_have_are_not_asked_for(root: Path) -> None:
-    (root / "datasets/gsm8k/val.parquet").unlink()
-    request = check_request(*planned(root, reward_fn_path=None))
-    assert f"{root}/datasets/gsm8k/val.parquet" not in request.files
-    assert (len(request.files), request.reward_file, request.reward_function) == (3, None, "")
 
 
 # --- On the worker ----------------------------------------------------------------------------------------------------
@@ -301,15 +259,12 @@ def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: 
 
     monkeypatch.setattr(nodes, "compose", compose)
     monkeypatch.setattr(nodes, "check_worker", check)
-    spec, job = planned(root)
-    request = check_request(spec, job)
+    request = check_request(*planned(root))
     own = request.environment["PYTHONPATH"]
-    for image, path in (("", own), ("/opt/a::/opt/b", f"{own}:/opt/a:/opt/b")):
-        monkeypatch.setenv("PYTHONPATH", image)
-        asked.clear()
-        answer = inspect_job(request, "m", ())
-        assert (answer.python_path, answer.facts, answer.on_node) == (image, Facts(steps=1), ())
-        assert asked == [("compose", path), ("check", path)]
+    monkeypatch.setenv("PYTHONPATH", "/opt/a::/opt/b")
+    answer = inspect_job(request, "m", ())
+    assert (answer.python_path, answer.facts, answer.on_node) == ("/opt/a::/opt/b", Facts(steps=1), ())
+    assert asked == [("compose", f"{own}:/opt/a:/opt/b"), ("check", f"{own}:/opt/a:/opt/b")]
     monkeypatch.delenv("PYTHONPATH")
     assert inspect_job(replace(request, environment={}), "m", ()).python_path == ""
     assert asked[-1] == ("check", "none")

@@ -5,16 +5,7 @@ from typing import Any
 import pytest
 from jobs import CPU, CUDA, jobspec
 
-from argus.common.findings import Finding
-from argus.jobspec import capacity
-from argus.jobspec.capacity import (
-    Cluster,
-    JobSize,
-    driver_findings,
-    size_of,
-    storage_findings,
-)
-from argus.jobspec.spec import JobSpec
+from argus.jobspec.capacity import Cluster, JobSize, driver_findings, size_findings, size_of, storage_findings
 
 
 def node(name: str, state: str = "ALIVE", accelerator: str | None = "cpu", **resources: float) -> dict[str, Any]:
@@ -22,8 +13,8 @@ def node(name: str, state: str = "ALIVE", accelerator: str | None = "cpu", **res
     return {"node_name": name, "state": state, "resources_total": resources, "labels": labels}
 
 
-def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
-    return list(capacity.size_findings(spec, cluster))
+def unfit(cluster: Cluster, **changes: Any) -> list[str]:
+    return [finding.key for finding in size_findings(jobspec(**changes), cluster)]
 
 
 def test_the_capacity_is_the_minimum_of_all_live_workers() -> None:
@@ -48,18 +39,15 @@ def test_a_cluster_without_labels_has_gpus() -> None:
     assert Cluster.of([worker]).accelerator == "cuda"
 
 
-def test_no_job_fits_a_mixed_or_an_empty_cluster() -> None:
+def test_no_job_fits_a_mixed_or_an_empty_cluster_or_one_without_gpus() -> None:
     mixed = Cluster.of([node(kind, accelerator=kind, CPU=9.0, GPU=1.0, worker_node=1.0) for kind in ("cpu", "cuda")])
-    assert [finding.problem for finding in size_findings(jobspec(), mixed)] == ["workers have different accelerators"]
-    empty = Cluster.of([node("head")])
-    assert size_findings(jobspec(), empty) == [
-        Finding("cluster", "no worker is alive", "run cluster_up.yml", key="cluster")
-    ]
+    assert unfit(mixed) == unfit(Cluster.of([node("head")])) == ["cluster"]
+    assert unfit(Cluster("cpu", 1, 0, 4)) == ["resources.gpus_per_node"]
 
 
 def test_a_job_that_is_too_large() -> None:
-    findings = size_findings(jobspec(resources={"nnodes": 3, "gpus_per_node": 5}), CPU)
-    assert [finding.key for finding in findings] == ["resources.nnodes", "resources.gpus_per_node"]
+    resources = {"nnodes": 3, "gpus_per_node": 5}
+    assert unfit(CPU, resources=resources) == ["resources.nnodes", "resources.gpus_per_node"]
 
 
 @pytest.mark.parametrize(
@@ -78,13 +66,8 @@ def test_a_job_that_is_too_large() -> None:
 def test_a_job_that_would_wait_forever_for_cpus(
     workload: str, workers: int, cpus: int, resources: dict[str, int], fits: bool
 ) -> None:
-    found = size_findings(jobspec(workload=workload, resources=resources), Cluster("cuda", workers, 4, cpus))
-    assert [finding.key for finding in found] == ([] if fits else ["resources.gpus_per_node"])
-    assert all(("for the driver" in finding.problem) is (workers == 1) for finding in found)
-
-
-def test_no_job_fits_workers_without_gpus() -> None:
-    assert [finding.key for finding in size_findings(jobspec(), Cluster("cpu", 1, 0, 4))] == ["resources.gpus_per_node"]
+    keys = unfit(Cluster("cuda", workers, 4, cpus), workload=workload, resources=resources)
+    assert keys == ([] if fits else ["resources.gpus_per_node"])
 
 
 @pytest.mark.parametrize(("workload", "cpus"), [("sft", 80), ("grpo", 24), ("ppo", 24)])
@@ -99,19 +82,14 @@ UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 
 @pytest.mark.parametrize(
-    ("cpus", "units", "todo"),
-    [
-        (28, 8, None),
-        (28, 9, "set it to 8 in trainer_overrides"),
-        (27, 8, "set it to 4 in trainer_overrides"),
-        (26, 1, "ask for fewer GPUs, or set ray_node_cpus"),
-        (26, 0, None),
-    ],
+    ("cpus", "units", "most"),
+    [(28, 8, None), (28, 9, "8"), (27, 8, "4"), (26, 1, "fewer"), (26, 0, None)],
 )
-def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, todo: str | None) -> None:
+def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, most: str | None) -> None:
     """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""
     found = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
-    assert [(finding.key, finding.remedy) for finding in found] == ([(UNITS, todo)] if todo else [])
+    assert [finding.key for finding in found] == ([UNITS] if most else [])
+    assert all(f" {most} " in finding.remedy for finding in found)
 
 
 # --- Resources of the driver ------------------------------------------------------------------------------------------
@@ -124,23 +102,11 @@ WITH_RESOURCES = [
 ]
 
 
-def unmet(resources: dict[str, float], cpus: float = 1, nodes: Any = WITH_RESOURCES) -> list[tuple[str, str]]:
-    given = {"entrypoint_resources": resources, "entrypoint_num_cpus": cpus}
-    spec = jobspec(ray={"resources": given})
-    return [(finding.key, finding.problem) for finding in driver_findings(spec, nodes)]
-
-
-@pytest.mark.parametrize(
-    ("resources", "cpus"),
-    [({"worker_node": 1}, 1), ({"worker_node": 100}, 16), ({"worker_node": 1, "big": 1}, 8), ({"worker_node": 1}, 0)],
-)
-def test_what_a_worker_has(resources: dict[str, float], cpus: float) -> None:
-    assert unmet(resources, cpus) == []
-
-
 @pytest.mark.parametrize(
     ("resources", "cpus", "most"),
     [
+        *(({"worker_node": amount}, cpus, "") for amount, cpus in ((1, 1), (100, 16), (1, 0))),
+        ({"worker_node": 1, "big": 1}, 8, ""),
         ({"worker_node": 100.5}, 1, "100 worker_node, 16 CPU"),
         ({"worker_node": 1}, 16.5, "100 worker_node, 16 CPU"),
         # Of the head, and of a dead worker.
@@ -149,10 +115,10 @@ def test_what_a_worker_has(resources: dict[str, float], cpus: float) -> None:
         ({"big": 1}, 9, "1 big, 16 CPU"),
     ],
 )
-def test_what_no_worker_has(resources: dict[str, float], cpus: float, most: str) -> None:
-    ((key, what),) = unmet(resources, cpus)
-    assert key == "ray.resources" and what.endswith(most)
-
-
-def test_a_cluster_without_workers_has_a_finding_of_its_own() -> None:
-    assert unmet({"license": 1}, nodes=WITH_RESOURCES[:1]) == []
+def test_what_a_worker_has(resources: dict[str, float], cpus: float, most: str) -> None:
+    spec = jobspec(ray={"resources": {"entrypoint_resources": resources, "entrypoint_num_cpus": cpus}})
+    found = driver_findings(spec, WITH_RESOURCES)
+    assert [finding.key for finding in found] == (["ray.resources"] if most else [])
+    assert all(finding.problem.endswith(most) for finding in found)
+    # A cluster without workers has a finding of its own.
+    assert driver_findings(spec, WITH_RESOURCES[:1]) == []

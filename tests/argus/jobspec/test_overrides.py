@@ -4,43 +4,9 @@ import pytest
 from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, parse_override, planned, settings
 
 from argus.jobspec.capacity import Cluster
-from argus.jobspec.overrides import (
-    sample_overrides,
-)
+from argus.jobspec.overrides import sample_overrides
 from argus.jobspec.plan import plan_job
 from argus.jobspec.verl_releases import Profile
-
-
-@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
-@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
-def test_settings_of_every_job(workload: str, cluster: Cluster) -> None:
-    job = planned(cluster, workload=workload)
-    found = settings(job)
-    assert found["trainer.nnodes"] == str(cluster.workers)
-    assert found["trainer.n_gpus_per_node"] == str(cluster.gpus_per_node)
-    assert found["trainer.default_local_dir"] == "/private/jobs/job-1/checkpoints"
-    assert found["trainer.logger"] == "[console,file]"
-    assert found["trainer.total_epochs"] == "1"
-    assert found["trainer.save_freq"] == "10"
-    assert found["trainer.project_name"] == workload
-    assert found["trainer.experiment_name"] == "job-1"
-    assert found["hydra.output_subdir"] == "."
-    assert found["hydra.run.dir"] == "/private/jobs/job-1/config/hydra"
-    assert found["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
-    assert found["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
-    assert not [key for key in found if key.startswith("custom_reward_function")]
-    for override in job.plan.overrides:
-        parse_override(override)
-
-
-def test_the_reward_function() -> None:
-    found = settings(planned(reward_fn_path="digit_share.py"))
-    assert found["reward.custom_reward_function.path"] == "/private/user/code/digit_share.py"
-    assert found["reward.custom_reward_function.name"] == "compute_score"
-    found = settings(planned(reward_fn_path="/private/user/code/r.py:score", workload="ppo"))
-    assert found["reward.custom_reward_function.path"] == "/private/user/code/r.py"
-    assert found["reward.custom_reward_function.name"] == "score"
-    assert not [key for key in settings(planned()) if key.startswith("reward.custom")]
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
@@ -50,23 +16,16 @@ def test_a_job_sets_only_names_that_the_release_reads(profile: Profile, workload
     assert [key for key in settings(job) if profile.unread_hint(workload, key)] == []
 
 
-def test_any_path_reaches_the_trainer_unchanged() -> None:
+def test_any_path_and_id_reach_the_trainer_unchanged() -> None:
     odd = "/private/it's, {a} model"
-    job = planned(model=odd, dataset=odd, reward_fn_path=f"{odd}/r.py", workload="ppo")
-    values = {parsed.key_or_group: parsed.value() for parsed in map(parse_override, job.plan.overrides)}
+    spec = jobspec(model=odd, dataset=odd, reward_fn_path=f"{odd}/r.py:f", workload="ppo", submission_id="17")
+    overrides = plan_job(spec, CPU, "x", "17", NEWEST).plan.overrides
+    values = {parsed.key_or_group: parsed.value() for parsed in map(parse_override, overrides)}
     assert values["actor_rollout_ref.model.path"] == values["critic.model.path"] == odd
     assert values["data.train_files"] == f"{odd}/train.parquet"
-    assert values["reward.custom_reward_function.path"] == f"{odd}/r.py"
-    values = {
-        parsed.key_or_group: parsed.value()
-        for parsed in map(parse_override, planned(model=odd, workload="sft").plan.overrides)
-    }
-    assert values["model.path"] == odd
-
-
-def test_a_submission_id_of_digits_remains_text() -> None:
-    spec = jobspec(submission_id="17")
-    assert "trainer.experiment_name='17'" in plan_job(spec, CPU, "x", "17", NEWEST).plan.overrides
+    reward = "reward.custom_reward_function"
+    assert (values[f"{reward}.path"], values[f"{reward}.name"]) == (f"{odd}/r.py", "f")
+    assert values["trainer.experiment_name"] == "17"
 
 
 def test_the_jobspec_replaces_defaults() -> None:
@@ -82,13 +41,6 @@ def test_the_jobspec_replaces_defaults() -> None:
     assert job.plan.overrides[-3:] == ("trainer.save_freq=2", "trainer.logger=[console]", "+new=1")
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
-def test_the_device_of_the_sft_driver_in_each_release(profile: Profile) -> None:
-    """Before 0.9 a driver on "cpu" would wait forever for a resource of that name."""
-    device = settings(planned(CUDA, profile, workload="sft"))["trainer.device"]
-    assert device == ("cpu" if profile.release >= (0, 9, 0) else "cuda")
-
-
 def test_a_job_that_only_validates() -> None:
     # verl reads val_only after a first validation alone.
     only = settings(planned(CUDA, trainer_overrides=["trainer.val_only=True"]))
@@ -98,7 +50,21 @@ def test_a_job_that_only_validates() -> None:
     assert evaluation["data.train_files"] == evaluation["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
 
 
-# All overrides of three jobs, below those that every job has.
+# All overrides of three jobs. Each has the first ones.
+OF_EVERY_JOB = """
+    trainer.nnodes={0.workers}
+    trainer.n_gpus_per_node={0.gpus_per_node}
+    trainer.default_local_dir=/private/jobs/job-1/checkpoints
+    trainer.project_name={workload}
+    trainer.experiment_name=job-1
+    trainer.logger=[console,file]
+    trainer.total_epochs=1
+    trainer.save_freq=10
+    hydra.run.dir=/private/jobs/job-1/config/hydra
+    hydra.output_subdir=.
+    data.train_files=/private/datasets/gsm8k_tiny/train.parquet
+    data.val_files=/private/datasets/gsm8k_tiny/val.parquet
+"""
 OF_A_JOB = {
     ("ppo", CPU): """
         actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
@@ -159,8 +125,8 @@ OF_A_JOB = {
 @pytest.mark.parametrize(("workload", "cluster"), OF_A_JOB, ids=["ppo on cpu", "sft on cpu", "grpo on cuda"])
 def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
     """The tests in tests/snapshots compose them with the configurations of verl."""
-    overrides = planned(cluster, workload=workload).plan.overrides
-    assert list(overrides[12:]) == OF_A_JOB[workload, cluster].split()
+    expected = OF_EVERY_JOB.format(cluster, workload=workload) + OF_A_JOB[workload, cluster]
+    assert list(planned(cluster, workload=workload).plan.overrides) == expected.split()
 
 
 @pytest.mark.parametrize(

@@ -6,51 +6,37 @@ from typing import Any
 import pytest
 from jobs import findings_of, jobspec
 
-from argus.jobspec.owned import (
-    OWNED_OVERRIDES,
-    foreign_resolver,
-    owned_remedy,
-    repetition_notes,
-)
+from argus.jobspec.owned import OWNED_OVERRIDES, repetition_notes
 
-CONTROLLED = "is controlled by the JobSpec"
-PAST_THE_KEY: list[tuple[Any, str]] = [
+CONTROLLED: list[tuple[Any, str]] = [
     # Overrides, and the key of the finding.
+    *(([f"{prefix}{key}=x"], key) for key in OWNED_OVERRIDES for prefix in ("", "+", "++", "~")),
     (["~trainer.nnodes"], "trainer.nnodes"),
     (["trainer/default_local_dir=x"], "trainer/default_local_dir"),
-    (["+ray_kwargs.ray_init.runtime_env.env_vars.A=1"], "ray_kwargs.ray_init.runtime_env.env_vars.A"),
     (["ray_kwargs.ray_init.runtime_env={working_dir:/x}"], "ray_kwargs.ray_init.runtime_env"),
     (["+ray_kwargs.ray_init.namespace=x"], "ray_kwargs.ray_init.namespace"),
-    (
-        ["+ray_kwargs.ray_init.runtime_env.worker_process_setup_hook=a.b"],
-        "ray_kwargs.ray_init.runtime_env.worker_process_setup_hook",
-    ),
-    (["hydra.run.dir=/tmp"], "hydra.run.dir"),
-    (["hydra={run:{dir:/tmp}}"], "hydra"),
-    (["hydra/launcher=submitit"], "hydra/launcher"),
+    (["+ray_kwargs.ray_init.runtime_env.env_vars.A=1"], "ray_kwargs.ray_init.runtime_env.env_vars.A"),
+    *(([f"{key}=x"], key) for key in ("hydra.run.dir", "hydra", "hydra/launcher")),
     (["+hydra/job_logging@x=none"], "hydra/job_logging"),
-    (["~hydra"], "hydra"),
     ({"trainer": {"+default_local_dir": "/tmp"}}, "trainer.default_local_dir"),
 ]
 
 
-@pytest.mark.parametrize(("overrides", "key"), PAST_THE_KEY, ids=str)
-def test_other_ways_to_write_a_setting_that_the_jobspec_controls(overrides: Any, key: str) -> None:
+@pytest.mark.parametrize(("overrides", "key"), CONTROLLED, ids=str)
+def test_a_setting_that_the_jobspec_controls_however_written(overrides: Any, key: str) -> None:
     (finding,) = findings_of({"trainer_overrides": overrides})
-    assert (finding.key, finding.problem) == (f"trainer_overrides.{key}", CONTROLLED)
+    assert finding.key == f"trainer_overrides.{key}"
     assert finding.remedy in OWNED_OVERRIDES.values()
 
 
+LOCAL_DIR = "trainer.default_local_dir"
 REPEATED: list[tuple[dict[str, Any], str]] = [
     ({"workload": "grpo", "trainer_overrides": ["algorithm.adv_estimator=grpo"]}, "algorithm.adv_estimator"),
     ({"workload": "ppo", "trainer_overrides": {"algorithm": {"adv_estimator": "gae"}}}, "algorithm.adv_estimator"),
     ({"resources": {"nnodes": 2}, "trainer_overrides": {"trainer": {"nnodes": 2}}}, "trainer.nnodes"),
     # Of all workers and GPUs, only the cluster knows the number.
     ({"trainer_overrides": ["++trainer.n_gpus_per_node=4"]}, "trainer.n_gpus_per_node"),
-    (
-        {"submission_id": "a", "trainer_overrides": ["trainer.default_local_dir=/private/jobs/a/checkpoints"]},
-        "trainer.default_local_dir",
-    ),
+    ({"submission_id": "a", "trainer_overrides": [f"{LOCAL_DIR}=/private/jobs/a/checkpoints"]}, LOCAL_DIR),
 ]
 
 
@@ -69,85 +55,52 @@ def test_a_variable_that_the_job_has_anyway_is_accepted(where: str) -> None:
     assert len(list(repetition_notes(jobspec(**changes)))) == (2 if where == "env_vars" else 0)
 
 
-DIFFERENT: list[tuple[dict[str, Any], str]] = [
-    ({"resources": {"nnodes": 1}, "trainer_overrides": ["trainer.nnodes=2"]}, "trainer.nnodes"),
-    (
-        {"submission_id": "a", "trainer_overrides": ["trainer.default_local_dir=/private/jobs/b/checkpoints"]},
-        "trainer.default_local_dir",
-    ),
+DIFFERENT: list[dict[str, Any]] = [
+    {"resources": {"nnodes": 1}, "trainer_overrides": ["trainer.nnodes=2"]},
+    {"submission_id": "a", "trainer_overrides": ["trainer.default_local_dir=/private/jobs/b/checkpoints"]},
     # The id is made later.
-    ({"trainer_overrides": ["trainer.default_local_dir=/private/jobs/a/checkpoints"]}, "trainer.default_local_dir"),
+    {"trainer_overrides": ["trainer.default_local_dir=/private/jobs/a/checkpoints"]},
 ]
 
 
-@pytest.mark.parametrize(("changes", "key"), DIFFERENT, ids=str)
-def test_another_value_is_refused(changes: dict[str, Any], key: str) -> None:
-    (finding,) = findings_of(changes)
-    assert (finding.severity, finding.key) == ("error", f"trainer_overrides.{key}")
+@pytest.mark.parametrize("changes", DIFFERENT, ids=str)
+def test_another_value_is_refused(changes: dict[str, Any]) -> None:
+    assert [finding.severity for finding in findings_of(changes)] == ["error"]
 
 
 @pytest.mark.parametrize(
     "override",
     [
-        "trainer={save_freq:5}",
         # What the composed configuration then has is what the gate checks.
-        "trainer={nnodes:5}",
-        "~trainer",
-        "+trainer={new:{nodes:1}}",
-        "trainer.nnodes_of_something=1",
-        "reward={reward_kwargs:{path:x}}",
-        "~critic",
-        "ray_kwargs.ray_init.log_to_driver=false",
-        "ray_kwargs.timeline_json_file=/x",
-        "hydrate=1",
-        "data.path=hydra.yaml",
-        "actor@trainer=fsdp",
+        *("trainer={save_freq:5}", "trainer={nnodes:5}", "~trainer", "+trainer={new:{nodes:1}}", "actor@trainer=fsdp"),
+        *("trainer.nnodes_of_something=1", "reward={reward_kwargs:{path:x}}", "~critic", "hydrate=1"),
+        *("ray_kwargs.ray_init.log_to_driver=false", "ray_kwargs.timeline_json_file=/x", "data.path=hydra.yaml"),
+        # Interpolations within the configuration.
+        *("a=${b.c}", "a=${ b }", "a='${b}/${c}'", "a=${oc.select:b,1}", "a=${..b}", "a=$HOME", "a={b:1}", "a=5$"),
     ],
 )
 def test_settings_that_the_jobspec_leaves_to_its_author(override: str) -> None:
-    assert owned_remedy(override) == ""
+    assert findings_of({"trainer_overrides": [override]}) == []
 
 
 @pytest.mark.parametrize("option", ["--config-dir=/x", "-cd=/x", "--cfg=job", "-m=1", " --info=x"])
 def test_options_of_hydra(option: str) -> None:
-    (finding,) = findings_of({"trainer_overrides": [option]})
-    assert finding.problem == "is an option of Hydra's command line"
+    assert len(findings_of({"trainer_overrides": [option]})) == 1
 
 
-READERS: list[tuple[Any, str]] = [
-    (["a=${oc.env:HF_TOKEN}"], "oc.env"),
-    (["a='${oc.env:HF_TOKEN}'"], "oc.env"),
-    (["a=${\toc.env:HF_TOKEN,x}"], "oc.env"),
-    (["a=[1,{b:'x${oc.env:HF_TOKEN}y'}]"], "oc.env"),
-    ([r"a=$\{oc.env:HF_TOKEN\}"], "oc.env"),
-    ([r"a=\${oc.env:HF_TOKEN}"], "oc.env"),
-    (["a=${oc.${x}:HF_TOKEN}"], "oc.$…"),
-    (["a=${${x}:HF_TOKEN}"], "$…"),
-    (["a=${oc.select:b,${oc.env:HF_TOKEN}}"], "oc.env"),
-    (["a=${oc.decode:${b}}"], "oc.decode"),
-    (["a=${custom:1}"], "custom"),
-    (["a=${:x}"], "a resolver without a name"),
-    (["a=${oc.env"], "oc.env…"),
-    ({"a": {"b": "${oc.env:HF_TOKEN}"}}, "oc.env"),
-    ({"+a.b": {"c": {"d": "x ${oc.env:HF_TOKEN}"}}}, "oc.env"),
-    (["${oc.env:A}=1"], "oc.env"),
+READERS: list[Any] = [
+    *(["a=${oc.env:HF_TOKEN}"], ["a='${oc.env:HF_TOKEN}'"], ["a=${\toc.env:HF_TOKEN,x}"], ["${oc.env:A}=1"]),
+    *(["a=[1,{b:'x${oc.env:HF_TOKEN}y'}]"], [r"a=$\{oc.env:HF_TOKEN\}"], [r"a=\${oc.env:HF_TOKEN}"]),
+    *(["a=${oc.${x}:HF_TOKEN}"], ["a=${${x}:HF_TOKEN}"], ["a=${oc.select:b,${oc.env:HF_TOKEN}}"]),
+    *(["a=${oc.decode:${b}}"], ["a=${custom:1}"], ["a=${:x}"], ["a=${oc.env"]),
+    *({"a": {"b": "${oc.env:HF_TOKEN}"}}, {"+a.b": {"c": {"d": "x ${oc.env:HF_TOKEN}"}}}),
 ]
 
 
-@pytest.mark.parametrize(("overrides", "resolver"), READERS, ids=str)
-def test_interpolations_that_read_more_than_the_configuration(overrides: Any, resolver: str) -> None:
+@pytest.mark.parametrize("overrides", READERS, ids=str)
+def test_interpolations_that_read_more_than_the_configuration(overrides: Any) -> None:
     (finding,) = findings_of({"trainer_overrides": overrides})
-    assert finding.problem == f"contains an interpolation of {resolver}, which may read the environment"
-    assert finding.remedy == "name a secret in secrets: the trainer finds it in its environment"
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["a=${b.c}", "a=${ b }", "a='${b}/${c}'", "a=${oc.select:b,1}", "a=${..b}", "a=$HOME", "a={b:1}", "a=5$"],
-)
-def test_interpolations_within_the_configuration(override: str) -> None:
-    assert foreign_resolver(override) == ""
-    assert findings_of({"trainer_overrides": [override]}) == []
+    assert "contains an interpolation" in finding.problem
 
 
 @pytest.mark.parametrize("piece", ["${", "${ ", "${a ", "$", "{", "\\", " "])

@@ -29,14 +29,6 @@ class Line:
         return f"{str(self.page).removeprefix(f'{REPO}/')}:{self.number}"
 
 
-@dataclass(frozen=True)
-class Quote:
-    """A message that a page quotes."""
-
-    place: str
-    text: str
-
-
 def pages() -> list[Path]:
     """Every Markdown file of the repository that git knows or would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
@@ -87,18 +79,18 @@ def cells(row: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
 
 
-def quotes(page: Path) -> Iterator[Quote]:
-    """What a page quotes of our messages: bold code, and code in a column with the title "Message"."""
+def quotes(page: Path) -> Iterator[tuple[str, str]]:
+    """What a page quotes of our messages, with its place: bold code, and code in a column with the title "Message"."""
     column: int | None = None
     inside = False
     for line in lines(page):
         for found in BOLD_CODE.finditer(line.text):
-            yield Quote(line.place, found[2].strip())
+            yield line.place, found[2].strip()
         row = line.text.startswith("|")
         if row and not inside:
             titles = [cell.lower() for cell in cells(line.text)]
             column = titles.index("message") if "message" in titles else None
         elif row and column is not None:
             for found in CODE.finditer(cells(line.text)[column]):
-                yield Quote(line.place, found[2].strip().replace("\\|", "|"))
+                yield line.place, found[2].strip().replace("\\|", "|")
         inside = row

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
+
+from unit.docs import pages
 
 HOLE = "\0"
 PLACES = ("argus", "plugins", "roles", "playbooks", "tools", "images", "Makefile")
@@ -31,46 +33,30 @@ def value_of(node: ast.AST) -> str | None:
     return None
 
 
-def is_documentation(statement: ast.AST) -> bool:
-    """Docstrings, and the DOCUMENTATION, EXAMPLES and RETURN of modules: they are no messages."""
-    if isinstance(statement, ast.Assign):
-        return any(isinstance(name, ast.Name) and name.id in DOCUMENTATION for name in statement.targets)
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
 def of_python(text: str) -> Iterator[str]:
+    """The strings of a file without its documentation."""
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
         node = waiting.pop()
-        value = value_of(node)
-        if value:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in DOCUMENTATION:
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if value := value_of(node):
             yield plain(value)
             # Of a table, what is indented below a row is a message.
             yield from map(plain, re.findall(r"(?:^    .*\n?)+", value, re.M))
-        children = [child for child in ast.iter_child_nodes(node) if not is_documentation(child)]
         # The pieces of a string are no strings of their own; what is filled in may hold some.
+        children = ast.iter_child_nodes(node)
         waiting += [child for child in children if value is None or value_of(child) is None]
 
 
-def of_text(text: str) -> Iterator[str]:
-    yield plain(FILLED.sub(HOLE, text))
-
-
-def files(repo: Path) -> Iterator[Path]:
-    for place in PLACES:
-        path = repo / place
-        yield from [path] if path.is_file() else sorted(path.rglob("*"))
-
-
-def strings(repo: Path) -> dict[str, str]:
-    """All strings, each with a file that has it."""
-    found: dict[str, str] = {}
-    for file in files(repo):
+@cache
+def strings() -> set[str]:
+    found: set[str] = set()
+    for file in (file for place in PLACES for file in (pages.REPO / place, *(pages.REPO / place).rglob("*"))):
         if file.suffix == ".py":
-            texts = of_python(file.read_text(encoding="utf-8"))
+            found.update(of_python(file.read_text(encoding="utf-8")))
         elif file.suffix in TEXT_SUFFIXES or file.name == "Makefile":
-            texts = of_text(file.read_text(encoding="utf-8"))
-        else:
-            continue
-        found |= dict.fromkeys(texts, str(file.relative_to(repo)))
+            found.add(plain(FILLED.sub(HOLE, file.read_text(encoding="utf-8"))))
     return found

@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
+import importlib
 import re
 
 from unit.docs import pages
 
 PAGE = pages.REPO / "docs" / "durations.md"
 ROW = re.compile(r"\| (?P<number>\d+) (?P<unit>s|min|h|d) \| `(?P<file>\S+): (?P<name>\w+)` \|$")
+PLUGINS = "ansible_collections.argus.verl.plugins"
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
-def number(node: ast.AST) -> float | None:
-    """The value of a number, or of a product of numbers."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = number(node.left), number(node.right)
-        return None if left is None or right is None else left * right
-    return None
-
-
-def constants(text: str) -> dict[str, float]:
-    """The numbers that a module names at its top level, also several in one line."""
-    found: dict[str, float] = {}
-    for statement in ast.parse(text).body:
-        pairs: list[tuple[ast.expr, ast.expr]] = []
-        if isinstance(statement, ast.AnnAssign) and statement.value:
-            pairs += [(statement.target, statement.value)]
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
-            values = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
-            pairs += zip(statement.targets[0].elts, values, strict=False)
-        elif isinstance(statement, ast.Assign):
-            pairs += [(statement.targets[0], statement.value)]
-        for target, value in pairs:
-            seconds = number(value)
-            if isinstance(target, ast.Name) and seconds is not None:
-                found[target.id] = seconds
-    return found
-
-
-def actual(file: str, name: str) -> float | None:
-    for folder in ("argus", "plugins/module_utils", "plugins"):
-        path = pages.REPO / folder / file
-        if path.is_file():
-            return constants(path.read_text(encoding="utf-8")).get(name)
+def actual(file: str, name: str) -> object:
+    for package in ("argus", PLUGINS + ".module_utils", PLUGINS):
+        with contextlib.suppress(ModuleNotFoundError):
+            return getattr(
+                importlib.import_module(f"{package}.{file.removesuffix('.py').replace('/', '.')}"), name, None
+            )
     return None
 
 

@@ -19,12 +19,10 @@ def problem(page: Path, target: str) -> str:
     return ""
 
 
-def broken(page: Path) -> list[str]:
-    return [f"{line.place}: {target}: {why}" for line, target in pages.links(page) if (why := problem(page, target))]
-
-
 def test_no_link_is_broken() -> None:
-    found = [text for page in pages.pages() for text in broken(page)]
+    links = [(page, line.place, target) for page in pages.pages() for line, target in pages.links(page)]
+    assert len(links) > 100
+    found = [f"{place}: {target}: {why}" for page, place, target in links if (why := problem(page, target))]
     assert not found, "\n".join(found)
 
 
@@ -37,12 +35,3 @@ def test_every_page_of_docs_is_linked_from_another() -> None:
     }
     lost = [str(page) for page in pages.pages() if pages.REPO / "docs" in page.parents and page not in linked]
     assert not lost
-
-
-def test_files_and_headings_are_found(tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text("# A `heading`, of its own\n## Twice\n## Twice\n```\n# none\n```\n")
-    good = ["other.md", "other.md#a-heading-of-its-own", "other.md#twice-1", "#here", "https://example.org/#none"]
-    bad = ["none.md", "other.md#none", "#none"]
-    page = tmp_path / "page.md"
-    page.write_text("# Here\n`[no link](none.md)`\n" + "".join(f"[a link]({target})\n" for target in (*good, *bad)))
-    assert [text.split(": ")[1] for text in broken(page)] == bad

