@@ -90,12 +90,13 @@ def contents(pages: list[str]) -> str:
 
 def write_source() -> None:
     shutil.rmtree(SOURCE, ignore_errors=True)
-    pages, images = listed("*.md"), listed("docs/*.svg")
+    pages, images = listed("*.md"), listed("docs/*.svg", "docs/pictures/*.png")
     for file in [*pages, *images]:
         copy = SOURCE / file
         copy.parent.mkdir(parents=True, exist_ok=True)
-        text = (REPO / file).read_text(encoding="utf-8")
-        copy.write_text(with_links(file, text, {*pages, *images}) if file in pages else text, encoding="utf-8")
+        shutil.copy(REPO / file, copy)
+        if file in pages:
+            copy.write_text(with_links(file, copy.read_text(encoding="utf-8"), {*pages, *images}), encoding="utf-8")
     start = SOURCE / "README.md"
     names = [str(page.with_suffix("")) for page in pages]
     start.write_text(f"{start.read_text(encoding='utf-8')}\n{contents(names)}", encoding="utf-8")
