@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ JOBS = [(name, job) for name, recorded in EXPECTED.items() for job in recorded["
 
 def shared_root(name: str, directory: Path) -> Path:
     """A shared root with the recorded archives."""
-    with tarfile.open(RECORDED / f"{name}.tar.gz") as tar:
-        tar.extractall(directory / "jobs", filter="data")
+    shutil.unpack_archive(RECORDED / f"{name}.tar.gz", directory / "jobs")
     return directory
 
 

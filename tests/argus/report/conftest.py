@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +19,7 @@ HOSTILE = "</script><img src=x onerror=document.title=1>\x1b[31m\u202e{{7*7}}"
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Callable[[str], Archive]:
-    with tarfile.open(RECORDED) as tar:
-        tar.extractall(tmp_path / "jobs", filter="data")
+    shutil.unpack_archive(RECORDED, tmp_path / "jobs")
     return lambda name: Archive(tmp_path / "jobs" / name)
 
 
