@@ -147,7 +147,7 @@ CASES = {
         user_code=["score.py"],
     ),
     "refused": ray_job({**refused(), "findings": [FINDING, {**FINDING, "where": "data"}]}, jobspec=MINIMAL, wait=True),
-    "defect": ray_job(refused(where="argus", what=f"failed {EVIL}", key="operation"), jobspec=MINIMAL),
+    "defect": ray_job(refused(where="argus", problem=f"failed {EVIL}", key="operation"), jobspec=MINIMAL),
     "no_container": ray_job(GONE, jobspec=MINIMAL),
     "no_machine": ray_job(jobspec=MINIMAL, variables={"ansible_connection": "ssh", "ansible_host": "nowhere.invalid"}),
     "forged_id": ray_job(submitted(submission_id="a; id\x1b[2J"), jobspec=MINIMAL, wait=True),

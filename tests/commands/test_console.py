@@ -55,7 +55,7 @@ def test_errors_of_other_modules(tmp_path: Path) -> None:
     - name: Check
       argus.verl.report:
         title: Inventory
-        findings: [{where: head, what: has no hosts, todo: add one, severity: error}]
+        findings: [{where: head, problem: has no hosts, remedy: add one, severity: error}]
       ignore_errors: true
     - name: Crash
       crash:

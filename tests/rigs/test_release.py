@@ -55,7 +55,7 @@ def submitted(output: str) -> str:
 def test_the_wheel_trains(release: Release) -> None:
     release.run("argus", "init", "mine", "--kind", "dev")
     # Beside the cluster of the demo.
-    for file, port in (("hosts.yml", ""), ("group_vars/all/cluster.yml", "cluster_dashboard_port: 8275\n")):
+    for file, port in (("hosts.yml", ""), ("group_vars/all/cluster.yml", "cluster_dashboard_port: 8291\n")):
         path = release.directory / "mine" / file
         path.write_text(path.read_text().replace("mvp", "release") + port)
     release.run("argus", "-i", "mine", "up")
