@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from archive_files import lines_of
 from program import write_program
 
 from argus.archive.archive import Archive
@@ -107,15 +107,9 @@ class Setup:
         source.write_text(text)
 
     def write_plan(self, mode: str) -> None:
-        plan = {
-            "code_path": str(self.code_path),
-            "code_id": CODE_ID,
-            "module": "verl.trainer.fake",
-            "overrides": [f"mode={mode}", "note='a, b'"],
-            "driver_env": {"VERL_FULL_DETERMINISM": "1"},
-            **self.policy,
-        }
-        self.archive.write_json("config/plan.json", plan)
+        plan = {"code_path": str(self.code_path), "code_id": CODE_ID, "module": "verl.trainer.fake"}
+        plan |= {"overrides": [f"mode={mode}", "note='a, b'"], "driver_env": {"VERL_FULL_DETERMINISM": "1"}}
+        self.archive.write_json("config/plan.json", {**plan, **self.policy})
 
     def start(self, mode: str, attempt: int = 1, **env: str) -> subprocess.Popen[bytes]:
         self.write_plan(mode)
@@ -127,13 +121,9 @@ class Setup:
             "ARGUS_VERL_ARCHIVE": str(self.archive.path),
             **env,
         }
-        process = subprocess.Popen(
-            [sys.executable, str(self.program), "launch", "run", str(self.archive.path), str(attempt)],
-            env=environment,
-            cwd=self.cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        command = [sys.executable, str(self.program), "launch", "run", str(self.archive.path), str(attempt)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, env=environment, cwd=self.cwd, **pipes)
         self.started.append(process)
         return process
 
@@ -147,12 +137,11 @@ class Setup:
         return self.archive.driver_log.read_text() if self.archive.driver_log.exists() else ""
 
     def events(self) -> list[str]:
-        return [json.loads(line)["event"] for line in (self.archive.path / "events.jsonl").read_text().splitlines()]
+        return [line["event"] for line in lines_of(self.archive, "events.jsonl")]
 
     def index(self) -> list[dict[str, Any]]:
         """What evidence there is."""
-        file = self.archive.path / "debug" / "index.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return lines_of(self.archive, "debug/index.jsonl")
 
     def has_ended(self) -> bool:
         """Whether the end is recorded, and the rest is left to the steward."""

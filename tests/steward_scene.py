@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from fake_ray import answered
+from archive_files import lines_of
+from fake_ray import FakeClock, answered
 
 from argus.archive.archive import Archive
 from argus.queue.queue import Queue
@@ -60,31 +61,20 @@ class Head:
         return self.records.get(submission_id)
 
 
-class Evidence:
-    """A process in the background that has ended at once, or never ends."""
-
-    def __init__(self, code: int | None = 0) -> None:
-        self.code = code
-
-    def poll(self) -> int | None:
-        return self.code
-
-
 class Runner:
     """Records the launcher's verbs, and does what a test attaches to one."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.effects: dict[str, Callable[[], None]] = {}
-        self.code: int | None = 0
 
     def record(self, verb: str, *arguments: object) -> None:
         self.calls.append((verb, *map(str, arguments)))
         self.effects.get(verb, lambda: None)()
 
-    def start(self, verb: str, *arguments: str) -> Evidence:
+    def start(self, verb: str, *arguments: str) -> Any:
         self.record(verb, *arguments)
-        return Evidence(self.code)
+        return SimpleNamespace(poll=lambda: 0)
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
         assert seconds == steward.CLEAN_UP_SECONDS
@@ -97,24 +87,6 @@ class Runner:
         self.record("admit")
 
 
-class Clock:
-    """A time that passes only when a test, or a sleep, lets it."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-        self.slept: list[float] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float, /) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
 class Scene:
     """A job with its steward and everything around it."""
 
@@ -122,7 +94,7 @@ class Scene:
         self.archive = Archive(root / "jobs" / "one")
         self.archive.reserve()
         self.archive.write_json("config/plan.json", {"nnodes": 1, "gpus_per_node": 8, "retries": 1, **plan})
-        self.head, self.runner, self.clock = Head(), Runner(), Clock()
+        self.head, self.runner, self.clock = Head(), Runner(), FakeClock(1_000_000.0)
         self.meanwhile: Callable[[], object] = lambda: None
         self.start()
 
@@ -171,4 +143,4 @@ class Scene:
         return [" ".join(map(str, call)) for call in self.runner.calls]
 
     def events(self) -> list[str]:
-        return [json.loads(line)["event"] for line in (self.archive.path / "events.jsonl").read_text().splitlines()]
+        return [line["event"] for line in lines_of(self.archive, "events.jsonl")]

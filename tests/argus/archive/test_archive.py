@@ -16,14 +16,6 @@ from argus.io import reading
 from argus.io.reading import UnreadableError
 
 
-def metrics(archive: Archive, attempt: int, text: str) -> None:
-    (archive.path / "logs" / f"metrics-{attempt}.jsonl").write_text(text)
-
-
-def line(step: int, **data: float) -> str:
-    return json.dumps({"step": step, "data": data}) + "\n"
-
-
 def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None:
     archive.set_status("SUBMITTED", workload="grpo")
     archive.set_status("RUNNING", driver={"host": "worker-0"})
@@ -31,22 +23,12 @@ def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None
     archive.set_status("FAILED", reason="exit code 1")
     status = archive.status_json()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", status.pop("updated_at"))
-    assert status == {
-        "workload": "grpo",
-        "submission_id": "grpo-1",
-        "state": "FAILED",
-        "driver": {"host": "worker-0"},
-        "reason": "exit code 1",
-    }
-    events = [json.loads(text) for text in (archive.path / "events.jsonl").read_text().splitlines()]
+    known = {"submission_id": "grpo-1", "workload": "grpo", "driver": {"host": "worker-0"}}
+    assert status == {**known, "state": "FAILED", "reason": "exit code 1"}
+    events = lines_of(archive, "events.jsonl")
     times = [event.pop("time") for event in events]
-    assert times == sorted(times)
-    assert events == [
-        {"event": "SUBMITTED", "workload": "grpo"},
-        {"event": "RUNNING", "driver": {"host": "worker-0"}},
-        {"event": "note", "text": "größer"},
-        {"event": "FAILED", "reason": "exit code 1"},
-    ]
+    assert times == sorted(times) and len(events) == 4
+    assert events[2:] == [{"event": "note", "text": "größer"}, {"event": "FAILED", "reason": "exit code 1"}]
 
 
 def test_a_write_that_fails_leaves_what_was_there(archive: Archive) -> None:
@@ -56,9 +38,6 @@ def test_a_write_that_fails_leaves_what_was_there(archive: Archive) -> None:
     with pytest.raises(UnicodeEncodeError):
         archive.write_text("config/a.txt", "x" * 100_000 + "\ud800")
     assert (archive.path / "config" / "a.txt").read_text() == "before"
-
-
-# --- Modes, and what jobs put in the way -----------------------------------------------------------------------------
 
 
 def test_members_of_the_group_can_read_and_others_cannot(archive: Archive) -> None:
@@ -96,13 +75,10 @@ def test_a_read_is_repeated_while_a_file_system_hangs(archive: Archive, monkeypa
 
 def test_the_last_step(archive: Archive) -> None:
     assert archive.last_step() == 0
-    metrics(archive, 1, line(1) + line(2) + line(3))
-    metrics(archive, 2, line(2) + '{"step": 9, "da')
-    metrics(archive, 10, "")
+    for attempt, steps in ((1, (1, 2, 3)), (2, (2,)), (10, ())):
+        lines = [json.dumps({"step": step, "data": {}}) + "\n" for step in steps]
+        archive.metrics_file(attempt).write_text("".join(lines) + '{"step": 9, "da' * (attempt == 2))
     assert archive.last_step() == 2
-
-
-# --- Crashes in the middle of a write ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("half", [b'{"time": "2026', '{"reason": "ä'.encode()[:-1]])
@@ -121,10 +97,8 @@ def test_a_line_after_half_a_line_is_not_lost(archive: Archive, half: bytes) -> 
 
 
 def test_a_reason_is_one_line(archive: Archive) -> None:
-    archive.set_status("FAILED", reason="Traceback:\n  File x\n\tOSError: " + "x" * 500)
-    assert archive.read_status().reason == ("Traceback: File x OSError: " + "x" * 500)[:398] + " …"
-    archive.set_status("FAILED", reason="word " * 200)
+    archive.set_status("FAILED", reason="word\n\t" * 200)
     cut = archive.read_status().reason
-    assert len(cut) <= 400 and set(cut.split()) == {"word", "…"}
+    assert len(cut) <= 400 and set(cut.split()) == {"word", "…"} and cut.isprintable()
     archive.set_status("FAILED", reason=cut)
     assert archive.read_status().reason == cut

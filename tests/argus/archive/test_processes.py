@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 from real_processes import alive, until
@@ -29,24 +28,13 @@ sys.exit("it failed")
 """
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    archive = Archive(tmp_path / "one")
-    archive.reserve()
+def runner_of(archive: Archive) -> Runner:
     archive.write_text("config/program/__main__.py", LAUNCHER)
-    return archive
-
-
-def program_of(archive: Archive) -> Program:
-    return Program(str(archive.path / "config" / "program"))
-
-
-def calls(archive: Archive) -> list[str]:
-    return (archive.path / "calls").read_text().splitlines()
+    return Runner(archive, Program(str(archive.path / "config" / "program")))
 
 
 def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None:
-    process = Runner(archive, program_of(archive)).start("hang")
+    process = runner_of(archive).start("hang")
     until(lambda: (archive.path / "child").exists() and (archive.path / "child").read_text())
     child = int((archive.path / "child").read_text())
     assert alive(child)
@@ -57,13 +45,12 @@ def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None
 
 
 def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
-    (archive.path / "logs" / "steward.log").write_text("earlier\n")
-    Runner(archive, program_of(archive)).run_ray_client("submit", 2)
-    assert calls(archive) == ["submit 2"]
-    assert (archive.path / "logs" / "steward.log").read_text() == "earlier\noutput\nit failed\n"
-
-
-def test_something_else_in_place_of_the_log_does_not_stop_a_verb(archive: Archive) -> None:
-    os.mkfifo(archive.path / "logs" / "steward.log")
-    Runner(archive, program_of(archive)).run_ray_client("submit", 2)
-    assert calls(archive) == ["submit 2"]
+    log = archive.path / "logs" / "steward.log"
+    log.write_text("earlier\n")
+    runner_of(archive).run_ray_client("submit", 2)
+    assert log.read_text() == "earlier\noutput\nit failed\n"
+    # Something else in its place does not stop a verb.
+    log.unlink()
+    os.mkfifo(log)
+    runner_of(archive).run_ray_client("submit", 3)
+    assert (archive.path / "calls").read_text() == "submit 2\nsubmit 3\n"

@@ -11,16 +11,10 @@ from argus.ray.api import RayApiError
 EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), ExpectedNode("worker-0", cpus=2)]
 
 
-def node(name: str, **resources: float) -> dict[str, Any]:
-    return {
-        "node_name": name,
-        "state": "ALIVE",
-        "is_head_node": name == "ray-head",
-        "resources_total": resources,
-    }
-
-
-HEAD, WORKER = node("ray-head"), node("worker-0", CPU=2.0)
+HEAD, WORKER = (
+    {"node_name": name, "state": "ALIVE", "is_head_node": name == "ray-head", "resources_total": resources}
+    for name, resources in (("ray-head", {}), ("worker-0", {"CPU": 2.0}))
+)
 
 
 class FakeHead:
@@ -46,9 +40,7 @@ def wait(head: FakeHead, timeout: float, expected: Sequence[ExpectedNode] = EXPE
 def test_waits_until_the_last_node_has_joined() -> None:
     head = FakeHead(RayApiError("refused"), [HEAD], [HEAD], [HEAD, WORKER])
     state = wait(head, timeout=10)
-    assert state.membership.complete
-    assert state.problem == ""
-    assert head.asked == 4
+    assert (state.membership.complete, state.problem, head.asked) == (True, "", 4)
 
 
 def test_gives_up_after_the_timeout() -> None:

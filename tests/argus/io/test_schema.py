@@ -12,24 +12,20 @@ from argus.io.schema import MalformedError, parse
 
 
 @pytest.mark.parametrize(
-    ("stored", "problem"),
+    ("stored", "place"),
     [
-        ([], "it is not a mapping"),
-        ({"attempt": True}, "attempt: is not a whole number"),
-        ({"exit_code": 1.5}, "exit_code: is not a whole number"),
-        ({"exit_code": 10**400}, "exit_code: is not between -9007199254740992 and 9007199254740992"),
-        ({"started_at": "now"}, "started_at: is not a number"),
-        ({"attempts": {}}, "attempts: is not a list"),
-        ({"attempts": [7]}, "attempts: it is not a mapping"),
-        ({"tags": []}, "tags: is not a mapping"),
-        ({"failure": {"lines": "abc"}}, "failure: lines: is not a list"),
-        ({"state": 7}, "state: is not text"),
+        ([], "it"),
+        *(({"exit_code": value}, "exit_code:") for value in (True, 1.5, 10**400)),
+        ({"started_at": "now"}, "started_at:"),
+        *(({"attempts": value}, "attempts:") for value in ({}, [7])),
+        ({"tags": []}, "tags:"),
+        ({"failure": {"lines": "abc"}}, "failure: lines:"),
+        ({"state": 7}, "state:"),
     ],
 )
-def test_a_malformed_status(stored: Any, problem: str) -> None:
-    with pytest.raises(MalformedError) as error:
+def test_a_malformed_status(stored: Any, place: str) -> None:
+    with pytest.raises(MalformedError, match=f"^{place} (it )?is not "):
         parse(Status, stored)
-    assert str(error.value) == problem
 
 
 def test_values_are_typed() -> None:
@@ -38,11 +34,8 @@ def test_values_are_typed() -> None:
         "attempt": 2,
         "attempts": [{"attempt": 1, "state": "FAILED", "later": "a key of another version"}],
         "tags": {"a": "b", "c": 7, "d": None, "e": 1.5},
-        "started_at": 7,
-        "exit_code": -9,
+        **{"started_at": 7, "exit_code": -9, "reason": None, "later": {"of": ["another", "version"]}},
         "failure": {"kind": "killed", "lines": ["a"], "reason": None},
-        "reason": None,
-        "later": {"of": ["another", "version"]},
     }
     status = parse(Status, stored)
     assert (status.state, status.attempt, status.tags) == ("FAILED", 2, stored["tags"])

@@ -35,17 +35,17 @@ def archive(tmp_path: Path) -> Path:
     return made
 
 
-def packed(archive: Path, checkpoints: bool = False, size: Limits = LIMITS) -> tuple[str, list[str]]:
+def packed(archive: Path) -> tuple[str, list[str]]:
     """The bundle of an archive, and what was skipped."""
     file = archive.parent / "bundle.tar.gz"
     with file.open("wb") as stream:
-        return str(file), pack(archive, checkpoints, size, stream)
+        return str(file), pack(archive, False, LIMITS, stream)
 
 
-def fetch(archive: Path, target: Path, change: bool = True, checkpoints: bool = False) -> int:
-    file, skipped = packed(archive, checkpoints)
+def fetch(archive: Path, target: Path) -> int:
+    file, skipped = packed(archive)
     assert skipped == []
-    return unpack(file, target, LIMITS, change)
+    return unpack(file, target, LIMITS)
 
 
 def members(file: str) -> dict[str, bytes]:
@@ -61,23 +61,25 @@ def files(target: Path) -> list[str]:
 
 def test_a_second_fetch_has_what_changed(archive: Path, tmp_path: Path) -> None:
     target = tmp_path / "artifacts"
-    assert fetch(archive, target) == 3
+    (archive / "status.json").chmod(0o6777)
+    os.utime(archive / "logs" / "driver.log", (-(10**9), -(10**9)))
+    before = os.umask(0)
+    try:
+        assert fetch(archive, target) == 3
+    finally:
+        os.umask(before)
     # Everything except checkpoints.
     assert files(target) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+    assert {stat.S_IMODE((target / name).stat().st_mode) for name in files(target)} == {0o640}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (target, target / "logs")} == {0o750}
     assert (target / "status.json").stat().st_mtime == 1_700_000_000
-    (target / "logs" / "metrics-1.jsonl").chmod(0o400)
     assert fetch(archive, target) == 0
     (archive / "logs" / "driver.log").write_text("step 1\nstep 2\n")
-    (archive / "debug" / "stack.txt").write_text("stack")
     # The same size, another time.
     (archive / "status.json").write_text('{"state": "STOPPED"}')
-    assert fetch(archive, target) == 3
+    assert fetch(archive, target) == 2
     assert (target / "logs" / "driver.log").read_text() == "step 1\nstep 2\n"
     assert (target / "status.json").read_text() == '{"state": "STOPPED"}'
-    assert fetch(archive, target) == 0
-
-
-# --- What is packed --------------------------------------------------------------------------------------------------
 
 
 def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_path: Path) -> None:
@@ -90,29 +92,12 @@ def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_pa
     unix_socket(logs / "socket")
     for name in ("\u202egnp", os.fsdecode(b"\xff")):
         (logs / name).write_text("x")
+    with (logs / "large").open("wb") as large:
+        large.truncate((1 << 20) + 1)
     file, skipped = packed(archive)
-    assert sorted(skipped) == [
-        "'logs/\\u202egnp': its name has characters that cannot be shown",
-        "'logs/\\udcff': its name is not UTF-8",
-        "logs/dangling: it is a link",
-        "logs/fifo: it is not a regular file",
-        "logs/link: it is a link",
-        "logs/socket: it is not a regular file",
-        "logs/tree: it is a link",
-    ]
+    left_out = ["'logs/\\u202egnp'", "'logs/\\udcff'", *(f"logs/{name}" for name in ("dangling", "fifo", "large"))]
+    assert sorted(each.split(":")[0] for each in skipped) == [*left_out, "logs/link", "logs/socket", "logs/tree"]
     assert sorted(members(file)) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-
-
-def test_a_large_or_sparse_file_is_skipped_with_its_size(archive: Path, tmp_path: Path) -> None:
-    for name, size in {"sparse": 1 << 40, "exact": 1 << 20, "over": (1 << 20) + 1}.items():
-        with (archive / "debug" / name).open("wb") as file:
-            file.truncate(size)
-    file_name, skipped = packed(archive)
-    assert skipped == [
-        "debug/over: it has 1 MiB, more than 1 MiB",
-        "debug/sparse: it has 1.0 TiB, more than 1 MiB",
-    ]
-    assert len(members(file_name)["debug/exact"]) == 1 << 20
 
 
 def test_only_what_belongs_to_an_archive_is_taken(archive: Path, tmp_path: Path) -> None:
@@ -129,9 +114,6 @@ def test_only_what_belongs_to_an_archive_is_taken(archive: Path, tmp_path: Path)
     assert files(tmp_path / "here") == taken
 
 
-# --- What is unpacked ------------------------------------------------------------------------------------------------
-
-
 def hostile(file: Path, *members: tuple[str, bytes, str]) -> str:
     with tarfile.open(file, "w:gz") as tar:
         for name, kind, link in members:
@@ -142,42 +124,28 @@ def hostile(file: Path, *members: tuple[str, bytes, str]) -> str:
     return str(file)
 
 
-NO_FILE = "it is not a regular file"
-ELSEWHERE = "its name leads elsewhere"
+NAMES = ("../evil", "logs/../../evil", "/tmp/evil", "./a", "a\nb", "a/" * 40 + "b", "x" * 256)
+TWO = [("a", tarfile.REGTYPE, ""), ("b", tarfile.REGTYPE, "")]
 
 
 @pytest.mark.parametrize(
-    ("members", "why"),
+    ("members", "limits"),
     [
-        ([("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("logs/../../evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("/tmp/evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("./a", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")], NO_FILE),
-        ([("status.json", tarfile.LNKTYPE, "/etc/passwd")], NO_FILE),
-        ([("fifo", tarfile.FIFOTYPE, "")], NO_FILE),
-        ([("a\nb", tarfile.REGTYPE, "")], "its name has characters that cannot be shown"),
-        ([("a/" * 40 + "b", tarfile.REGTYPE, "")], "it is more than 32 levels deep"),
-        ([("x" * 256, tarfile.REGTYPE, "")], "its name has more than 1024 bytes, or 255 in one part"),
         # One bad member is enough to refuse the whole bundle.
-        ([("good", tarfile.REGTYPE, ""), ("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
+        *(([("good", tarfile.REGTYPE, ""), (name, tarfile.REGTYPE, "")], LIMITS) for name in NAMES),
+        ([("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")], LIMITS),
+        ([("status.json", tarfile.LNKTYPE, "/etc/passwd")], LIMITS),
+        ([("fifo", tarfile.FIFOTYPE, "")], LIMITS),
+        (TWO, Limits(3, 100)),
+        (TWO, Limits(4, 7)),
     ],
 )
-def test_a_bundle_cannot_write_elsewhere(tmp_path: Path, members: list[tuple[str, bytes, str]], why: str) -> None:
+def test_a_bundle_can_neither_write_elsewhere_nor_fill_the_controller(
+    tmp_path: Path, members: list[tuple[str, bytes, str]], limits: Limits
+) -> None:
     file = hostile(tmp_path / "bundle.tar.gz", *members)
-    with pytest.raises(BundleError, match=f"^the bundle has .*, which was refused: {why}$"):
-        unpack(file, tmp_path / "artifacts" / "grpo-1", LIMITS)
-    assert files(tmp_path) == ["bundle.tar.gz"]
-
-
-@pytest.mark.parametrize(
-    ("size", "why"),
-    [(Limits(3, 100), "it has 4 bytes, more than 3 bytes"), (Limits(4, 7), "with its 4 bytes, all files would .*")],
-)
-def test_a_bundle_cannot_fill_the_controller(tmp_path: Path, size: Limits, why: str) -> None:
-    file = hostile(tmp_path / "bundle.tar.gz", ("a", tarfile.REGTYPE, ""), ("b", tarfile.REGTYPE, ""))
-    with pytest.raises(BundleError, match=f"which was refused: {why}$"):
-        unpack(file, tmp_path / "artifacts" / "grpo-1", size)
+    with pytest.raises(BundleError, match="which was refused: "):
+        unpack(file, tmp_path / "artifacts" / "grpo-1", limits)
     assert files(tmp_path) == ["bundle.tar.gz"]
 
 
@@ -190,35 +158,10 @@ def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path: Path) -> None:
         unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
 
 
-def cut_off() -> bytes:
-    """A bundle of two files without the end of the second."""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
-        for name in ("first", "second"):
-            member = tarfile.TarInfo(name)
-            member.size = 1 << 20
-            tar.addfile(member, io.BytesIO(os.urandom(1 << 20)))
-    return whole.getvalue()[: 3 << 19]
-
-
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"x" * 2000), cut_off()], ids=["empty", "no tar", "cut"])
-def test_a_damaged_bundle(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "bundle.tar.gz").write_bytes(content)
+@pytest.mark.parametrize("cut", [0, 60, 100])
+def test_a_damaged_bundle(tmp_path: Path, cut: int) -> None:
+    file = Path(hostile(tmp_path / "bundle.tar.gz", *((name, tarfile.REGTYPE, "") for name in ("first", "second"))))
+    file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(BundleError, match=r"^the bundle is damaged: "):
-        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
+        unpack(str(file), tmp_path / "artifacts" / "grpo-1", LIMITS)
     assert not (tmp_path / "artifacts").exists()
-
-
-def test_modes_and_times(archive: Path, tmp_path: Path) -> None:
-    (archive / "status.json").chmod(0o6777)
-    os.utime(archive / "logs" / "driver.log", (-(10**9), -(10**9)))
-    target = tmp_path / "here"
-    before = os.umask(0)
-    try:
-        assert fetch(archive, target) == 3
-    finally:
-        os.umask(before)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in target.rglob("*") if path.is_file()} == {0o640}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (target, target / "logs")} == {0o750}
-    assert (target / "logs" / "driver.log").stat().st_mtime == 0
-    assert fetch(archive, target) == 0

@@ -62,7 +62,7 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
         if now[0] > 5:
             head.listed = []
 
-    def waits(timeout: float, held: list[str] | None = None) -> tuple[list[str], bool, float]:
+    def waits(timeout: float, held: list[str] | None = None) -> tuple[Any, ...]:
         found = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
         return found["jobs"], found["alive"], found["waited"]
 

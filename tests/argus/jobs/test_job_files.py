@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gate_job import parsed, shared_root
@@ -72,18 +71,13 @@ def test_what_settings_name_and_the_classes_in_it(root: Path) -> None:
     write(root, r="", my_tools="import helpers\n", helpers="", loop="", data__rows="")
     (root / USER / "tools.yaml").write_text("tools: [{class_name: my_tools.Calculator}, {x: no.such, y: r.f}]\n")
     (root / USER / "template.bin").write_bytes(b"\xff")
-    named = {
-        "rollout.multi_turn.tool_config_path": f"{root}/{USER}/tools.yaml",
-        "data.custom_cls.path": f"{root}/{USER}/data/rows.py",
-        "data.binary_path": f"{root}/{USER}/template.bin",
-        "model.tokenizer_path": f"{root}/common/models/tiny",
-        "elsewhere.path": "/etc/passwd",
-        "reward.custom_reward_function.path": f"{root}/{USER}/r.py",
-    }
+    given = {"rollout.multi_turn.tool_config_path": "tools.yaml", "data.custom_cls.path": "data/rows.py"}
+    given |= {"data.binary_path": "template.bin", "reward.custom_reward_function.path": "r.py"}
+    named = {key: f"{root}/{USER}/{name}" for key, name in given.items()}
+    named |= {"model.tokenizer_path": f"{root}/common/models/tiny", "elsewhere.path": "/etc/passwd"}
     files = collected(root, named=named)
-    assert sorted(files.texts) == [
-        f"{USER}/{name}" for name in ("data/rows.py", "helpers.py", "my_tools.py", "r.py", "tools.yaml")
-    ]
+    taken = ("data/rows.py", "helpers.py", "my_tools.py", "r.py", "tools.yaml")
+    assert sorted(files.texts) == [f"{USER}/{name}" for name in taken]
     assert list(files.record.left_out) == [f"{USER}/template.bin"]
     assert list(files.record.entries) == [*list(named)[:3], "reward_fn_path"]
 
@@ -107,9 +101,6 @@ def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest
     assert f"{USER}/out.py" in left_out and "secret" not in str(files.texts)
 
 
-# --- Later ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def archive(root: Path) -> Archive:
     write(root, r="import a, b\n", a="1", b="2")
@@ -118,17 +109,17 @@ def archive(root: Path) -> Archive:
     return archive
 
 
-def warnings(root: Path, archive: Archive, **arguments: Any) -> list[str]:
-    found = changes(archive, collected(root, **arguments))
-    assert {(one.key, one.severity) for one in found} <= {("files", WARNING)}
-    return [one.problem for one in found]
+def warning(root: Path, archive: Archive) -> str:
+    (found,) = changes(archive, collected(root))
+    assert (found.key, found.severity) == ("files", WARNING)
+    return found.problem
 
 
 def test_other_files(root: Path, archive: Archive) -> None:
     write(root, a="changed")
     write(root, r="import a, c\n", c="")
     (root / USER / "b.py").unlink()
-    (what,) = warnings(root, archive)
+    what = warning(root, archive)
     assert "(changed: user/code/a.py, user/code/r.py; gone or no longer imported: user/code/b.py; new" in what
 
 
@@ -136,8 +127,7 @@ def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     record = json.loads((archive.path / "config" / "files.json").read_text())
-    record["files"][f"../../{'x' * 300}"] = "0"
-    record["files"][str(pipe)] = "0"
+    record["files"] |= {f"../../{'x' * 300}": "0", str(pipe): "0"}
     (archive.path / "config" / "files.json").write_text(json.dumps(record))
-    (what,) = warnings(root, archive)
+    what = warning(root, archive)
     assert "gone or no longer imported" in what and str(pipe) in what and "x" * 101 not in what

@@ -24,21 +24,17 @@ class Cluster:
         self.registry = Registry(path / "registry")
         self.registry.path.mkdir()
         self.clock = FakeClock()
-        self.ray = FakeRay(on_stop=lambda _identifier: None)
+        self.ray = FakeRay()
 
-    def job(self, name: str, state: str = "RUNNING", retries: int = 1) -> Archive:
+    def job(self, name: str, state: str = "RUNNING") -> Archive:
         made = Archive(self.jobs / name)
         made.reserve()
-        made.write_json("config/plan.json", {"retries": retries})
+        made.write_json("config/plan.json", {"retries": 1})
         made.write_heartbeat("steward.json", time=time.time())
         made.set_status(state)
         redact.store(made.path, {"KEY": "value"})
         self.registry.write(Registered(name, 1.0, {}, str(made.path.parents[1])))
         return made
-
-    def closes(self, archive: Archive, at: float) -> None:
-        """A steward closes an archive at a time."""
-        self.clock.then = lambda now: now >= at and not archive.read_status().closed_at and archive.close()
 
     def end(self, check_mode: bool = False) -> Effect:
         services = self.ray.services(self.registry, self.clock)
@@ -56,7 +52,7 @@ def cluster(tmp_path: Path) -> Cluster:
 def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
     one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
     closed.close()
-    cluster.closes(one, 5)
+    cluster.clock.then = lambda now: now >= 5 and not one.read_status().closed_at and one.close()
     assert cluster.end() == removal(["one"])
     assert one.stop_requested() and not closed.stop_requested()
     verdict = attempts.verdict(one)
@@ -102,16 +98,10 @@ def test_what_cannot_be_closed_is_named_and_hides_no_other(cluster: Cluster) -> 
     assert one.read_status().state == "STOPPED" and "its status was lost" in one.read_status().reason
 
 
-def test_the_secrets_of_a_job_without_an_archive_are_removed(cluster: Cluster) -> None:
-    one = cluster.job("one")
+def test_the_secrets_of_a_job_without_an_archive_are_removed_and_other_clusters_left_alone(cluster: Cluster) -> None:
+    one, other = cluster.job("one"), cluster.job("other")
     one.path.rename(cluster.jobs.parent / "away")
+    cluster.registry.remove("other")
     assert cluster.close() == removal([])
     assert not redact.secrets_file(one.path).exists()
-
-
-def test_other_clusters_on_the_same_root_are_left_alone(cluster: Cluster) -> None:
-    other = cluster.job("other")
-    (cluster.registry.path / "other.json").unlink()
-    assert cluster.close() == removal([])
-    assert other.read_status().state == "RUNNING"
-    assert redact.load(other.path)
+    assert other.read_status().state == "RUNNING" and redact.load(other.path)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,6 @@ RETRIED = [
 @pytest.mark.parametrize(
     ("selection", "chosen"),
     [
-        (Selection(), range(6)),
         (Selection(rank="1"), [0, 2, 4]),
         (Selection(rank="11"), [1, 2]),
         (Selection(attempt=2), [0, 1, 2]),
@@ -36,13 +34,8 @@ def test_lines_of_a_rank_and_an_attempt(selection: Selection, chosen: Sequence[i
     assert selection.of(RETRIED, 2, 1) == [RETRIED[at] for at in chosen][-1:]
 
 
-# --- In an archive ----------------------------------------------------------------------------------------------------
-
-RUNNING = JobInfo("grpo-1", "RUNNING", driver_host="gpu-1")
-
-
 def test_an_attempt_chooses_lines_of_the_whole_log(archive: Archive) -> None:
+    job = JobInfo("grpo-1", "RUNNING", log=("[rank1]: a", "b"))
     with pytest.raises(OperationError, match="position"):
-        selected(archive, RUNNING, Selection(attempt=1), 0, "1:0")
-    job = replace(RUNNING, log=("[rank1]: a", "b"))
+        selected(archive, job, Selection(attempt=1), 0, "1:0")
     assert selected(archive, job, Selection(rank="1"), 0, "1:0") == ["[rank1]: a"]

@@ -34,50 +34,37 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def registry(archive: Archive) -> Registry:
-    made = Registry(archive.path.parents[2] / "registry")
-    made.path.mkdir()
-    made.write(Registered("sft-1", 1.0, {}, str(archive.path.parents[1])))
-    return made
-
-
-@pytest.fixture
-def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
+def services(archive: Archive, ray: FakeRay, clock: FakeClock) -> Services:
+    registry = Registry(archive.path.parents[2] / "registry")
+    registry.path.mkdir()
+    registry.write(Registered("sft-1", 1.0, {}, str(archive.path.parents[1])))
     return ray.services(registry, clock, ADDRESS)
-
-
-def with_steward(archive: Archive) -> None:
-    archive.write_json("steward.json", {"time": time.time()})
 
 
 def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Effect:
     return stop(str(archive.path.parent.parent), archive.submission_id, services, check_mode)
 
 
-@pytest.mark.parametrize(("attempt", "identifier"), [(1, "sft-1"), (2, "sft-1~2")])
-def test_a_running_job(archive: Archive, ray: FakeRay, services: Services, attempt: int, identifier: str) -> None:
+@pytest.mark.parametrize(
+    ("attempt", "identifier", "status", "call"),
+    [
+        (1, "sft-1", "RUNNING", "stop_job"),
+        (2, "sft-1~2", "RUNNING", "stop_job"),
+        # For it, Ray's stop_job returns True and does nothing.
+        (1, "sft-1", "PENDING", "cancel_pending"),
+    ],
+)
+def test_an_active_job(
+    archive: Archive, ray: FakeRay, services: Services, attempt: int, identifier: str, status: str, call: str
+) -> None:
     archive.set_status("RUNNING", attempt=attempt)
-    with_steward(archive)
-    ray.statuses |= {"sft-1": "FAILED", identifier: "RUNNING"}
+    archive.write_heartbeat("steward.json", time=time.time())
+    ray.statuses |= {"sft-1": "FAILED", identifier: status}
     result = stopped(archive, services)
-    assert ray.changes == [("stop_job", identifier)]
+    assert ray.changes == [(call, identifier)]
     assert archive.stop_requested()
-    assert result.result == {
-        "submission_id": "sft-1",
-        "archive": str(archive.path),
-        "state": "STOPPED",
-        "checkpoint": None,
-        "diff": {"before": "RUNNING\n", "after": "STOPPED\n"},
-    }
-
-
-def test_a_pending_job_is_cancelled(archive: Archive, ray: FakeRay, services: Services) -> None:
-    """Ray's stop_job returns True for it and does nothing."""
-    archive.set_status("SUBMITTED")
-    with_steward(archive)
-    ray.statuses["sft-1"] = "PENDING"
-    assert stopped(archive, services).result["state"] == "STOPPED"
-    assert ray.changes == [("cancel_pending", "sft-1")]
+    assert (result.result["state"], result.result["checkpoint"]) == ("STOPPED", None)
+    assert result.result["diff"] == {"before": "RUNNING\n", "after": "STOPPED\n"}
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "ENDING"])
@@ -85,28 +72,20 @@ def test_a_job_without_an_attempt_is_ended_by_its_steward(
     archive: Archive, ray: FakeRay, clock: FakeClock, services: Services, state: str
 ) -> None:
     archive.set_status(state, ended_at=0.0)
-    with_steward(archive)
+    archive.write_heartbeat("steward.json", time=time.time())
     ray.statuses["sft-1"] = "FAILED"
-    requested: list[bool] = []
-
-    def steward(now: float) -> None:
-        requested.append(archive.stop_requested())
-        if now > 3:
-            archive.set_status("STOPPED")
-
-    clock.then = steward
+    clock.then = lambda now: now > 3 and archive.stop_requested() and archive.set_status("STOPPED")
     result = stopped(archive, services)
     assert (result.result["diff"]["before"].strip(), result.result["state"]) == (state, "STOPPED")
-    assert all(requested)
     assert ray.changes == []
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "RUNNING"])
 def test_a_job_of_no_steward_that_ray_does_not_know(
-    archive: Archive, registry: Registry, ray: FakeRay, services: Services, state: str
+    archive: Archive, ray: FakeRay, services: Services, state: str
 ) -> None:
     """Another head has submitted it, which is gone."""
-    (registry.path / "sft-1.json").unlink()
+    services.registry.remove("sft-1")
     archive.set_status(state, ended_at=0.0)
     assert stopped(archive, services).result["state"] == "STOPPED"
     # Nothing else would close its archive, and remove its secrets.
@@ -116,9 +95,9 @@ def test_a_job_of_no_steward_that_ray_does_not_know(
 
 def test_a_head_that_does_not_answer(archive: Archive, ray: FakeRay, services: Services) -> None:
     archive.set_status("RUNNING")
-    with_steward(archive)
+    archive.write_heartbeat("steward.json", time=time.time())
     ray.answers = False
-    with pytest.raises(OperationError, match=r"^sft-1 could not be stopped: .* refused. Is the cluster up\?"):
+    with pytest.raises(OperationError, match="could not be stopped: "):
         stopped(archive, services)
     # The steward, if there is one, stops the job nevertheless.
     assert archive.stop_requested()
@@ -127,10 +106,10 @@ def test_a_head_that_does_not_answer(archive: Archive, ray: FakeRay, services: S
 
 def test_a_job_that_does_not_end(archive: Archive, ray: FakeRay, clock: FakeClock, services: Services) -> None:
     archive.set_status("RUNNING")
-    with_steward(archive)
+    archive.write_heartbeat("steward.json", time=time.time())
     ray.statuses["sft-1"] = "RUNNING"
     ray.on_stop = lambda _identifier: None
-    with pytest.raises(OperationError, match=r"^sft-1 is still running 60 s after the stop request"):
+    with pytest.raises(OperationError, match="still running"):
         stopped(archive, services)
     assert STOP_SECONDS <= clock.now < STOP_SECONDS + 1
 

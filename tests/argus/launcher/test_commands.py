@@ -17,15 +17,6 @@ from argus.archive.archive import Archive
 from argus.evidence import evidence
 from argus.launcher import commands
 
-PLAN = {
-    "address": "http://127.0.0.1:1",
-    "workload": "sft",
-    "overrides": [],
-    "entrypoint": "python3 x",
-    "entrypoint_num_cpus": 1,
-    "entrypoint_resources": {},
-}
-
 
 @pytest.fixture(autouse=True)
 def mask() -> Iterator[None]:
@@ -39,7 +30,7 @@ def mask() -> Iterator[None]:
 def archive(tmp_path: Path) -> Archive:
     made = Archive(tmp_path / "jobs" / "sft-1")
     made.reserve()
-    made.write_json("config/plan.json", PLAN)
+    made.write_json("config/plan.json", {"address": "http://127.0.0.1:1", "entrypoint": "python3 x"})
     made.write_json("config/runtime_env.json", {"env_vars": {}})
     return made
 
@@ -56,10 +47,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 def test_the_end_of_an_attempt_collects_and_sweeps(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.set_status("RUNNING", attempt=2)
-    nodes = {
-        "worker-0": {"killed": {"7": "python3"}, "left": [{"pid": 7}]},
-        "worker-2": {"killed": {"8": "x", "9": "y"}, "left": []},
-    }
+    nodes = {"worker-0": {"killed": {"7": "x"}, "left": [7]}, "worker-2": {"killed": {"8": "x", "9": "y"}, "left": []}}
     found: dict[str, Any] = {"nodes": nodes, "problems": {"worker-1": "no answer within 45 s"}}
     order: list[Any] = []
     monkeypatch.setattr(commands, "Connection", lambda: "Ray")
@@ -93,6 +81,6 @@ def test_an_attempt_that_cannot_be_submitted_fails_with_the_reason(archive: Arch
     with pytest.raises(ConnectionError):
         commands.submit(archive, "1", pauses.append)
     assert pauses == [2.0, 10.0, 30.0]
-    status = archive.status_json()
-    assert (status["state"], status["reason"]) == ("FAILED", "it could not be submitted: the head does not answer")
-    assert status["failure"]["kind"] == "unknown"
+    status = archive.read_status()
+    assert status.failure and (status.state, status.failure.kind) == ("FAILED", "unknown")
+    assert status.reason.endswith("the head does not answer")

@@ -18,50 +18,32 @@ def log(name: str) -> str:
     return (LOGS / f"{name}.log").read_bytes().decode()
 
 
-# --- Recorded logs ----------------------------------------------------------------------------------------------------
-
-# What the advice has to name.
+# What the advice has to name, where a kind has several.
 NAMED = {
     "chat_template": "custom_chat_template",
     "device_assert": "vocab_size",
-    "duplicate_gpu": "CUDA_VISIBLE_DEVICES",
     "ecc": "nvidia-smi -q -d ECC",
-    "expandable": "PYTORCH_CUDA_ALLOC_CONF",
     "heads_valueerror": "tensor_model_parallel_size",
-    "offline_dataset": "Stage",
-    "out_of_disk": "df",
-    "position_embeddings": "max_position_embeddings",
-    "remote_code": "trust_remote_code",
-    "row_group": "row groups",
     "sglang_static": "Raise actor_rollout_ref.rollout.gpu_memory_utilization",
     "ray_thread": "nproc",
-    "thread_boost": "nproc",
     "too_many_files": "nofile",
     "vllm-cache": "Raise actor_rollout_ref.rollout.gpu_memory_utilization",
     "vllm-start": "Lower actor_rollout_ref.rollout.gpu_memory_utilization",
-    "wandb_timeout": "WANDB_MODE=offline",
-    "judge_timeout": "service",
 }
-# What the reason begins with.
+# What the reason names.
 REASONS = {
     "config-refused-value": "actor_rollout_ref.actor: ValueError('Invalid loss_agg_mode: token-meen')",
-    "config-unknown-key": "the configuration has no key actor_rollout_ref.actor.optim.learning_rate",
-    "head_lost-driver": "the head was lost: WrongClusterID: Perhaps the client is",
+    "config-unknown-key": "actor_rollout_ref.actor.optim.learning_rate",
     "killed-rank": "rank 1 (pid=26) was killed by SIGKILL (run_node pid=77, ip=172.18.0.4)",
-    "data-sft-column": "the dataset has no column 'messages' (/private/datasets/no_messages/train.parquet)",
+    "data-sft-column": "'messages' (/private/datasets/no_messages/train.parquet)",
     "reward-raises": "IndexError: list index out of range (/private/user/code/raises.py, line 2)",
-    "host_oom-monitor": "the node 172.19.0.4 ran out of memory: Ray killed 3 of its processes (raylet)",
-    "gpu_oom-update_actor": "GPU 0 ran out of memory: 30.29 GiB could not be allocated",
-    "communication-nccl-watchdog": "NCCL: ALLREDUCE did not finish within 600009 ms (WorkerDict",
-    "communication-peer-lost": "Connection closed by peer [172.19.0.2]:31634, before the first step",
+    "host_oom-monitor": "the node 172.19.0.4 ran out of memory: Ray killed 3 of its processes",
+    "gpu_oom-update_actor": "GPU 0 ran out of memory: 30.29 GiB",
+    "communication-nccl-watchdog": "ALLREDUCE did not finish within 600009 ms",
     "port_in_use-vllm": "port 32847 is in use (vLLMHttpServer pid=6840, Worker pid=7181)",
-    "disk_full-checkpoint": "a checkpoint could not be written to",
-    "node_lost-driver": "the driver's node was lost",
     "node_lost-owner": "node 10.0.0.2 was lost",
-    "engine_lost-start": "an inference engine ended as it started, and wrote no reason",
-    "engine_lost-stopped_worker": "an engine ended: TimeoutError: RPC call to execute_model timed out",
-    "killed-full_shm": "a process crashed with SIGBUS (WorkerDict pid=",
-    "killed-kernel-oom": "actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed or crashed",
+    "killed-full_shm": "SIGBUS (WorkerDict pid=",
+    "killed-kernel-oom": "RewardLoopWorker (pid=15386, ip=172.19.0.2)",
 }
 REPORTED = sorted((LOGS / "reported").glob("*.log"))
 RECORDED = [path for path in sorted(LOGS.glob("*.log")) if not path.stem.startswith("good")]
@@ -72,7 +54,7 @@ def test_a_recorded_or_reported_failure(path: Path) -> None:
     # The carriage returns of progress bars stay.
     found = classify(path.read_bytes().decode(), None if path.stem == "node_lost-driver" else 1)
     kind, _hyphen, name = path.stem.partition("-")
-    assert found.kind == kind and found.reason.startswith(REASONS.get(path.stem, ""))
+    assert found.kind == kind and REASONS.get(path.stem, "") in found.reason
     assert found.lines
     assert found.todo and NAMED.get(name, "") in found.todo
     # Exceptions that only tell of another process are no reason.
@@ -84,17 +66,19 @@ def of_a_rank(line: str) -> str:
     return line if line.startswith(("\x1b", "(")) else f"(run_node pid=77, ip=172.18.0.4) [rank1]: {line}"
 
 
+NOISE = """Exception ignored in: <function Worker.__del__>
+Traceback (most recent call last):
+  File "/x.py", line 3, in f
+AttributeError: 'NoneType' object has no attribute 'close'
+"""
+
+
 @pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
 def test_a_reported_failure_in_other_lines(path: Path) -> None:
     text = path.read_text()
-    noise = (
-        "Exception ignored in: <function Worker.__del__>\nTraceback (most recent call last):\n"
-        '  File "/x.py", line 3, in f\n'
-        "    self.close()\nAttributeError: 'NoneType' object has no attribute 'close'\n"
-    )
     ranks = "".join(f"{of_a_rank(line)}\n" for line in text.split("\n")) + f"{diagnosis.TORCHRUN_FAILED}\n"
     kind = path.stem.partition("-")[0]
-    assert {classify(log, 1).kind for log in (text.replace("\n", "\r\n"), text + noise, ranks)} == {kind}
+    assert {classify(log, 1).kind for log in (text.replace("\n", "\r\n"), text + NOISE, ranks)} == {kind}
 
 
 VERL, VLLM = "verl-0.9.1/verl/workers/engine_workers.py", "site-packages/vllm/v1/engine/core.py"
@@ -138,10 +122,6 @@ def test_what_an_exception_means(kind: str, file: str, exception: str) -> None:
     assert failure.kind == kind and failure.todo
 
 
-def test_the_node_of_a_gpu_that_failed_is_known() -> None:
-    assert classify(log("reported/gpu_fault-ecc"), 1).node == "10.0.0.2"
-
-
 def test_a_wrapper_without_a_cause_is_not_the_reason() -> None:
     end = HYDRA + '  File "/opt/engine.py", line 9, in launch\n    data = pipe.recv()\nEOFError\n'
     assert "EOFError" not in classify(end, 1).reason
@@ -164,14 +144,10 @@ def test_a_log_without_a_failure(name: str, exit_code: int) -> None:
 
 
 def test_a_node_is_named_by_its_whole_name() -> None:
-    for name in ("gpu-1.example.org",):
-        died = f"ray.exceptions.ActorDiedError: x\nThe actor died because its node has died. Node Id: {name}.\n"
-        assert classify(died, 1).reason == f"node {name} was lost"
-        marked = f"(raylet) The node with node id: {name} and address: 10.0.0.2 has been marked dead because of x\n"
-        assert classify(marked, 1).reason.startswith(f"node {name} was lost")
+    assert classify(log("reported/gpu_fault-ecc"), 1).node == "10.0.0.2"
+    for text in (NODE, MARKED_DEAD):
+        assert classify(text.replace("0d443baa", "gpu-1.example.org"), 1).reason.startswith("node gpu-1.example.org ")
 
-
-# --- Order ------------------------------------------------------------------------------------------------------------
 
 HYDRA = "Error executing job with overrides: ['trainer.nnodes=1']\nTraceback (most recent call last):\n"
 NODE = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n" + (
@@ -268,7 +244,6 @@ def test_causes_take_precedence_over_their_consequences(text: str, kind: str) ->
 @pytest.mark.parametrize(
     "line",
     [
-        "UserWarning: megatron engine is not available: ModuleNotFoundError(\"No module named 'megatron'\")",
         "(pid=7)   File \"/x.py\", line 1\n(pid=7) ModuleNotFoundError: No module named 'vllm._C'",
         "(raylet) 0 Workers (tasks / actors) killed due to memory pressure (OOM), 1 Workers crashed",
         "(AgentLoopWorker pid=1) " + REWARD.replace("\n", "\n(AgentLoopWorker pid=1) ") + "ValueError: of one answer",
@@ -301,9 +276,6 @@ def test_steps_are_reported_where_they_matter() -> None:
     assert classify(HYDRA + GLOO, 1, 0).reason.endswith(", before the first step")
     assert classify(HYDRA + GLOO, 1, 7).reason.endswith(", after step 7")
     assert "step" not in classify(HYDRA + ACTOR, 1, 7).reason
-
-
-# --- Form -------------------------------------------------------------------------------------------------------------
 
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from archive_files import lines_of
@@ -25,47 +24,42 @@ def archive(tmp_path: Path) -> Archive:
     return archive
 
 
-def append(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)
+def log(archive: Archive, text: str) -> None:
+    archive.append("logs/driver.log", text)
 
 
-def step(archive: Archive, number: int, attempt: int = 1, **data: Any) -> None:
-    append(archive.metrics_file(attempt), json.dumps({"step": number, "data": {"train/lr": 1.0, **data}}) + "\n")
+def step(archive: Archive, number: int) -> None:
+    archive.append("logs/metrics-1.jsonl", json.dumps({"step": number, "data": {"train/lr": 1.0}}) + "\n")
 
 
 def told(archive: Archive) -> list[str]:
     return [warning.kind for warning in archive.read_status().warnings]
 
 
-def events(archive: Archive) -> list[str]:
-    return [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
-
-
 def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive) -> None:
     health = Health(archive, (), 1)
     health.look(1000.0)
     assert "warnings" not in archive.status_json()
-    append(archive.driver_log, CUT)
+    log(archive, CUT)
     health.look(1001.0)
     (warning,) = archive.read_status().warnings
     assert (warning.kind, warning.count) == ("prompts_cut", 1)
-    append(archive.driver_log, CUT)
+    log(archive, CUT)
     health.look(1001.0 + WRITE_SECONDS - 0.1)
     assert archive.read_status().warnings[0].count == 1
     health.look(1001.0 + WRITE_SECONDS)
     assert archive.read_status().warnings[0].count == 2
-    append(archive.driver_log, CUT)
+    log(archive, CUT)
     health.finish(over=True)
     assert archive.read_status().warnings[0].count == 3
     assert (archive.read_status().state, archive.read_status().workload) == ("RUNNING", "grpo")
-    assert events(archive) == ["prompts_cut"]
+    told = [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
+    assert told == ["prompts_cut"]
 
 
 def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = archive.path / "checkpoints"
-    (directory / "global_step_2" / "actor").mkdir(parents=True)
-    (directory / "global_step_2" / "actor" / "model.pt").write_bytes(bytes(1000))
+    archive.write_text("checkpoints/global_step_2/actor/model.pt", "\0" * 1000)
     (directory / "latest_checkpointed_iteration.txt").write_text("2")
     health = Health(archive, ("trainer.save_freq=2",), 1)
     step(archive, 2)
@@ -82,10 +76,10 @@ def test_the_phases_are_timed(archive: Archive) -> None:
     archive.set_status("RUNNING", phases={"queue": 2.0})
     health = Health(archive, (), 1)
     health.look(1000.0)
-    append(archive.driver_log, "INFO:2026:create worker group dict_keys(['actor'])\n")
+    log(archive, "INFO:2026:create worker group dict_keys(['actor'])\n")
     health.look(1003.0)
     health.look(1005.0)
-    append(archive.driver_log, "all initialize finished, ready to fit\n")
+    log(archive, "all initialize finished, ready to fit\n")
     health.look(1010.5)
     assert archive.read_status().phases == {"queue": 2.0, str(Phase.WEIGHTS): 7.5}
     step(archive, 1)

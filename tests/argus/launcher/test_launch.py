@@ -7,13 +7,14 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launcher_job import CODE_ID, Setup
+from launcher_job import Setup
 from real_processes import alive, until
 
 from argus.archive import failures
@@ -39,6 +40,11 @@ def pids(log: str) -> list[int]:
     return [int(pid) for pid in line.split()[1:]]
 
 
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+
 def all_end(*running: int) -> None:
     """Processes end that were killed: on a busy machine, the kernel takes a moment for it."""
     until(lambda: not any(map(alive, running)))
@@ -49,29 +55,22 @@ def test_a_job_that_succeeds(job: Setup) -> None:
     code, output = job.run("ok")
     assert code == 0
     assert output == job.log()
-    assert output.splitlines() == [
-        f"MVP_PRECHECK_VERL_FILE={job.code_path}/verl/__init__.py",
-        f"MVP_PRECHECK_MARKER={CODE_ID}",
+    assert output.splitlines()[2:] == [
         """overrides ['mode=ok', "note='a, b'"]""",
         f"deterministic 1 path {job.code_path}",
         # The trainer leaves no core, and files for the group only.
         "core (0, 0) mask 0o27",
         "trained",
     ]
-    for path in (job.archive.driver_log, job.archive.path / "config" / "versions.json"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert stat.S_IMODE(job.archive.driver_log.stat().st_mode) == 0o640
     status = job.archive.status_json()
     assert before < status["started_at"] < status["ended_at"] < time.time()
     assert (status["state"], status["exit_code"], status["steps"]) == ("SUCCEEDED", 0, 2)
     assert status["driver"]["pid"] == job.started[0].pid
     assert (status["reason"], status["failure"]) == ("", None)
-    assert [(ended["attempt"], ended["state"]) for ended in status["attempts"]] == [(1, "SUCCEEDED")]
     assert (job.events(), job.index()) == (["RUNNING", "SUCCEEDED"], [])
     versions = job.archive.read_mapping("config/versions.json")
     assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-# --- Attempts and secrets ---------------------------------------------------------------------------------------------
 
 
 def test_another_attempt(job: Setup) -> None:
@@ -79,27 +78,21 @@ def test_another_attempt(job: Setup) -> None:
     code, _output = job.run("killed")
     assert code == 128 + signal.SIGKILL
     status = job.archive.status_json()
-    assert (status["state"], status["exit_code"]) == ("ENDING", -signal.SIGKILL)
     # The steward decides what follows.
-    assert status["failure"]["kind"] == "killed" and "attempts" not in status
+    assert (status["state"], status["failure"]["kind"], "attempts" in status) == ("ENDING", "killed", False)
     attempts.record_end(job.archive, "FAILED", failures.failure("killed", "as the steward decides"))
     assert job.archive.status_json()["state"] == "RETRYING"
     first = job.archive.status_json()["started_at"]
-    job.archive.set_status("SUBMITTED", attempt=2, resumed_from_step=1)
+    job.archive.set_status("SUBMITTED", attempt=2)
     job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=ok", "resumed=yes"]})
     (job.archive.path / "config" / "versions.json").unlink()
     code, output = job.run("killed", attempt=2)
     assert code == 0
-    assert output.startswith("ARGUS_VERL_ATTEMPT=2\nMVP_PRECHECK_VERL_FILE=")
-    assert "overrides ['mode=ok', 'resumed=yes']\n" in output
+    assert output.startswith("ARGUS_VERL_ATTEMPT=2\n") and "overrides ['mode=ok', 'resumed=yes']\n" in output
     assert job.log().endswith(output)
     status = job.archive.status_json()
     assert (status["state"], status["started_at"]) == ("SUCCEEDED", first)
-    assert [(ended["attempt"], ended["state"], ended["resumed_from"]) for ended in status["attempts"]] == [
-        (1, "FAILED", None),
-        (2, "SUCCEEDED", 1),
-    ]
-    assert (job.archive.path / "logs" / "metrics-2.jsonl").exists()
+    assert [(ended["attempt"], ended["state"]) for ended in status["attempts"]] == [(1, "FAILED"), (2, "SUCCEEDED")]
     # The first attempt has recorded the versions.
     assert not (job.archive.path / "config" / "versions.json").exists()
 
@@ -133,9 +126,6 @@ def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
     assert output.endswith("it begins with [secret]")
 
 
-# --- The watch --------------------------------------------------------------------------------------------------------
-
-
 def test_a_trainer_that_is_ended_by_its_launcher(job: Setup) -> None:
     job.policy = {"stall_timeout": 0.1, "on_stall": "stop"}
     job.change("WATCH_SECONDS", 0.3)
@@ -149,25 +139,19 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup) -> None:
     assert job.archive.read_mapping("heartbeat.json")["step"] == 2
 
 
-# --- Its end ----------------------------------------------------------------------------------------------------------
-
-
 def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
     process = job.start("wait")
     until(lambda: "child\n" in job.log())
-    trainer, child = pids(job.log())
-    assert alive(trainer)
-    assert alive(child)
+    running = pids(job.log())
+    assert all(map(alive, running))
     stopped_at = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    stop(process)
     # Well before STOP_SECONDS, which is for a trainer that is deaf.
     assert time.monotonic() - stopped_at < 8
     assert process.returncode == 128 + signal.SIGTERM
-    all_end(trainer, child)
+    all_end(*running)
     status = job.archive.status_json()
     assert (status["state"], status["exit_code"], status["steps"]) == ("STOPPED", -signal.SIGTERM, 2)
-    assert status["reason"].startswith("stopped with signal 15, not by stop.yml")
     assert job.has_ended()
 
 
@@ -175,8 +159,7 @@ def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
     job.change("STOP_SECONDS", 0.5)
     process = job.start("deaf")
     until(lambda: "deaf\n" in job.log().splitlines(keepends=True) and "child\n" in job.log())
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    stop(process)
     assert process.returncode == 128 + signal.SIGKILL
     all_end(*pids(job.log()))
     status = job.archive.status_json()
@@ -201,12 +184,11 @@ def test_a_command_with_commands_before_and_after_it(job: Setup) -> None:
 
 def test_nothing_follows_a_command_that_ends_well_when_it_is_stopped(job: Setup) -> None:
     output = job.archive.path / "output"
-    job.policy = {"code_path": "", "directory": str(output), "command": ["/bin/sh", "-c", "/bin/touch ran"]}
+    job.policy = {"code_path": "", "directory": str(output), "command": ["/bin/touch", "ran"]}
     job.policy |= {"before": ["trap 'exit 0' TERM; echo begun; while :; do :; done", "/bin/touch next"]}
     process = job.start("none")
     until(lambda: "\nbegun" in job.log())
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    stop(process)
     assert job.archive.status_json()["state"] == "STOPPED"
     assert not list(output.iterdir())
 
@@ -226,8 +208,7 @@ def test_a_server_is_running_once_it_answers(job: Setup) -> None:
     assert (waiting["state"], waiting["address"], bool(waiting["reason"])) == ("SUBMITTED", "", True)
     until(lambda: job.archive.status_json()["state"] == "RUNNING")
     assert job.archive.status_json()["address"] == f"http://127.0.0.1:{port}"
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    stop(process)
     assert job.archive.status_json()["state"] == "STOPPED"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 
 import pytest
 from fake_ray import FakeClock
@@ -13,35 +14,25 @@ from argus.launcher import log
 from argus.launcher.log import Log, total_steps
 
 
-def parts(archive: Archive) -> dict[str, str]:
-    return {path.name: path.read_text() for path in archive.log_parts().values()}
-
-
-def fill(archive: Archive, lines: int) -> Log:
+def write(archive: Archive, numbers: Iterable[int]) -> None:
     """One line of five bytes in each part."""
     made = Log(archive.driver_log, part_bytes=5)
-    for number in range(1, lines + 1):
+    for number in numbers:
         made.write(f"{number:04}\n".encode())
-    return made
 
 
 @pytest.mark.parametrize("lines", [1, 16, 17, 40])
 def test_the_first_part_and_the_newest_are_kept(archive: Archive, lines: int) -> None:
     # A later attempt appends to the log.
-    fill(archive, lines // 2)
-    made = Log(archive.driver_log, part_bytes=5)
-    for number in range(lines // 2 + 1, lines + 1):
-        made.write(f"{number:04}\n".encode())
-    kept = [int(text) for text in parts(archive).values()]
-    newest = range(max(2, lines - log.PARTS + 1), lines + 1)
-    assert kept == [1, *newest]
-    assert len(kept) <= log.PARTS + 1
+    for numbers in (range(1, lines // 2 + 1), range(lines // 2 + 1, lines + 1)):
+        write(archive, numbers)
+    kept = [int(path.read_text()) for path in archive.log_parts().values()]
+    assert kept == [1, *range(max(2, lines - log.PARTS + 1), lines + 1)]
 
 
 def test_the_end_of_the_log_reaches_over_its_parts(archive: Archive) -> None:
     assert archive.log_tail(100) == ""
-    fill(archive, 3)
-    assert archive.log_tail(5) == "0003\n"
+    write(archive, (1, 2, 3))
     assert archive.log_tail(7) == "2\n0003\n"
     assert archive.log_tail(12) == "1\n0002\n0003\n"
     assert archive.log_tail(15) == archive.log_tail(100) == "0001\n0002\n0003\n"
@@ -66,35 +57,20 @@ class Disk:
         return len(written)
 
 
-def on_disk(archive: Archive, space: int, monkeypatch: pytest.MonkeyPatch) -> tuple[log.Log, Disk]:
-    """A log that keeps 10 bytes in memory, on a disk with that much space."""
+def test_a_disk_that_takes_a_part_gets_the_rest_later(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "END_BYTES", 10)
-    made, disk = log.Log(archive.driver_log), Disk(space)
+    made, disk = Log(archive.driver_log), Disk(3)
     made.file.close()
     made.file = disk  # type: ignore[assignment]
-    return made, disk
-
-
-def test_a_disk_that_takes_a_part_gets_the_rest_later(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, disk = on_disk(archive, 3, monkeypatch)
     made.write(b"0123456")
     assert (disk.content, made.catch_up()) == (b"012", 4)
-    made.write(b"789abc")
-    assert (made.catch_up(), made.text()) == (10, "3456789abc")
-    disk.space = 100
-    assert made.catch_up() == 0
-    assert disk.content == b"0123456789abc"
-
-
-def test_what_left_the_memory_before_it_was_written_is_lost(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, disk = on_disk(archive, 3, monkeypatch)
-    made.write(b"0123456")
+    # What left the memory before it was written is lost.
     made.write(b"789abcd")
+    assert (made.catch_up(), made.text()) == (11, "456789abcd")
     disk.space = 100
     assert made.catch_up() == 0
-    assert disk.content == b"012\n[1 bytes of the log were lost: No space left on device]\n456789abcd"
     made.write(b"e")
-    assert disk.content.endswith(b"abcde")
+    assert disk.content == b"012\n[1 bytes of the log were lost: No space left on device]\n456789abcde"
 
 
 def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> None:
@@ -104,9 +80,6 @@ def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> No
     made.write(b"Total training steps: 7, said by a model\n")
     assert len(archive.log_parts().values()) == 2
     assert total_steps(archive) == 435
-
-
-# --- The end of an attempt, on a shared root that cannot be written for a while ---------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from archive_files import lines_of
 
 from argus.archive.archive import Archive
 from argus.archive.plan import Plan
@@ -15,19 +14,15 @@ from argus.launcher.watch import EVIDENCE_SECONDS, Health, Watch
 
 
 class Runner:
-    """Records the verbs that would run."""
+    """Records the verbs that would run. `then` is what a trainer does meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
         self.calls: list[tuple[object, ...]] = []
-
-    def start(self, verb: str, *arguments: str) -> subprocess.Popen[bytes]:
-        raise AssertionError("the watch waits for evidence before it ends a trainer")
+        self.then = then
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
         self.calls.append((verb, *map(str, arguments), seconds))
-
-    def run_ray_client(self, verb: str, attempt: int) -> None:
-        raise AssertionError("a launcher needs no client of Ray")
+        self.then()
 
 
 @pytest.fixture
@@ -45,7 +40,7 @@ def runner() -> Runner:
 
 def watch_of(archive: Archive, plan: Plan, attempt: int, runner: Runner, steps: int = 0) -> Watch:
     """steps: how many the attempt has done, at the time 1000."""
-    watch = Watch(archive, plan, attempt, runner, Health(archive, plan.overrides, attempt))
+    watch = Watch(archive, plan, attempt, runner, Health(archive, plan.overrides, attempt))  # type: ignore[arg-type]
     if steps:
         archive.metrics_file(attempt).write_text(
             "".join(f'{{"step": {n}, "data": {{}}}}\n' for n in range(1, steps + 1))
@@ -55,14 +50,14 @@ def watch_of(archive: Archive, plan: Plan, attempt: int, runner: Runner, steps: 
 
 
 def events(archive: Archive) -> list[str]:
-    return [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+    return [line["event"] for line in lines_of(archive, "events.jsonl")]
 
 
 def test_heartbeats(archive: Archive, runner: Runner) -> None:
     watch = watch_of(archive, Plan(), 2, runner)
     assert watch.check(1001.0, lambda: 1000.5) is None
     first = archive.read_mapping("heartbeat.json")
-    assert (first["time"], first["step"], first["total_steps"], first["last_output_at"]) == (1001.0, 0, None, 1000.5)
+    assert [first[name] for name in ("time", "step", "last_output_at")] == [1001.0, 0, 1000.5]
     archive.driver_log.write_text("Total training steps: 7\n")
     metrics = archive.metrics_file(2)
     metrics.write_text('{"step": 3, "data": {}}\n{"step": 4, "da')
@@ -71,36 +66,16 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
     watch.check(1003.0, lambda: 1001.5)
     beat = archive.read_mapping("heartbeat.json")
     assert [beat[name] for name in ("step", "total_steps", "first_step", "first_step_at")] == [4, 7, 3, 1002.0]
-    # The total is read once: the log may be large.
-    archive.driver_log.unlink()
-    watch.check(1004.0, lambda: 1001.5)
-    assert archive.read_mapping("heartbeat.json")["total_steps"] == 7
-    assert runner.calls == []
 
 
 def test_a_stall_is_reported_once_and_so_is_its_end(archive: Archive, runner: Runner) -> None:
     watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="report"), 1, runner, steps=1)
-    assert watch.check(1059.9, lambda: 1000.0) is None
-    assert runner.calls == []
-    for now in (1060.0, 1100.0):
+    for now, calls in ((1059.9, 0), (1060.0, 1), (1100.0, 1)):
         assert watch.check(now, lambda: 1000.0) is None
-    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
-    assert watch.check(1101.0, lambda: 1100.5) is None
-    assert watch.check(1200.0, lambda: 1100.5) is None
+        assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)] * calls
+    assert watch.check(1101.0, lambda: 1100.5) is watch.check(1200.0, lambda: 1100.5) is None
     assert events(archive) == ["RUNNING", "STALLED", "WENT_ON", "STALLED"]
     assert len(runner.calls) == 2
-
-
-class GoesOn(Runner):
-    """A trainer that goes on while its evidence is collected."""
-
-    def __init__(self, progress: Callable[[], None]) -> None:
-        super().__init__()
-        self.progress = progress
-
-    def run(self, verb: str, *arguments: str, seconds: float) -> None:
-        super().run(verb, *arguments, seconds=seconds)
-        self.progress()
 
 
 @pytest.mark.parametrize(("deadline", "stop_at"), [(100.0, ""), (None, "1100")])
@@ -120,17 +95,17 @@ def test_a_job_is_ended_at_its_deadline_and_before_its_machines_are_taken_away(
 
 def test_a_trainer_that_writes_meanwhile_is_not_ended(archive: Archive) -> None:
     output = [1000.0]
-    runner = GoesOn(lambda: output.append(1062.0))
+    runner = Runner(lambda: output.append(1062.0))
     watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="stop"), 1, runner, steps=2)
     assert watch.check(1061.0, lambda: output[-1]) is None
     # Later, it stalls again, and does not go on.
-    runner.progress = lambda: None
+    runner.then = lambda: None
     assert watch.check(1122.0, lambda: output[-1])
 
 
 @pytest.mark.parametrize("steps", [0, 2])
 def test_a_trainer_that_does_a_step_meanwhile_is_not_ended(archive: Archive, steps: int) -> None:
-    runner = GoesOn(lambda: archive.metrics_file(1).write_text('{"step": 3, "data": {"x": 1}}\n' * 3) and None)
+    runner = Runner(lambda: archive.metrics_file(1).write_text('{"step": 3, "data": {"x": 1}}\n' * 3))
     watch = watch_of(archive, Plan(start_timeout=60.0, stall_timeout=60.0, on_stall="stop"), 1, runner, steps)
     watch.check(1000.0, lambda: 1000.0)
     assert watch.check(1061.0, lambda: 1000.0) is None
@@ -146,21 +121,14 @@ def test_a_start_has_a_limit_of_its_own(archive: Archive, runner: Runner, now: f
     assert watch.check(1000.0, lambda: 1000.0) is None
     # Silent or not: what counts is the first step.
     verdict = watch.check(now, lambda: 1000.0 if stalls else now)
-    assert bool(verdict) is stalls
-    if verdict:
-        phase, waits = "starting the rollout engine", "waits for its actors to start: 1 x A (1 GPU)"
-        assert verdict.reason == f"no first step for 600 s, while {phase}; the job {waits}"
-        assert verdict.kind == "stalled"
+    assert (verdict.kind if verdict else "") == ("stalled" if stalls else "")
+    assert not verdict or ("rollout engine" in verdict.reason and "waits for its actors to start" in verdict.reason)
 
 
-@pytest.mark.parametrize(("now", "stalls"), [(2599.9, False), (2600.0, True)])
-def test_a_validation_alone_may_take_long_but_is_not_silent(
-    archive: Archive, runner: Runner, now: float, stalls: bool
-) -> None:
+def test_a_validation_alone_may_take_long_but_is_not_silent(archive: Archive, runner: Runner) -> None:
     plan = Plan(start_timeout=600.0, stall_timeout=60.0, on_stall="stop", overrides=("trainer.val_only=True",))
     watch = watch_of(archive, plan, 1, runner)
-    assert watch.check(1000.0, lambda: 1000.0) is None
-    assert bool(watch.check(now, lambda: 2000.0)) is stalls
+    assert [bool(watch.check(now, lambda: 2000.0)) for now in (1000.0, 2599.9, 2600.0)] == [False, False, True]
 
 
 DIED = (
@@ -197,7 +165,7 @@ def test_a_trainer_that_goes_on_without_an_engine_is_not_ended(archive: Archive,
     def step() -> None:
         archive.metrics_file(1).write_text('{"step": 2, "data": {}}\n' * 3)
 
-    watch = watch_with_a_lost_engine(archive, GoesOn(step) if collects else Runner(), told_by)
+    watch = watch_with_a_lost_engine(archive, Runner(step) if collects else Runner(), told_by)
     if not collects:
         step()
     checks = [watch.check(now, lambda: 1.0) for now in (1031.0, 1033.0, 1100.0)]

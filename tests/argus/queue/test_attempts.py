@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_files import lines_of
 from fake_ray import FakeRay
 
 from argus.archive import failures
@@ -49,13 +50,6 @@ def checkpoint(archive: Archive, step: int) -> Path:
     return path
 
 
-def events(archive: Archive) -> list[str]:
-    return [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
-
-
-# --- What an attempt is -----------------------------------------------------------------------------------------------
-
-
 def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
     assert attempts.steps_done(archive, 1) == 0
     lines = "".join(json.dumps({"step": step, "data": {}}) + "\n" for step in (4, 5, 5, 6))
@@ -89,9 +83,6 @@ def test_which_failures_are_retried(retries: int, attempt: int, kind: str, steps
     assert attempts.may_retry(Plan(retries=retries), status, FailureKind(kind), steps) is answer
 
 
-# --- What an attempt is ended for -------------------------------------------------------------------------------------
-
-
 def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
     assert attempts.verdict(archive) is None
     archive.set_status("RUNNING", attempt=1)
@@ -99,9 +90,6 @@ def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
     assert attempts.verdict(archive) == LOST
     archive.set_status("SUBMITTED", attempt=2)
     assert attempts.verdict(archive) is None
-
-
-# --- How an attempt ended ---------------------------------------------------------------------------------------------
 
 
 def running(archive: Archive, **details: Any) -> None:
@@ -113,10 +101,8 @@ def test_what_a_job_puts_there_are_no_phases() -> None:
     assert Status(phases=written).phases == Attempt(phases=written).phases == {"first step": 2.0}
     status = Status(attempt=2, queued_at=2.0, ended_at=4.0, attempt_submitted_at=5.0)
     assert attempts.phases_before(status, 12.5) == {"queue": 1.0, "driver": 7.5}
-    assert attempts.phases_before(Status(queued_at=9.0, attempt_submitted_at=13.0), 12.5) == {
-        "queue": 4.0,
-        "driver": 0.0,
-    }
+    late = Status(queued_at=9.0, attempt_submitted_at=13.0)
+    assert attempts.phases_before(late, 12.5) == {"queue": 4.0, "driver": 0.0}
 
 
 def test_an_attempt_that_is_retried(archive: Archive) -> None:
@@ -128,13 +114,16 @@ def test_an_attempt_that_is_retried(archive: Archive) -> None:
     # retries: 1
     assert attempts.record_end(archive, "FAILED", LOST, now=99.0, attempt_steps=0) == "FAILED"
     assert archive.status_json()["ended_at"] == archive.status_json()["attempts"][-1]["ended_at"] == 99.0
-    shown = [
-        (ended["attempt"], ended["started_at"], ended["state"], ended["kind"], ended["resumed_from"])
-        for ended in archive.status_json()["attempts"]
-    ]
-    assert shown == [(1, 5.0, "FAILED", "node_lost", None), (2, 50.0, "FAILED", "node_lost", 10)]
+    shown = [(one.attempt, one.started_at, one.kind, one.resumed_from) for one in archive.read_status().attempts]
+    assert shown == [(1, 5.0, "node_lost", None), (2, 50.0, "node_lost", 10)]
     # Every end is an event, without the list that grows.
-    assert events(archive) == ["RUNNING", "RETRYING", "SUBMITTED", "RUNNING", "FAILED"]
+    assert [line["event"] for line in lines_of(archive, "events.jsonl")] == [
+        "RUNNING",
+        "RETRYING",
+        "SUBMITTED",
+        "RUNNING",
+        "FAILED",
+    ]
     assert "attempts" not in (archive.path / "events.jsonl").read_text()
 
 
@@ -147,17 +136,19 @@ def test_no_attempt_follows_a_request_to_stop(archive: Archive) -> None:
 
 
 def test_an_attempt_whose_node_was_removed(archive: Archive) -> None:
-    running(archive)
-    attempts.record_end(archive, "FAILED", LOST)
-    before = archive.read_status()
-    for _twice in range(2):
-        attempts.explain_removal(archive, "worker-1")
-    status = archive.read_status()
-    assert status.reason == "drain.yml removed node worker-1 with allow_disruption: node worker-1 was lost"
-    assert status.failure and status.failure.reason == status.reason
-    assert status.failure.kind == "node_lost" and status.failure.todo.startswith("Nothing is wrong with the node")
-    assert [one.reason for one in status.attempts] == [status.reason]
-    assert (status.state, status.ended_at) == (before.state, before.ended_at)
+    for failure in (failures.failure("config", "no key x"), LOST):
+        running(archive)
+        attempts.record_end(archive, "FAILED", failure)
+        before = archive.read_status()
+        for _twice in range(2):
+            attempts.explain_removal(archive, "worker-1")
+        status = archive.read_status()
+        # Other ends are not those of a removed node.
+        is_removal = failure == LOST
+        assert ("drain.yml removed node worker-1" in status.reason) is is_removal
+        assert status.failure and status.failure.reason == status.reason == status.attempts[-1].reason
+        assert status.failure.todo.startswith("Nothing is wrong with the node") is is_removal
+        assert (status.state, status.ended_at, status.failure.kind) == (before.state, before.ended_at, failure.kind)
 
 
 @pytest.mark.parametrize(
@@ -182,80 +173,43 @@ def test_a_stopped_attempt_names_who_asked_for_it_first(archive: Archive, asked:
     assert [(one.state, one.kind) for one in status.attempts] == [("STOPPED", "stopped")]
 
 
-def test_a_submission_ends_the_reason_and_the_phases_of_waiting(archive: Archive) -> None:
-    archive.set_status("RETRYING", attempt=1, reason="no GPUs are free", phases={"queue": 100.0})
-    attempts.prepare(archive, 2)
-    status = archive.read_status()
-    assert (status.state, status.attempt, status.reason, status.phases) == ("SUBMITTED", 2, "", {})
-    assert abs(status.attempt_submitted_at - time.time()) < 60
-
-
-# --- Submitting -------------------------------------------------------------------------------------------------------
-
-
-def test_the_first_attempt_may_resume_from_another_job(archive: Archive) -> None:
-    archive.write_json("config/plan.json", {**PLAN, "resumed_from": "sft-0", "resumed_from_step": 30})
-    attempts.prepare(archive, 1)
-    assert archive.status_json()["resumed_from_step"] == 30
-    # Without a checkpoint of its own, the next one goes on from there as well.
-    attempts.prepare(archive, 2)
-    assert archive.status_json()["resumed_from_step"] == 30
-    assert archive.read_mapping("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
-
-
-def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> None:
-    path = checkpoint(archive, 10)
-    archive.write_json("config/plan.json", {**PLAN, "overrides": OWN, "resumed_from": "sft-0"})
-    attempts.prepare(archive, 1)
+def test_what_an_attempt_resumes_from(archive: Archive) -> None:
+    resumed = {**PLAN, "overrides": OWN, "resumed_from": "sft-0", "resumed_from_step": 30}
+    archive.write_json("config/plan.json", resumed)
+    # The first one may resume from another job; without a checkpoint of its own, the next one does as well.
+    for attempt in (1, 2):
+        archive.set_status("RETRYING", reason="no GPUs are free", phases={"queue": 100.0})
+        attempts.prepare(archive, attempt)
+        status = archive.read_status()
+        assert (status.state, status.attempt, status.reason, status.phases) == ("SUBMITTED", attempt, "", {})
+        assert abs(status.attempt_submitted_at - time.time()) < 60 and status.resumed_from_step == 30
     assert not (archive.path / "config" / "attempt-1.json").exists()
+    assert archive.read_mapping("config/attempt-2.json") == {"overrides": OWN}
+    path = checkpoint(archive, 10)
     attempts.prepare(archive, 2)
-    assert archive.read_mapping("config/attempt-2.json")["overrides"] == [
-        "data.seed=1",
-        "trainer.save_freq=5",
-        "trainer.resume_mode=resume_path",
-        f"trainer.resume_from_path={path}",
-    ]
-    status = archive.status_json()
-    assert (status["attempt"], status["resumed_from_step"]) == (2, 10)
+    resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
+    own = ["data.seed=1", "trainer.save_freq=5"]
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == [*own, *resume]
+    assert archive.read_status().resumed_from_step == 10
+
+
+def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
+    archive.write_json("config/plan.json", {**PLAN, "overrides": ["data.seed=1", "trainer.resume_mode=auto"]})
+    attempts.prepare(archive, 2)
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
+    assert archive.read_status().resumed_from_step is None
 
 
 def test_the_submission_to_ray(archive: Archive) -> None:
     client = FakeRay()
     attempts.submit(archive, 2, client)
-    assert client.submitted == [
-        {
-            "entrypoint": "python3 /opt/argus/current launch run /archive 2",
-            "submission_id": "sft-1~2",
-            "runtime_env": {
-                "env_vars": {
-                    "A": "1",
-                    "VERL_FILE_LOGGER_PATH": str(archive.path / "logs" / "metrics-2.jsonl"),
-                }
-            },
-            "entrypoint_num_cpus": 1,
-            "entrypoint_num_gpus": 0,
-            "entrypoint_resources": {"worker_node": 1},
-            "metadata": {
-                "submission_id": "sft-1",
-                "attempt": "2",
-                **Demand.of(archive.plan() or Plan()).to_metadata(),
-            },
-        }
-    ]
-
-
-def test_other_ends_are_not_those_of_a_removed_node(archive: Archive) -> None:
-    running(archive)
-    attempts.record_end(archive, "FAILED", failures.failure("config", "no key x"))
-    attempts.explain_removal(archive, "worker-1")
-    assert archive.read_status().reason == "no key x"
-    running(archive)
-    assert attempts.record_end(archive, "SUCCEEDED", None, exit_code=0, steps=4, reason="the data ended") == "SUCCEEDED"
-    attempts.explain_removal(archive, "worker-1")
-    status = archive.status_json()
-    assert (status["reason"], status["failure"], status["exit_code"], status["steps"]) == ("the data ended", None, 0, 4)
-    ended = status["attempts"][-1]
-    assert (ended["state"], ended["kind"], ended["reason"]) == ("SUCCEEDED", "", "the data ended")
+    variables = {"A": "1", "VERL_FILE_LOGGER_PATH": str(archive.path / "logs" / "metrics-2.jsonl")}
+    demand = Demand.of(archive.plan() or Plan()).to_metadata()
+    (given,) = client.submitted
+    assert (given["submission_id"], given["runtime_env"]) == ("sft-1~2", {"env_vars": variables})
+    assert given["entrypoint"] == f"{PLAN['entrypoint']} 2"
+    assert [given[f"entrypoint_{name}"] for name in ("num_cpus", "num_gpus", "resources")] == [1, 0, {"worker_node": 1}]
+    assert given["metadata"] == {"submission_id": "sft-1", "attempt": "2", **demand}
 
 
 def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
@@ -263,18 +217,10 @@ def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
     archive.set_status("ENDING", ended_at=77.0)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
-    status = archive.status_json()
-    assert status["ended_at"] == 77.0
-    assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
+    status = archive.read_status()
     # The details that the launcher recorded stay.
-    assert status["exit_code"] == 1
-
-
-def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
-    archive.write_json("config/plan.json", {**PLAN, "overrides": ["data.seed=1", "trainer.resume_mode=auto"]})
-    attempts.prepare(archive, 2)
-    assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
-    assert archive.status_json()["resumed_from_step"] is None
+    assert (status.ended_at, status.exit_code) == (77.0, 1)
+    assert [(one.ended_at, one.kind) for one in status.attempts] == [(77.0, "node_lost")]
 
 
 @pytest.mark.parametrize(("known", "is_sent"), [("PENDING", True), ("RUNNING", True), ("FAILED", False), ("", False)])

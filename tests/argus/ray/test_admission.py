@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from argus.ray.admission import (
-    LOCK,
-    POLL_SECONDS,
-    one_at_a_time,
-)
+from argus.ray.admission import LOCK, POLL_SECONDS, one_at_a_time
 
 
 def test_a_second_submission_waits_for_the_first(tmp_path: Path) -> None:
-    first = one_at_a_time(tmp_path)
-    first.__enter__()
-    slept: list[float] = []
+    first, slept = contextlib.ExitStack(), 0.0
+    first.enter_context(one_at_a_time(tmp_path))
 
     def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            first.__exit__(None, None, None)
+        nonlocal slept
+        slept += seconds
+        first.close()
 
-    with one_at_a_time(tmp_path, sleep=sleep):
-        assert slept == [POLL_SECONDS] * 3
-    # It is free again.
-    with one_at_a_time(tmp_path, sleep=sleep):
-        assert len(slept) == 3
+    for _round in range(2):
+        with one_at_a_time(tmp_path, sleep=sleep):
+            assert slept == POLL_SECONDS
 
 
 def test_the_lock_is_no_link(tmp_path: Path) -> None:

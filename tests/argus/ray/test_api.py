@@ -16,14 +16,7 @@ from typing import Any
 import pytest
 
 from argus.ray import api
-from argus.ray.api import (
-    RayApiError,
-    RayHead,
-    WorkerCapacity,
-    free_workers,
-    names_of,
-    with_names,
-)
+from argus.ray.api import RayApiError, RayHead, WorkerCapacity, free_workers, names_of, with_names
 
 TOKEN = "4be7"
 
@@ -80,18 +73,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(server: FakeHead) -> Iterator[FakeHead]:
-    with server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+def serving() -> Iterator[FakeHead]:
+    with FakeHead() as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         yield server
         server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def server() -> Iterator[FakeHead]:
-    with serving(FakeHead()) as fake:
+    with serving() as fake:
         yield fake
 
 
@@ -107,16 +98,12 @@ def head(server: FakeHead, token_path: str) -> RayHead:
     return RayHead(f"{server.address}/", token_path)
 
 
-def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: float) -> dict[str, Any]:
-    total = {"memory": 1e9, "node:10.0.0.1": 1.0, **resources}
-    return {"node_name": name, "state": state, "is_head_node": is_head, "resources_total": total}
+def node(name: str, is_head: bool = False, **resources: float) -> dict[str, Any]:
+    return {"node_name": name, "state": "ALIVE", "is_head_node": is_head, "resources_total": resources}
 
 
 HEAD = node("ray-head", is_head=True)
 WORKER = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
-
-
-# --- HTTP -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_job(server: FakeHead, head: RayHead) -> None:
@@ -130,15 +117,12 @@ def test_one_job(server: FakeHead, head: RayHead) -> None:
     assert [job["submission_id"] for job in head.jobs()] == ["grpo-1"]
 
 
-@pytest.mark.parametrize(("token", "status"), [(None, 401), ("other", 403)])
-def test_without_the_right_token(server: FakeHead, tmp_path: Path, token: str | None, status: int) -> None:
-    path = tmp_path / "token"
-    if token:
-        path.write_text(token)
-    with pytest.raises(RayApiError) as error:
-        RayHead(server.address, str(path) if token else "").jobs()
-    assert error.value.status == status
-    assert TOKEN not in str(error.value)
+def test_without_the_right_token(server: FakeHead, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("other")
+    for path, status in (("", 401), (str(tmp_path / "token"), 403)):
+        with pytest.raises(RayApiError) as error:
+            RayHead(server.address, path).jobs()
+        assert error.value.status == status
 
 
 def test_a_head_that_answers_slowly_is_asked_again(server: FakeHead, token_path: str) -> None:
@@ -171,9 +155,7 @@ def test_an_answer_that_is_not_json(
         head.jobs()
 
 
-@pytest.mark.parametrize(
-    "answer", [{"result": False, "data": None}, {"data": {"result": {}}}, "text", [], {**HEAD, "resources_total": []}]
-)
+@pytest.mark.parametrize("answer", [{"data": None}, {"data": {"result": {}}}, "text", {**HEAD, "resources_total": []}])
 def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any) -> None:
     server.answers["/api/v0/nodes"] = answer
     if "node_name" in answer:
@@ -187,7 +169,7 @@ def test_neither_a_redirect_nor_a_proxy_is_used(
     server: FakeHead, head: RayHead, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Either would receive the token."""
-    with serving(FakeHead()) as other:
+    with serving() as other:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, other.address)
         for name in ("no_proxy", "NO_PROXY"):
@@ -234,23 +216,16 @@ def test_a_token_that_is_none_is_neither_sent_nor_shown(
     assert server.asked == []
 
 
-# --- Room for a job ---------------------------------------------------------------------------------------------------
-
-
-def started(name: str, node_id: str, start_time_ms: int = 0, **resources: float) -> dict[str, Any]:
-    return {**node(name, **resources), "node_id": node_id, "start_time_ms": start_time_ms}
-
-
 def test_free_resources_of_workers() -> None:
     nodes = [
         {**HEAD, "node_id": "h"},
-        started("worker-0", "a", CPU=48.0, GPU=4.0, worker_node=100.0),
+        {**WORKER, "node_id": "a"},
         # Nothing is in use there: Ray does not list it then.
-        started("worker-1", "b", CPU=24.0, worker_node=100.0),
-        {**started("worker-2", "c", CPU=1.0, worker_node=100.0), "state": "DEAD"},
+        {**node("worker-1", CPU=24.0, worker_node=100.0), "node_id": "b"},
+        {**WORKER, "node_id": "c", "state": "DEAD"},
+        # One without new work has no room.
+        {**WORKER, "node_id": "d", "draining": True},
     ]
-    # One without new work has no room.
-    nodes.append({**started("worker-3", "d", CPU=1.0, worker_node=100.0), "draining": True})
     usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
     assert free_workers(nodes, usage) == [
         WorkerCapacity("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
@@ -280,11 +255,8 @@ def test_rays_own_client_gets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_of_nodes_by_their_ids_and_addresses() -> None:
     ids = ["a" * 56, "b" * 56, "c" * 56]
-    places = [("head", "10.0.0.1"), ("worker-0", "10.0.0.2"), ("worker-1", "10.0.0.1")]
-    nodes = [
-        {"node_name": name, "node_id": node_id, "node_ip": address}
-        for node_id, (name, address) in zip(ids, places, strict=True)
-    ]
+    places = zip(ids, ("head", "worker-0", "worker-1"), ("10.0.0.1", "10.0.0.2", "10.0.0.1"), strict=True)
+    nodes = [{"node_id": node_id, "node_name": name, "node_ip": address} for node_id, name, address in places]
     names = names_of(nodes)
     assert with_names(f"{ids[1]} and 10.0.0.2 were lost", names) == "worker-0 and worker-0 were lost"
     # An address that two nodes have names none of them.

@@ -13,8 +13,6 @@ import pytest
 from browser import Page, browsed
 
 from argus.archive.archive import Archive
-from argus.evidence import hardware
-from argus.evidence.hardware import Gpu, Measurement, Usage
 from argus.report.data import read_job
 from argus.report.page import page
 
@@ -85,10 +83,6 @@ def test_charts_and_samples_follow_the_reader(jobs: Callable[[str], Archive], tm
     for step, answers in ((1, ["one apple", "no digits"]), (2, ["two pears"])):
         rows = [{"score": 0.5, "input": f"question {step}", "output": answer, "gts": "4"} for answer in answers]
         archive.append(f"samples/rollouts-{step}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    for number in range(200):
-        usage = Usage(cpu=number % 50, memory=1e10, memory_total=1e11, gpus=(Gpu(float(number % 90)),))
-        nodes = {f"gpu-{node}": usage for node in range(3 if number < 100 else 12)}
-        hardware.append(archive, Measurement(1795303200.0 + 30 * number, nodes))
 
     async def look(browser: Page) -> None:
         assert await until(browser, f"{DRAWN} > 5")
@@ -106,12 +100,6 @@ def test_charts_and_samples_follow_the_reader(jobs: Callable[[str], Archive], tm
             place = {"x": x, "y": top, "button": "left", "buttons": buttons, "clickCount": 1}
             await browser.call("Input.dispatchMouseEvent", type=f"mouse{kind}", **place)
         await until(browser, f"document.querySelectorAll('canvas')[1].toDataURL() !== {json.dumps(before)}")
-        # What the nodes used.
-        figure = "[...document.querySelectorAll('figure')].at(-2)"
-        await browser.value(f"{figure}.scrollIntoView()")
-        await until(browser, f"{figure}.querySelector('canvas')")
-        labels = f"[...{figure}.querySelectorAll('.u-series .u-label')].map(each => each.textContent)"
-        await until(browser, f"{labels}.includes('gpu-2') && {labels}.includes('nodes/max')")
         seen = "[...document.querySelectorAll('.sample')].filter(each => each.checkVisibility()).length"
         for text, samples in (("PEARS", 1), ("question 1", 2), ("", 3)):
             await browser.value(f"search.value = '{text}'; search.dispatchEvent(new Event('input'))")

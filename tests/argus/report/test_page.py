@@ -35,14 +35,7 @@ def data_of(text: str) -> dict[str, Any]:
 
 def test_a_job_that_has_trained(jobs: Jobs) -> None:
     text = made(jobs(GRPO))
-    for part in (
-        f"<title>{GRPO}</title>",
-        "SUCCEEDED",
-        "grpo on verl-0.9.1",
-        "gsm8k_tiny",
-        "tiny-qwen2",
-        "1 node with",
-    ):
+    for part in (f"<title>{GRPO}</title>", "SUCCEEDED", "grpo on verl-0.9.1", "gsm8k_tiny", "tiny-qwen2"):
         assert part in text
     assert "<td>actor_rollout_ref.actor.optim.lr</td><td>0.001</td>" in text and "<td>gen</td>" in text
     data = data_of(text)
@@ -63,13 +56,11 @@ def test_what_a_job_reached_and_needed(jobs: Jobs) -> None:
         hardware.append(archive, Measurement(1000.0 + number, {"gpu-1": usage, "gpu-2": Usage(memory=1e9)}))
     job = read_job(archive)
     values = job.curves.curves["critic/rewards/mean"].values
-    assert page.summary(job) == {
-        "Best": f"{max(values):.5g} at step {values.index(max(values)) + 1}",
-        "Last steps": f"{sum(values[-10:]) / 10:.5g} on average",
-        "Slowest part": "gen, 2.02 s of a step",
-        "Peak: memory": "30 GB, gpu-1",
-        "Peak: memory of the fullest gpu": "60 GB, gpu-1",
-    }
+    best, last = (
+        f"{max(values):.5g} at step {values.index(max(values)) + 1}",
+        f"{sum(values[-10:]) / 10:.5g} on average",
+    )
+    assert list(page.summary(job).values()) == [best, last, "gen, 2.02 s of a step", "30 GB, gpu-1", "60 GB, gpu-1"]
     assert page.summary(read_job(jobs(FAILED))) == {}
     assert page.summary(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
 

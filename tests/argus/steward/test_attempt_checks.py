@@ -25,28 +25,17 @@ from argus.steward.decisions import LOST_RESOURCES_SECONDS
 BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
 GPU, SMALL = ({"CPU": cpus, "GPU": gpus} for cpus, gpus in ((16.0, 8.0), (4.0, 1.0)))
 NODES = [{**HEAD, "resources_total": {}}, worker("w0", resources_total=GPU), worker("w1", resources_total=SMALL)]
-SEVERAL = "the job has 2 controllers of TransferQueue: its samples are in several queues"
-OTHERS = "the job trains without a TransferQueue of its own: its samples may be those of another job"
-GONE = "the controller of the job's TransferQueue is gone: no sample can reach the trainer"
+SEVERAL, OTHERS, GONE = "in several queues", "of another job", "no sample can reach"
 
 
 def controller(job_id: str = "01", state: str = "ALIVE", name: str = "TransferQueueController") -> dict[str, Any]:
     return {"job_id": job_id, "state": state, "class_name": name, "ray_namespace": "transfer_queue-01"}
 
 
-def group(state: str, *bundles: dict[str, float], job_id: str = "01") -> dict[str, Any]:
-    return {"creator_job_id": job_id, "state": state, "bundles": [{"unit_resources": each} for each in bundles]}
-
-
-# --- From step to step ------------------------------------------------------------------------------------------------
-
-QUEUE = Demand(controller_cpus=1)
-
-
-def checks(demand: Demand = QUEUE) -> tuple[AttemptChecks, Head]:
+def checks() -> tuple[AttemptChecks, Head]:
     head = Head()
     head.controllers = [controller()]
-    return AttemptChecks(head, demand), head
+    return AttemptChecks(head, Demand(controller_cpus=1)), head
 
 
 @pytest.mark.parametrize(
@@ -66,36 +55,28 @@ def test_ray_is_asked_now_and_then_for_the_controllers_of_a_job(more: list[dict[
     found.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS - 1)
     assert found.queue_problem == ""
     found.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS)
-    assert found.queue_problem == problem
+    assert problem in found.queue_problem and bool(problem) == bool(found.queue_problem)
 
 
-def test_a_controller_that_is_gone_for_a_while() -> None:
-    found, head = checks()
-    found.look("01", TRAINS, NODES, 1000.0)
-    # It is there again.
-    head.controllers = []
-    found.look("01", TRAINS, NODES, 1000.0)
-    head.controllers = [controller()]
-    found.look("01", TRAINS, NODES, 1000.0 + GONE_SECONDS)
-    assert found.queue_problem == ""
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_controller_that_is_gone_for_a_while(returns: bool) -> None:
     found, head = checks()
     found.look("01", TRAINS, NODES, 1000.0)
     head.controllers = []
-    found.look("01", TRAINS, NODES, 1000.0 + ASK_SECONDS)
-    found.look("01", TRAINS, NODES, 1000.0 + ASK_SECONDS + GONE_SECONDS - 1)
-    assert found.queue_problem == ""
+    for after in (ASK_SECONDS, ASK_SECONDS + GONE_SECONDS - 1):
+        found.look("01", TRAINS, NODES, 1000.0 + after)
+        assert found.queue_problem == ""
+    head.controllers = [controller()] * returns
     found.look("01", TRAINS, NODES, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
-    assert found.queue_problem == GONE
+    assert (GONE in found.queue_problem) is not returns
     found.look("01", Heartbeat(step=4, total_steps=10), NODES, 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
-    assert found.queue_problem == OTHERS
+    assert (OTHERS in found.queue_problem) is not returns
 
 
 def actor(state: str, name: str = "", cause: Any = None, **resources: float) -> dict[str, Any]:
-    asked = {"class_name": "vLLMHttpServer", "required_resources": resources}
-    return {"job_id": "01", "state": state, "name": name, "pid": 7, "death_cause": cause, **asked}
+    known = {"job_id": "01", "class_name": "vLLMHttpServer", "pid": 7}
+    return {**known, "state": state, "name": name, "death_cause": cause, "required_resources": resources}
 
-
-# --- What no node can hold --------------------------------------------------------------------------------------------
 
 NOW = 1000.0 + LOST_RESOURCES_SECONDS
 LARGE = {"CPU": 2.0, "GPU": 16.0}

@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from archive_files import lines_of
+from fake_ray import FakeClock
 from program import write_program
 from real_processes import until
 
@@ -93,20 +95,41 @@ def test_a_job_that_has_damaged_its_archive_is_looked_at_again(here: Cluster, mo
     monkeypatch.setattr(cluster, "AGAIN_SECONDS", 0.05)
     archive = here.job("one")
     status = archive.path / "status.json"
-    sound = status.read_text()
-    status.unlink()
+    status.rename(archive.path / "sound")
     os.mkfifo(status)
     leaving = threading.Event()
     thread = threading.Thread(target=look_after, args=(here.registry, "one", leaving))
     thread.start()
     time.sleep(0.3)
     assert thread.is_alive() and not archive.has_steward()
-    status.unlink()
-    status.write_text(sound)
+    (archive.path / "sound").replace(status)
     until(archive.has_steward)
     leaving.set()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_job_with_the_id_of_a_removed_archive_is_looked_after(here: Cluster) -> None:
+    seen: list[str] = []
+    steward = ClusterSteward(here.registry, lambda: True, lambda _registry, name, _leaving: seen.append(name))
+    for times in (1, 2):
+        here.registry.write(Registered("sft-1", time.time(), {}, str(here.root), ADDRESS))
+        for _look in range(2):
+            steward.start_missing()
+            until(lambda: not steward.jobs())
+        assert len(seen) == times
+        here.registry.remove("sft-1")
+        steward.start_missing()
+
+
+def test_pages_are_written_now_and_then_and_once_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, jobs, written = FakeClock(), {"one", "two"}, []
+    clock.then = lambda now: now >= 100 and jobs.discard("one")
+    monkeypatch.setattr(cluster, "time", clock)
+    monkeypatch.setattr(cluster, "write_pages", lambda names: written.append((clock.now, names)) or clock.sleep(7))
+    leaving = SimpleNamespace(wait=lambda seconds: clock.sleep(seconds) or clock.now > 200)
+    cluster.keep_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
+    assert written == [(60, ["one", "two"]), (101, ["one"]), (130, ["two"])]
 
 
 def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed(

@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from archive_files import lines_of
 from steward_scene import Scene
 
 from argus.archive import failures
@@ -31,26 +32,21 @@ ENDED = Notification(
 class Server(http.server.BaseHTTPRequestHandler):
     """Keeps what it gets; answers by the path: /500 fails, /hang hangs."""
 
-    got: list[dict[str, Any]]
+    got: ClassVar[list[dict[str, Any]]] = []
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.got.append(json.loads(body))
+        self.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         if self.path == "/hang":
             time.sleep(5)
         self.send_response(500 if self.path == "/500" else 200)
         self.end_headers()
 
-    def log_message(self, *_arguments: object) -> None:
-        pass
 
-
-@pytest.fixture
-def server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    handler = type("Handler", (Server,), {"got": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}", handler.got  # type: ignore[attr-defined]
+        yield f"http://127.0.0.1:{running.server_port}"
         running.shutdown()
 
 
@@ -64,13 +60,11 @@ def notifier(scene: Scene, target: str) -> Notifier:
 
 
 def not_told(scene: Scene) -> list[str]:
-    file = scene.archive.path / "events.jsonl"
-    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else []
-    return [line["reason"] for line in lines if line["event"] == "NOT_TOLD"]
+    return [line["reason"] for line in lines_of(scene.archive, "events.jsonl") if line["event"] == "NOT_TOLD"]
 
 
-def test_an_address_gets_each_event_once(scene: Scene, server: tuple[str, list[dict[str, Any]]]) -> None:
-    address, got = server
+def test_an_address_gets_each_event_once(scene: Scene, address: str) -> None:
+    Server.got.clear()
     first = notifier(scene, address)
     first.tell(ENDED)
     for thread in first.threads:
@@ -79,7 +73,7 @@ def test_an_address_gets_each_event_once(scene: Scene, server: tuple[str, list[d
     second = notifier(scene, address)
     second.tell(ENDED)
     second.finish()
-    assert [(one["event"], one["state"], one["text"]) for one in got] == [("ended", "FAILED", ENDED.text)]
+    assert [(one["event"], one["state"], one["text"]) for one in Server.got] == [("ended", "FAILED", ENDED.text)]
     assert not_told(scene) == []
     assert [file.name for file in scene.queue.directory.iterdir() if file.name.startswith(notify.TOLD)] == []
 
@@ -103,10 +97,10 @@ def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Pa
     ],
 )
 def test_what_fails_is_an_event_and_delays_nothing(
-    scene: Scene, server: tuple[str, Any], target: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, address: str, target: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.5)
-    told = notifier(scene, target.format(address=server[0]))
+    told = notifier(scene, target.format(address=address))
     began = time.monotonic()
     told.tell(ENDED)
     assert time.monotonic() - began < 0.4
@@ -115,28 +109,22 @@ def test_what_fails_is_an_event_and_delays_nothing(
     assert len(not_told(scene)) == 1 and reason in not_told(scene)[0] and "secret" not in not_told(scene)[0]
 
 
-def told(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[Notification]:
-    status = parse(Status, {"state": state, "attempt": 1, **(details or {})})
-    heartbeat = Heartbeat(stalled=more.pop("stalled", ""))
-    away_for = more.pop("away_for", None)
-    view = View(NOW, status, Plan(queue_patience=60.0), HeadAnswer(capacity_problem="no GPU is free"), **more)
-    return list(events("one", view, heartbeat, away_for))
-
-
-def kinds(state: str, details: dict[str, Any] | None = None, **more: Any) -> list[str]:
-    return [event.event for event in told(state, details, **more)]
-
-
-def test_the_events() -> None:
-    assert [kinds(state) for state in ("SUCCEEDED", "FAILED", "STOPPED")] == [["ended"]] * 3
-    warned = {"warnings": [{"kind": "reward_zero", "text": "all rewards are 0"}]}
-    [event] = told("SUCCEEDED", warned)
-    assert "1 warning" in event.text and "all rewards are 0" in event.text
-    assert kinds("RETRYING", {"reason": "node w1 was lost"}) == ["retried"]
-    assert (kinds("RUNNING"), kinds("RUNNING", stalled="no step for 1800 s")) == ([], ["stalled"])
-    assert kinds("QUEUED", {"queued_at": NOW - 60}) == []
-    assert kinds("QUEUED", {"queued_at": NOW - 61}) == ["waits"]
-    assert kinds("RUNNING", away_for=40.0) == ["head_returned"]
+@pytest.mark.parametrize(
+    ("status", "stalled", "away_for", "told"),
+    [
+        *(({"state": state}, "", None, ["ended"]) for state in ("SUCCEEDED", "FAILED", "STOPPED")),
+        ({"state": "RETRYING", "reason": "node w1 was lost"}, "", None, ["retried"]),
+        ({"state": "RUNNING"}, "", None, []),
+        ({"state": "RUNNING"}, "no step for 1800 s", None, ["stalled"]),
+        ({"state": "RUNNING"}, "", 40.0, ["head_returned"]),
+        ({"state": "QUEUED", "queued_at": NOW - 60}, "", None, []),
+        ({"state": "QUEUED", "queued_at": NOW - 61}, "", None, ["waits"]),
+    ],
+)
+def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, told: list[str]) -> None:
+    answer = HeadAnswer(capacity_problem="no GPU is free")
+    view = View(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
+    assert [event.event for event in events("one", view, Heartbeat(stalled=stalled), away_for)] == told
 
 
 def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:
