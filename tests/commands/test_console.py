@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from argus.common.text import CONTROL
 
 REPO = Path(__file__).resolve().parents[2]
@@ -120,8 +118,7 @@ print(evil + json.dumps({**shown, "msg": evil, "exception": evil, "failed": __FA
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-vvv"]])
-def test_nothing_that_is_shown_controls_the_terminal(tmp_path: Path, arguments: list[str]) -> None:
+def test_nothing_that_is_shown_controls_the_terminal(tmp_path: Path) -> None:
     """Warnings, deprecations, differences, what surrounds the answer of a module, and errors."""
     (tmp_path / "library").mkdir()
     for name, failed in (("hostile", "False"), ("failing", "True")):
@@ -135,16 +132,15 @@ def test_nothing_that_is_shown_controls_the_terminal(tmp_path: Path, arguments: 
     - name: Show
       ansible.builtin.debug: {msg: "evil \\e[2J end"}
 """
-    code, lines = run(tmp_path, tasks, "--diff", *arguments, ANSIBLE_DEPRECATION_WARNINGS="true")
-    text = "\n".join(lines)
-    assert code == 0, text
-    for shown in ("[WARNING]: evil", "[DEPRECATION WARNING]: evil", "junk after the JSON data", "+evil", "--- "):
-        assert shown in text, text
-    assert not CONTROL.search(text), [line for line in lines if CONTROL.search(line)]
-    # Colours are not controls: Ansible's own stay.
-    code, lines = run(tmp_path, tasks, "--diff", ANSIBLE_FORCE_COLOR="true")
-    text = "\n".join(lines)
-    assert "\x1b[0;" in text and not CONTROL.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
+    for arguments in ([], ["-vvv"]):
+        # Colours are not controls: Ansible's own stay.
+        colour = {"ANSIBLE_FORCE_COLOR": "true"} if not arguments else {}
+        code, lines = run(tmp_path, tasks, "--diff", *arguments, ANSIBLE_DEPRECATION_WARNINGS="true", **colour)
+        text = "\n".join(lines)
+        assert code == 0 and ("\x1b[0;" in text) == bool(colour)
+        for shown in ("[WARNING]: evil", "[DEPRECATION WARNING]: evil", "junk after the JSON data", "+evil", "--- "):
+            assert shown in text, text
+        assert not CONTROL.search(re.sub(r"\x1b\[[0-9;]*m", "", text) if colour else text)
 
 
 def test_secrets_stay_hidden(tmp_path: Path) -> None:
@@ -192,6 +188,14 @@ def test_several_hosts_with_one_reason(tmp_path: Path) -> None:
     ]
 
 
+def test_a_host_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
+    tasks = "    - ansible.builtin.ping:\n      ignore_unreachable: true\n    - ansible.builtin.ping:\n"
+    code, lines = run(tmp_path, tasks, "-e", "ansible_connection=ssh", "-e", "ansible_host=nowhere.invalid")
+    shown = [line.partition("]")[0] for line in lines if "[a]" in line]
+    assert (code, shown) == (4, ["unreachable, ignored: [a", "unreachable: [a"])
+    assert lines[-1].startswith("Failed: a  ")
+
+
 def test_what_changed_is_shown_and_what_did_not_is_not(tmp_path: Path) -> None:
     (tmp_path / "more.yml").write_text("- name: Included\n  ansible.builtin.command: 'true'\n")
     tasks = f"""
@@ -214,28 +218,11 @@ def test_what_changed_is_shown_and_what_did_not_is_not(tmp_path: Path) -> None:
       ansible.builtin.command: "true"
 """
     code, lines = run(tmp_path, tasks, "--diff")
-    assert code == 0
-    assert [line for line in lines if not line.startswith(("---", "+++"))] == [
-        "PLAY [Try]",
-        "TASK [Included]",
-        "changed: [a]",
-        "TASK [File]",
-        "@@ -0,0 +1 @@",
-        "+x",
-        "changed: [a]",
-        "TASK [Elsewhere]",
-        "changed: [a -> localhost]",
-        "RUNNING HANDLER [Tell]",
-        "changed: [a]",
-        "Done: 1 host  ok=6 changed=4",
-    ]
-
-
-def test_the_variables_of_roles(tmp_path: Path) -> None:
-    tasks = "    - ansible.builtin.import_role: {name: argus.verl.job, tasks_from: status}\n"
-    code, lines = run(tmp_path, tasks, "-e", '{"tag": [1]}', "-e", "cluster_name=x")
-    assert code == 2
-    assert len(lines) == 5 and lines[2].startswith("failed: [a]: ") and "argument 'tag' is of type list" in lines[3]
+    shown = [line for line in lines if not line.startswith(("---", "+++"))]
+    assert (code, shown[0], shown[-1]) == (0, "PLAY [Try]", "Done: 1 host  ok=6 changed=4")
+    diff = ["TASK [File]", "@@ -0,0 +1 @@", "+x", "changed: [a]"]
+    elsewhere = ["TASK [Elsewhere]", "changed: [a -> localhost]", "RUNNING HANDLER [Tell]", "changed: [a]"]
+    assert shown[1:-1] == ["TASK [Included]", "changed: [a]", *diff, *elsewhere]
 
 
 def test_an_answer_is_all_that_is_shown(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -85,15 +84,10 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         ("up", "cluster_up.yml"),
         ("down --force -i lab", "cluster_down.yml -i lab -e allow_disruption=true"),
         ("check --tier deep --check", "preflight.yml -e preflight_tier=deep --check"),
-        ("submit grpo.yaml", "submit.yml -e jobspec=grpo.yaml"),
-        ("status", "status.yml"),
-        ("pages", "pages.yml"),
         ("status grpo-1", "status.yml -e submission_id=grpo-1"),
-        ("status --tag team=a", "status.yml -e tag=team=a"),
-        ("logs grpo-1 -f -n 5", "logs.yml -e job_wait=true -e job_log_lines=5 -e submission_id=grpo-1"),
         (
-            "logs sft-1 --rank 0 --attempt 2",
-            "logs.yml -e job_log_rank=0 -e job_log_attempt=2 -e submission_id=sft-1",
+            "logs a -f -n 5 --rank 0",
+            "logs.yml -e job_wait=true -e job_log_lines=5 -e job_log_rank=0 -e submission_id=a",
         ),
         ("drain gpu-1 -- -e drain_timeout=5 -vv", "drain.yml -e node=gpu-1 -e drain_timeout=5 -vv"),
         ("gc --keep 5", "stage_gc.yml -e keep=5"),
@@ -109,9 +103,8 @@ def test_a_verb_is_a_playbook_with_variables(ran: Callable[[str], list[str]], ty
 
 def test_overrides_and_tags_of_a_job(directory: Path) -> None:
     _code, [call], _text = run(directory, "submit", "a b.yaml", "--wait", "x.y=[1, 2]", "--tag", "team=a", "+z='q'")
-    assert [call[at] for at in (0, 1, 3, 5)] == ["submit.yml", "-e", "-e", "-e"]
+    assert [*call[:4], call[5]] == ["submit.yml", "-e", "job_wait=true", "-e", "-e"]
     variables = [json.loads(each) for each in call[4::2]]
-    assert call[2] == "job_wait=true"
     assert variables == [{"jobspec": "a b.yaml"}, {"set": ["tags.team=a", "x.y=[1, 2]", "+z='q'"]}]
     # All are in `set`: the program tells keys of the JobSpec from overrides of the trainer.
     typed = ["submit", "a.yaml", "--retries", "2", "--queue", "2h", "tags.by=me", "--priority", "-5"]
@@ -124,8 +117,8 @@ def test_overrides_and_tags_of_a_job(directory: Path) -> None:
 
 
 def test_the_shell_that_a_playbook_names_is_opened(directory: Path) -> None:
-    playbook = directory / "bin" / "ansible-playbook"
-    playbook.write_text(f"{RECORDS.removesuffix(EXITS)}echo Warned; echo echo in a shell; exit $CODE\n")
+    shown = f"{RECORDS.removesuffix(EXITS)}echo Warned; echo echo in a shell; exit $CODE\n"
+    (directory / "bin" / "ansible-playbook").write_text(shown)
     code, [call], text = run(directory, "shell", "grpo-1")
     assert (code, call, text) == (0, ["shell.yml", "-e", "submission_id=grpo-1"], "in a shell\n")
     code, _calls, text = run(directory, "shell", "grpo-1", code=3)
@@ -133,24 +126,23 @@ def test_the_shell_that_a_playbook_names_is_opened(directory: Path) -> None:
 
 
 def test_a_sweep(directory: Path) -> None:
+    def swept(*arguments: str) -> dict[str, Any]:
+        """The variables of the only run for a sweep."""
+        _code, [call], _text = run(directory, "submit", "grpo.yaml", *arguments)
+        return {name: value for each in call if each.startswith("{") for name, value in json.loads(each).items()}
+
     axes = ["--sweep", "optim.lr=1e-5,1e-4", "--sweep", "data.n=4,8"]
-    given = swept(directory, *axes, "retries=1", "--at-once", "1")
+    given = swept(*axes, "retries=1", "--at-once", "1")
     assert given["set"] == ["wait_for_resources=30d", "retries=1"]
     sweep = given["job_sweep"]
     tags = [f"tags.sweep={sweep['name']}", "tags.lr=1e-5", "tags.n=8"]
     assert sweep["at_once"] == 1 and sweep["jobs"][1]["set"] == ["optim.lr=1e-5", "data.n=8", *tags]
     names = [job["submission_id"] for job in sweep["jobs"]]
     assert names[1].startswith("grpo-") and names[1].endswith("-lr-1e-5-n-8") and len(set(names)) == 4
-    assert swept(directory, *axes, "--queue", "1h")["set"] == ["wait_for_resources=1h"]
+    assert swept(*axes, "--queue", "1h")["set"] == ["wait_for_resources=1h"]
     # A name that is too long still is a name.
-    jobs = swept(directory, "--sweep", f"a={'x' * 80},{'y' * 80}")["job_sweep"]["jobs"]
+    jobs = swept("--sweep", f"a={'x' * 80},{'y' * 80}")["job_sweep"]["jobs"]
     assert jobs[0]["submission_id"] != jobs[1]["submission_id"] and max(len(job["submission_id"]) for job in jobs) <= 63
-
-
-def swept(directory: Path, *arguments: str) -> dict[str, Any]:
-    """The variables of the only run for a sweep."""
-    _code, [call], _text = run(directory, "submit", "grpo.yaml", *arguments)
-    return {name: value for each in call if each.startswith("{") for name, value in json.loads(each).items()}
 
 
 def test_the_inventory(directory: Path) -> None:
@@ -170,36 +162,13 @@ def test_the_inventory(directory: Path) -> None:
 
 
 def test_ansible_gets_a_locale_that_it_accepts(directory: Path) -> None:
-    (directory / "bin" / "ansible-playbook").write_text(
-        f"#!/bin/sh\nexec {sys.executable} -m ansible playbook --version"
-    )
+    real = f"#!/bin/sh\nexec {sys.executable} -m ansible playbook --version"
+    (directory / "bin" / "ansible-playbook").write_text(real)
     code, _calls, text = run(directory, "validate", LC_ALL="xx_YY.UTF-8")
     assert code == 0 and "ansible-playbook [core" in text
 
 
-def test_a_checkout_below_a_path_with_a_blank(tmp_path: Path) -> None:
-    """The rules of make are run; a stub stands for pip."""
-    home = tmp_path / "a b"
-    home.mkdir()
-    shutil.copy(REPO / "Makefile", home)
-    (home / "requirements.txt").touch()
-    packages = home / ".venv" / "packages"
-    packages.mkdir(parents=True)
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n[ $1 = -m ] && exec mkdir -p .venv/bin\necho '{packages}'\n")
-    python.chmod(0o755)
-    (home / ".venv" / "bin").mkdir()
-    (home / ".venv" / "bin" / "python").symlink_to(python)
-    (home / ".venv" / "bin" / "pip").symlink_to("/bin/true")
-    done = subprocess.run(
-        ["make", ".venv/requirements", f"PYTHON={python}"], cwd=home, check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert (packages / "argus").readlink() == home / "argus"
-    assert (packages / "ansible_collections/argus/verl").readlink() == home
-
-
-@pytest.mark.parametrize("name", [".", ".argus", "lab", "lab/hosts", "shared/hosts"])
+@pytest.mark.parametrize("name", [".", ".argus", "lab", "shared/hosts"])
 def test_nobody_else_names_the_inventory(directory: Path, name: str) -> None:
     path = directory / name
     for folder in ("lab", "shared"):
@@ -210,42 +179,33 @@ def test_nobody_else_names_the_inventory(directory: Path, name: str) -> None:
     (directory / "ansible.cfg").touch()
     _code, [call], text = run(directory, "up")
     assert "-i" in call and "ignored" not in text
-    path.chmod(path.stat().st_mode | 0o002)
+    mode = path.stat().st_mode
+    path.chmod(mode | 0o002)
     _code, [call], text = run(directory, "up")
-    assert call == ["cluster_up.yml"] and f"other users can write to {path} (chmod go-w {path})" in text
-    path.chmod(path.stat().st_mode & ~0o022)
+    assert call == ["cluster_up.yml"] and f"chmod go-w {path}" in text
+    path.chmod(mode & ~0o022)
     if os.geteuid() == 0:
         os.chown(path, 61000, 61000)
         _code, [call], text = run(directory, "up")
-        assert call == ["cluster_up.yml"] and f"{path} belongs to another user" in text
+        assert call == ["cluster_up.yml"] and str(path) in text
 
 
 def test_the_settings_are_those_beside_the_inventory_or_of_the_collection(directory: Path) -> None:
     (directory / "bin" / "ansible-playbook").write_text('#!/bin/sh\necho "config: $ANSIBLE_CONFIG"\n')
     (directory / "ansible.cfg").touch()
-    assert f"config: {REPO / 'ansible.cfg'}\n" in run(directory, "up")[2]
+    own, collection = (f"config: {place / 'ansible.cfg'}\n" for place in (directory, REPO))
+    assert collection in run(directory, "up")[2]
     (directory / ".argus").write_text("hosts")
-    assert run(directory, "up")[2] == f"config: {directory / 'ansible.cfg'}\n"
+    assert run(directory, "up")[2] == own
     assert run(directory, "up", ANSIBLE_CONFIG="mine")[2] == "config: mine\n"
     (directory / "ansible.cfg").chmod(0o666)
-    assert f"config: {REPO / 'ansible.cfg'}\n" in run(directory, "up")[2]
+    assert collection in run(directory, "up")[2]
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "",
-        "nothing",
-        "status --nothing",
-        "stop",
-        "status a b=c",
-        "submit a.yaml b",
-        "status --json --watch",
-        "submit a.yaml --wait --sweep a=1,2",
-        "gc --remove",
-        "stop {{a}}",
-    ],
-)
+USAGE = ("", "nothing", "status --nothing", "stop", "status a b=c", "submit a.yaml b", "status --json --watch")
+
+
+@pytest.mark.parametrize("typed", [*USAGE, "submit a.yaml --wait --sweep a=1,2", "gc --remove", "stop {{a}}"])
 def test_wrong_usage_runs_nothing(
     ran: Callable[[str], list[str]], typed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,24 +44,23 @@ def lock(directory: Path, *lines: str) -> None:
     (directory / "requirements.txt").write_text("\n".join(lines) + "\n")
 
 
-def test_a_package_with_the_locked_hash_is_collected(build: ModuleType, tmp_path: Path) -> None:
-    lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
-    build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
-    assert [path.name for path in (tmp_path / "wheels").iterdir()] == ["harmless-1.0-py3-none-any.whl"]
-
-
-def test_a_package_that_differs_from_its_hash_ends_the_build(
+def test_only_a_package_with_the_locked_hash_is_collected(
     build: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
-    wheel(tmp_path / "index", "import os")
-    with pytest.raises(SystemExit, match="differs from its hash"):
+    def collect() -> None:
         build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
+
+    lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index', 'import os')}")
+    wheel(tmp_path / "index")
+    with pytest.raises(SystemExit, match="differs from its hash"):
+        collect()
     lock(tmp_path, f"{PACKAGE}==1.0")
     with pytest.raises(build.subprocess.CalledProcessError):
-        build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")
-    assert "harmless==1.0" in capsys.readouterr().err
-    assert list((tmp_path / "wheels").iterdir()) == []
+        collect()
+    assert "harmless==1.0" in capsys.readouterr().err and list((tmp_path / "wheels").iterdir()) == []
+    lock(tmp_path, f"{PACKAGE}==1.0 --hash=sha256:{wheel(tmp_path / 'index')}")
+    collect()
+    assert [path.name for path in (tmp_path / "wheels").iterdir()] == ["harmless-1.0-py3-none-any.whl"]
 
 
 def test_without_the_cpu_build_of_torch_the_message_says_how_to_configure_pip(
@@ -69,5 +68,5 @@ def test_without_the_cpu_build_of_torch_the_message_says_how_to_configure_pip(
 ) -> None:
     # The default index has the build for CUDA, without a local version.
     lock(tmp_path, f"torch==1.0+cpu --hash=sha256:{wheel(tmp_path / 'index', name='torch')}")
-    with pytest.raises(SystemExit, match=r"pip's configuration does not give torch==1\.0\+cpu"):
+    with pytest.raises(SystemExit, match=r"torch==1\.0\+cpu"):
         build.collect_wheels(tmp_path / "requirements.txt", tmp_path / "wheels")

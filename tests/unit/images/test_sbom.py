@@ -37,11 +37,8 @@ def by_name(text: str, kind: str) -> dict[str, dict[str, Any]]:
     return {part["name"]: part for part in components if part.get("purl", "").startswith(f"pkg:{kind}/")}
 
 
-def test_it_fits_the_schema_of_cyclonedx(text: str) -> None:
+def test_it_fits_the_schema_and_has_every_python_package(text: str) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-
-
-def test_it_has_every_python_package(text: str) -> None:
     packages = by_name(text, "pypi")
     for distribution in metadata.distributions():
         name = distribution.name.lower().replace("_", "-").replace(".", "-")
@@ -54,10 +51,8 @@ def test_it_has_every_python_package(text: str) -> None:
 def test_it_has_debians_packages_with_their_sources(text: str) -> None:
     libc = by_name(text, "deb")["libc6"]
     purl = PackageURL.from_string(libc["purl"])
-    assert purl.version == libc["version"]
     assert isinstance(purl.qualifiers, dict)
-    assert purl.qualifiers["upstream"] == "glibc"
-    assert purl.qualifiers["distro"].startswith(f"{purl.namespace}-")
+    assert (purl.version, purl.qualifiers["upstream"]) == (libc["version"], "glibc")
     # URLs of packages are written as their specification says, and nothing names the machine.
     purls = [part["purl"] for part in json.loads(text)["components"] if "purl" in part]
     assert [PackageURL.from_string(purl).to_string() for purl in purls] == purls
@@ -100,7 +95,6 @@ GOOD: dict[str, list[dict[str, Any]]] = {
 }
 ODD: dict[str, tuple[list[dict[str, Any]], str]] = {
     "none": ([], "unknown"),
-    "and": ([{"expression": "MIT AND AGPL-3.0-only"}], "MIT AND AGPL-3.0-only"),
     "or": ([{"expression": f"({AGPL})"}], f"({AGPL})"),
     "named": ([{"license": {"name": "MIT License"}}, {"license": {"name": "Proprietary"}}], "MIT AND Proprietary"),
     "regex": ([{"expression": "CNRI-Python"}], "CNRI-Python"),

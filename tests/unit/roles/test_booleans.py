@@ -19,16 +19,13 @@ FILES = sorted(file for part in ("roles/*/tasks", "roles/*/vars", "playbooks") f
 OF_THE_PLAN = {"ray_node_read_only"}
 
 
-def boolean_variables() -> list[str]:
-    return sorted(
-        {
-            name
-            for file in REPO.glob("roles/*/meta/argument_specs.yml")
-            for entry in yaml.safe_load(file.read_text())["argument_specs"].values()
-            for name, option in entry.get("options", {}).items()
-            if option["type"] == "bool"
-        }
-    )
+BOOLEANS = {
+    name
+    for file in REPO.glob("roles/*/meta/argument_specs.yml")
+    for entry in yaml.safe_load(file.read_text())["argument_specs"].values()
+    for name, option in entry.get("options", {}).items()
+    if option["type"] == "bool"
+}
 
 
 def texts(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -65,7 +62,7 @@ def uses(name: str) -> list[tuple[Path, tuple[str, ...], str]]:
     ]
 
 
-@pytest.mark.parametrize("name", boolean_variables())
+@pytest.mark.parametrize("name", sorted(BOOLEANS))
 def test_boolean_is_converted_where_it_is_read(name: str) -> None:
     assert bool(uses(name)) != (name in OF_THE_PLAN)
     for file, path, text in uses(name):

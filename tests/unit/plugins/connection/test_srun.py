@@ -61,28 +61,23 @@ def test_the_environment_of_the_controller_stays_there(
         monkeypatch.setenv(name, "7")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
     connection.exec_command("true")
-    environment = (tmp_path / "asked.env").read_text().splitlines()
-    names = {line.partition("=")[0] for line in environment}
-    assert "SLURM_CONF" in names
+    names = {line.partition("=")[0] for line in (tmp_path / "asked.env").read_text().splitlines()}
+    assert {"SLURM_CONF", "HOME"} <= names
     assert not {"SLURM_NTASKS", "SLURM_JOB_ID", "SRUN_DEBUG", "PYTHONPATH"} & names
-    assert f"HOME={os.environ['HOME']}" in environment
 
 
-@pytest.mark.parametrize("size", [0, 1, READ_PART + 1, WRITE_PART + 1])
+@pytest.mark.parametrize("size", [0, READ_PART + 1, WRITE_PART + 1])
 def test_files_are_copied(connection: Any, tmp_path: Path, size: int) -> None:
     source, there, back = tmp_path / "source", tmp_path / "it's there", tmp_path / "back"
     source.write_bytes(os.urandom(size))
     connection.put_file(str(source), str(there))
-    assert there.read_bytes() == source.read_bytes()
     connection.fetch_file(str(there), str(back))
-    assert back.read_bytes() == source.read_bytes()
-
-
-def test_files_that_cannot_be_copied(connection: Any, tmp_path: Path) -> None:
+    assert there.read_bytes() == back.read_bytes() == source.read_bytes()
+    absent = str(tmp_path / "absent")
     with pytest.raises(AnsibleFileNotFound):
-        connection.put_file(str(tmp_path / "absent"), str(tmp_path / "there"))
-    with pytest.raises(AnsibleError, match=r"gpu-0: .*absent was not copied: .*No such file"):
-        connection.fetch_file(str(tmp_path / "absent"), str(tmp_path / "back"))
+        connection.put_file(absent, str(there))
+    with pytest.raises(AnsibleError, match="No such file"):
+        connection.fetch_file(absent, str(back))
 
 
 def says(tmp_path: Path, code: int, text: str) -> None:
@@ -104,17 +99,17 @@ def test_a_job_that_has_ended_or_has_no_step_is_no_connection(connection: Any, t
     has_ended = "expired" in text or "Invalid job id" in text
     with pytest.raises(AnsibleConnectionFailure, match="job 7 has ended" if has_ended else "no step in .* job 7: "):
         connection.exec_command("true")
-    (tmp_path / "bin" / "srun").unlink()
-    with pytest.raises(AnsibleConnectionFailure):
-        connection.exec_command("true")
-    connection.become = object()
-    with pytest.raises(AnsibleError, match="become is not supported"):
-        connection.exec_command("true")
 
 
 def test_what_srun_says_of_every_command_that_fails_is_left_out(connection: Any, tmp_path: Path) -> None:
     noise = (
-        "srun: cluster configuration lacks support for cpu binding\nsrun: error: gpu-0: task 0: Exited with exit code 2"
+        "srun: cluster configuration lacks support for cpu binding\nsrun: error: gpu-0: task 0: Exited with exit code"
     )
-    says(tmp_path, 2, f"{noise}\nown words")
+    says(tmp_path, 2, f"{noise} 2\nown words")
     assert connection.exec_command("true") == (2, b"", b"own words\n")
+    (tmp_path / "bin" / "srun").unlink()
+    with pytest.raises(AnsibleConnectionFailure):
+        connection.exec_command("true")
+    connection.become = object()
+    with pytest.raises(AnsibleError, match="become"):
+        connection.exec_command("true")

@@ -25,13 +25,12 @@ def test_a_machine_is_represented_by_its_first_node_in_the_run() -> None:
 
 
 def test_inventory_without_hosts_and_a_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A play on the controller would be skipped as well."""
+    """Ansible would skip all plays, and succeed."""
     validated_hosts = FILTERS["validated_hosts"]
-    # Ansible would skip all plays, and succeed.
-    assert validated_hosts({"all": []}, ["/absent"]) == "localhost"
-    # Before Slurm has given any.
-    assert validated_hosts({"all": []}, ["/absent"], True) == "all"
+    # A play on the controller names the problem. Slurm has given no hosts yet.
+    assert (validated_hosts({"all": []}, ["x"]), validated_hosts({"all": []}, ["x"], True)) == ("localhost", "all")
     monkeypatch.setattr("ansible.context.CLIARGS", {"subset": "gpu-0"})
     assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
-    with pytest.raises(AnsibleFilterError, match=r"^the inventory /absent does not exist: correct the path after -i"):
-        validated_hosts({"all": []}, ["/absent"])
+    for sources, problem in ((["a,b", "/absent"], "/absent does not exist"), (["a,"], "a, has no hosts")):
+        with pytest.raises(AnsibleFilterError, match=f"inventory {problem}"):
+            validated_hosts({"all": []}, sources)

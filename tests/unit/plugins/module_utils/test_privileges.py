@@ -48,17 +48,12 @@ def given(path: Path, mode: int = 0, owner: int = 0) -> None:
     path.chmod(mode or path.stat().st_mode)
 
 
-def link(jobs: Path) -> None:
-    jobs.rmdir()
-    jobs.symlink_to("/root")
-
-
 @pytest.mark.parametrize(
     ("root", "jobs", "user"),
     [
         # The owner of the archives, never with the group of root.
         (given, lambda jobs: os.chown(jobs, NOBODY, 0), NOBODY),
-        (given, link, UNPRIVILEGED),
+        (given, lambda jobs: (jobs.rmdir(), jobs.symlink_to("/root")), UNPRIVILEGED),
         (lambda root: given(root, 0o1777), given, UNPRIVILEGED),
         (given, lambda jobs: given(jobs, 0o1777), UNPRIVILEGED),
         (lambda root: given(root, 0o1777), lambda jobs: given(jobs, owner=NOBODY), NOBODY),
@@ -84,9 +79,6 @@ def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
     secret.chmod(0o400)
     (shared_root / "lock").symlink_to("secret")
 
-    def attack() -> dict[str, Any]:
-        return {"content": Path("lock").read_text()}
-
     groups = os.getgroups()
     os.setgroups([7])
     result = without_root(shared_root, who)
@@ -94,9 +86,8 @@ def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
     assert (result["uids"], result["gids"], result["groups"]) == ([NOBODY] * 3, [NOBODY] * 3, [])
     # A child that dies.
     assert without_root(shared_root, lambda: os.kill(os.getpid(), 9) or {})["failed"]
-    result = without_root(shared_root, attack)
-    assert result["failed"] is True
-    assert "PermissionError" in result["msg"]
+    result = without_root(shared_root, lambda: {"content": Path("lock").read_text()})
+    assert result["failed"] is True and "PermissionError" in result["msg"]
     # Neither does a link lead out of the shared root, nor can a child become root again.
     (shared_root.parent / "outside").write_text("of everybody")
     for number, target in enumerate((shared_root.parent / "outside", "../outside")):
@@ -109,8 +100,7 @@ def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
 def test_a_shared_root_in_the_home_directory_of_root_is_reached(shared_root: Path) -> None:
     """A checkout there is usual, with the shared root of the development cluster in it."""
     os.chown(shared_root, NOBODY, NOBODY)
-    closed = shared_root.parent
-    closed.chmod(0o700)
+    shared_root.parent.chmod(0o700)
     (shared_root / "jobs" / "one").write_text("of a job")
 
     def look() -> dict[str, Any]:

@@ -10,14 +10,11 @@ CONTAINER = "3f" * 32
 REFUSALS = {
     "there is no container": [
         "Warning: Permanently added 'x'.\nError: No such container: ray-head\n",
-        "Error response from daemon: No such container: ray-head",
         'Error: no container with name or ID "ray-head" found: no such container',
     ],
     "is not running": [
         f"Error response from daemon: Container {CONTAINER} is not running",
-        f"Error response from daemon: container {CONTAINER} is not running",
         "Error: can only create exec sessions on running containers: container state improper",
-        "OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown",
     ],
     "docker unpause ray-head": [
         "Error response from daemon: Container ray-head is paused, unpause the container first"
@@ -25,11 +22,9 @@ REFUSALS = {
     "is restarting": [f"Error response from daemon: Container {CONTAINER} is restarting, wait until it is running"],
     "may not use docker": [
         "Got permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
-        "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock",
     ],
     "does not answer": [
         "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
-        "error during connect: Cannot connect to the Docker daemon at tcp://x",
     ],
 }
 
@@ -46,7 +41,6 @@ def test_refusals_of_engines(words: str) -> None:
     ("stderr", "is_missing"),
     [
         *(("/bin/sh: 1: docker: not found", True), ("bash: line 1: docker: command not found", True)),
-        ("timeout: failed to run command 'docker': No such file or directory", True),
         ("timeout: failed to run command \u2018docker\u2019: No such file or directory", True),
         ("timeout: can't execute 'docker': No such file or directory", True),
         # Of commands.

@@ -37,34 +37,29 @@ def test_the_report_on_one_job(state: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "checkpoint", "resumes"),
-    [("STOPPED", 10, True), ("FAILED", 10, True), ("STOPPED", None, False), ("SUCCEEDED", 10, False)],
+    ("state", "resumable", "registered", "offers"),
+    [
+        ("RUNNING", None, True, []),
+        ("SUCCEEDED", None, True, ["Resubmit", "Export"]),
+        ("STOPPED", 10, None, ["Resubmit", "resume", "Export"]),
+        ("FAILED", 10, True, ["Resubmit", "resume", "Export"]),
+        # The head does not know it.
+        ("FAILED", 10, False, ["Export"]),
+    ],
 )
-def test_a_job_that_was_stopped_offers_its_checkpoint(state: str, checkpoint: int | None, resumes: bool) -> None:
-    (line,) = [line for line in job_commands("sft-1", state, checkpoint) if line.startswith("Resubmit:")]
-    assert line.endswith("resubmit.yml -e submission_id=sft-1" + " -e set=resume_from=sft-1" * resumes)
-    # The next call has no checkpoint.
-    assert "resume_from" not in "".join(job_commands("sft-1", state))
-
-
-@pytest.mark.parametrize(("state", "resumable"), [("RUNNING", None), ("SUCCEEDED", None), ("STOPPED", 10)])
-def test_an_ended_job_with_a_checkpoint_can_be_exported(state: str, resumable: int | None) -> None:
-    job = JobInfo("sft-1", state, archive="/j/sft-1", resumable=resumable, checkpoints=(10,)).to_json()
-    answer = {"job": job, "time": 1000.0, "slow": 7.4}
-    text = job_status(answer, "mvp")["text"]
-    assert any("resume_from=sft-1" in line for line in text) == bool(resumable)
-    assert any(line.startswith("Export:") for line in text) == (state != "RUNNING")
-    assert "slowly: 7 s" in text[0] and job_status({**answer, "slow": 0.0}, "mvp")["text"] == text[1:]
-
-
-@pytest.mark.parametrize(("registered", "offered"), [(True, True), (None, True), (False, False)])
-def test_a_job_that_the_head_does_not_know_is_not_offered_to_be_submitted_again(
-    registered: bool | None, offered: bool
+def test_what_an_ended_job_offers(
+    state: str, resumable: int | None, registered: bool | None, offers: list[str]
 ) -> None:
-    job = JobInfo("sft-1", "FAILED", archive="/j/sft-1").to_json()
-    text = job_status({"job": job, "time": 1000.0, "registered": registered}, "mvp")["text"]
-    assert any(line.startswith("Resubmit:") for line in text) == offered
-    assert any(line.startswith("Log:") for line in text)
+    job = JobInfo("sft-1", state, archive="/j/sft-1", resumable=resumable, checkpoints=(10,)).to_json()
+    answer = {"job": job, "time": 1000.0, "slow": 7.4, "registered": registered}
+    text = job_status(answer, "mvp")["text"]
+    lines = {line.partition(":")[0]: line for line in text}
+    shown = [name for name in ("Resubmit", "Export") if name in lines]
+    assert shown == [name for name in offers if name != "resume"]
+    assert lines.get("Resubmit", "").endswith(" -e set=resume_from=sft-1") == ("resume" in offers)
+    assert "7 s" in text[0] and job_status({**answer, "slow": 0.0}, "mvp")["text"] == text[1:]
+    # The next call has no checkpoint, and neither does a job that has succeeded.
+    assert "resume_from" not in "".join([*job_commands("sft-1", state), *job_commands("sft-1", "SUCCEEDED", 10)])
 
 
 # --- A job that is followed -------------------------------------------------------------------------------------------
@@ -84,9 +79,9 @@ NO_STEWARD = JobInfo("sft-1", "RUNNING", unattended=True, notice="waits for a st
         # The head answers neither, but the launcher reports.
         ([*[JobInfo("sft-1", "RUNNING", problem="refused", silent_for=4.0)] * 100, ENDED], 101, ""),
         # 120 seconds, with a pause of 7, or of 2.
-        ([RUNS, GONE], 18, "which may still be running: gone. Check it later"),
-        ([NO_STEWARD], 62, "which may still be running: waits for a steward. Check"),
-        ([JobInfo("sft-1", "RUNNING", problem="refused")], 62, "which may still be running: refused. Check"),
+        ([RUNS, GONE], 18, "gone"),
+        ([NO_STEWARD], 62, "waits for a steward"),
+        ([JobInfo("sft-1", "RUNNING", problem="refused")], 62, "refused"),
         # Waiting helps nothing.
         ([RUNS, ProgramError("wrong")], 2, "wrong"),
     ],

@@ -6,42 +6,28 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Bandwidth, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     expectations,
     image_sources,
+    machine_presence,
     preflight_result,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import tolerated
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
 from samples import HEALTHY
 
-RESULT = {
-    "machine": HEALTHY.to_json(),
-    "expect": {},
-    "findings": [],
-}
+RESULT = {"machine": HEALTHY.to_json(), "expect": {}, "findings": []}
 GROUPS = {"head": ["ray-head"], "workers": ["w0", "w1"], "ray": ["ray-head", "w0", "w1"]}
 
 
-def expected_of(
-    groups: dict[str, list[str]], hostvars: dict[str, Any], base: int, dashboard: int, network: str
-) -> dict[str, dict[str, Any]]:
-    run_values = {"cluster_port_base": base, "cluster_dashboard_port": dashboard, "cluster_network": network}
+def expected_of(groups: dict[str, list[str]], hostvars: dict[str, Any], network: str) -> dict[str, dict[str, Any]]:
+    run_values = {"cluster_port_base": 20000, "cluster_dashboard_port": 9000, "cluster_network": network}
     typed, problems = node_variables(hostvars, hostvars, run_values)
     assert not problems
     return expectations(groups, hostvars, [], typed)
-
-
-def inventory(network: str = "host") -> dict[str, dict[str, Any]]:
-    env = {"NCCL_IB_HCA": "mlx5_7", "NCCL_IB_GID_INDEX": 3, "SECRET": "x"}
-    nodes = {
-        "ray-head": {"ray_node_machine": "ctl", "ray_node_address": "10.0.0.10"},
-        "w0": {"ray_node_machine": "gpu", "ray_node_address": "10.0.0.11", "ray_node_env": env},
-        "w1": {"ray_node_machine": "gpu", "ray_node_address": "10.0.0.11"},
-    }
-    return {name: {**variables, "cluster_network": network} for name, variables in nodes.items()}
 
 
 def report(
@@ -69,7 +55,7 @@ def test_images_that_are_missing_and_accepted_findings() -> None:
     builds = {"cuda": {"context": "/x"}}
     assert missing(builds=builds) == missing(archive={"path": "/x"}) == [("a", "machine.image", WARNING)]
     (accepted,) = report(hostvars, "a", groups=groups, images=images, accept=["machine.image"]).findings
-    assert accepted.problem.startswith("accepted: the image verl:1 is missing")
+    assert accepted.problem.startswith("accepted: ")
     hostvars["a"] = {"__preflight": RESULT}
     # A machine that --limit leaves out can be named, one of no inventory cannot.
     groups = {"head": ["a"], "workers": ["b"]}
@@ -92,14 +78,10 @@ def test_results_become_findings_and_lines(
     collective: dict[str, Any], notes: list[tuple[str, str]], lines: list[str]
 ) -> None:
     def host(other: str, seconds: float | None) -> dict[str, Any]:
-        written = {"uid": 1, "seen_uid": 1, "renamed": True}
         seen = {other: {"seconds": seconds, "uid": 1, "right": seconds is not None}}
-        return {
-            "__preflight": RESULT,
-            "__preflight_written": {"trial": written},
-            "__preflight_compared": {"trial": {"seen": seen, "locks": {}}},
-            "__preflight_all_reduce": collective,
-        }
+        written = {"trial": {"uid": 1, "seen_uid": 1, "renamed": True}}
+        trial = {"__preflight_written": written, "__preflight_compared": {"trial": {"seen": seen, "locks": {}}}}
+        return {"__preflight": RESULT, "__preflight_all_reduce": collective, **trial}
 
     result = report({"a": host("b", 0.1), "b": host("a", None)}, "a", "b")
     assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *notes]
@@ -112,28 +94,36 @@ def test_results_become_findings_and_lines(
 
 NODES = ["ray-head", "worker-0", "worker-1"]
 CLUSTER = {"ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
+ECC = Finding("gpu-1", "7 GPUs", "x").as_dict()
+
+
+def test_one_policy_for_machines_that_do_not_answer_and_those_with_errors() -> None:
+    def severities(node: str, result: dict[str, Any], least: int | None, hosts: list[str] = NODES) -> list[str]:
+        """Each node represents its machine."""
+        hostvars: dict[str, Any] = {name: {"ray_node_machine": f"of {name}", "__preflight": RESULT} for name in NODES}
+        hostvars[node] = {"ray_node_machine": "gpu-1", "__preflight": result}
+        present, machines, found = machine_presence(hosts, hostvars, CLUSTER, least)
+        own = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
+        return [finding.severity for finding in tolerated([*found, *own], present, machines)]
+
+    for bad in ({"unreachable": True, "msg": "no route"}, {"machine": {}, "findings": [ECC]}):
+        for least, severity in ((None, ERROR), (1, WARNING), (2, ERROR)):
+            assert severities("worker-1", bad, least) == [severity]
+        # The machine of the head is always needed. With --limit, only those of the run count.
+        assert severities("ray-head", bad, 0) == [ERROR] and severities("worker-1", bad, None, NODES[:2]) == []
 
 
 def nodes_of(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The variables of all hosts, which are on one machine unless `others` has other values."""
-    hostvars: dict[str, dict[str, Any]] = {name: {"ray_node_machine": "box"} for name in NODES}
-    for name, changed in others.items():
-        hostvars[name.replace("_", "-")] = {"ray_node_machine": "box", **changed}
-    return hostvars
+    """The variables of all hosts, which are on one machine."""
+    return {name: {"ray_node_machine": "box", **others.get(name.replace("-", "_"), {})} for name in NODES}
 
 
 def test_expectations_of_a_machine() -> None:
-    expected = expected_of(CLUSTER, nodes_of(), 20000, 9000, "host")["ray-head"]
-    assert expected["ports"][0] == {
-        "node": "ray-head",
-        "use": "the dashboard and the Jobs API",
-        "first": 9000,
-        "last": 9000,
-    }
-    assert expected["ports"][1] == {"node": "ray-head", "use": "GCS", "first": 20000, "last": 20000}
+    expected = expected_of(CLUSTER, nodes_of(), "host")["ray-head"]
+    assert [ports["first"] for ports in expected["ports"][:2]] == [9000, 20000]
     assert expected["ports"][-1]["last"] == 22999
     assert (expected["rdma"], expected["groups"]) == ("auto", [])
-    in_network = expected_of(CLUSTER, nodes_of(), 20000, 9000, "mvp-ray")["ray-head"]
+    in_network = expected_of(CLUSTER, nodes_of(), "mvp-ray")["ray-head"]
     assert [ports["first"] for ports in in_network["ports"]] == [9000]
     assert in_network["rdma"] == "false"
 
@@ -141,7 +131,6 @@ def test_expectations_of_a_machine() -> None:
 @pytest.mark.parametrize(
     ("asked", "network", "rdma"),
     [
-        (("false", False), "host", "false"),
         (("auto", False), "host", "auto"),
         (("auto", True), "host", "true"),
         (("false", "True"), "mvp-ray", "true"),
@@ -149,22 +138,22 @@ def test_expectations_of_a_machine() -> None:
 )
 def test_most_demanding_worker_decides(asked: tuple[Any, Any], network: str, rdma: str) -> None:
     workers = {
-        "worker_0": {"ray_node_machine": "box", "ray_node_rdma": asked[0], "ray_node_groups": [44]},
-        "worker_1": {"ray_node_machine": "box", "ray_node_rdma": asked[1], "ray_node_groups": "render,44"},
+        "worker_0": {"ray_node_rdma": asked[0], "ray_node_groups": [44]},
+        "worker_1": {"ray_node_rdma": asked[1], "ray_node_groups": "render,44"},
     }
-    expected = expected_of(CLUSTER, nodes_of(**workers), 20000, 8265, network)["ray-head"]
+    expected = expected_of(CLUSTER, nodes_of(**workers), network)["ray-head"]
     assert (expected["rdma"], expected["groups"]) == (rdma, ["44", "render"])
     # So does the largest object store.
     stores = nodes_of(worker_0={"ray_node_shm_gib": "128"}, worker_1={"ray_node_shm_gib": 8})
-    assert expected_of(CLUSTER, stores, 20000, 8265, network)["ray-head"]["object_store_gib"] == 64
+    assert expected_of(CLUSTER, stores, network)["ray-head"]["object_store_gib"] == 64
 
 
 def test_expectations_of_the_host_of_a_process() -> None:
     process = {"ray_node_runtime": "process", "ray_node_env": {"NCCL_IB_HCA": "=mlx5_0"}}
     hostvars = dict.fromkeys(GROUPS["ray"], process)
-    expected = expected_of(GROUPS, hostvars, 20000, 8265, "mvp-ray")
+    expected = expected_of(GROUPS, hostvars, "mvp-ray")
     assert list(expected) == GROUPS["ray"]
-    assert [each["first"] for each in expected["ray-head"]["ports"][:2]] == [8265, 20000]
+    assert [each["first"] for each in expected["ray-head"]["ports"][:2]] == [9000, 20000]
     assert {each["node"] for each in expected["w1"]["ports"]} == {"w1"}
     assert expected["w1"]["ports"][0]["first"] == 21010
     # Its address is found on the host.

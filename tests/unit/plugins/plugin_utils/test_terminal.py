@@ -6,7 +6,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils import reporting
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(None, 132), ("80", 80), ("1", 1), ("0", 132), ("-80", 132), ("wide", 132), ("", 132)],
+    [(None, 132), ("80", 80), ("1", 1), ("0", 132), ("wide", 132)],
 )
 def test_the_width_of_the_terminal(given: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "WIDTH", 132)

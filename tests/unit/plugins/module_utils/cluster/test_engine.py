@@ -29,7 +29,6 @@ def test_engines_that_answer(command: str) -> None:
     [
         (True, "v2", ["cpu", "memory", "pids"], True),
         (True, "v2", ["memory"], False),
-        (True, "v2", [], False),
         (True, "v1", ["pids"], False),
         (False, "v1", [], True),
         (False, "v2", ["memory"], True),
@@ -42,10 +41,7 @@ def test_whether_podman_can_limit_processes(rootless: bool, version: str, contro
     assert (engine.rootless, engine.limits_pids) == (rootless, limits)
 
 
-DENIED = (
-    "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: "
-    'Get "http://%2Fvar%2Frun%2Fdocker.sock/v1.50/info": dial unix /var/run/docker.sock: connect: permission denied'
-)
+DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,6 @@ def test_containers_of_docker() -> None:
 @pytest.mark.parametrize(
     ("err", "absent"),
     [
-        ("Error: No such image: x:1\n", True),
         ("Error response from daemon: no such image: x:1: No such image: x:1\n", True),
         ("Error: x:1: image not known\n", True),
         ("WARNING: Error loading config file: denied\nError: No such container: x\n", True),

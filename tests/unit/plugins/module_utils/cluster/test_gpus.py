@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,18 +33,9 @@ def recorded(name: str) -> Gpu:
 
 def test_recorded_gpus() -> None:
     a100, h200, blackwell = (recorded(f"nvidia_smi_{name}.xml") for name in ("a100", "h200", "blackwell"))
-    assert a100 == Gpu(
-        0,
-        "NVIDIA A100-SXM4-80GB",
-        "GPU-513536b6-7d19-9063-b049-1e69664bb298",
-        81920,
-        "535.54.03",
-        bus="0000:01:00.0",
-        mig="Enabled",
-        uncorrected=0,
-        uncorrected_ever=0,
-        memory_used_mib=50,
-    )
+    name, uuid = "NVIDIA A100-SXM4-80GB", "GPU-513536b6-7d19-9063-b049-1e69664bb298"
+    known = Gpu(0, name, uuid, 81920, "535.54.03", "0000:01:00.0", "Enabled", 0, 0, memory_used_mib=50)
+    assert a100 == known
     assert (h200.name, h200.memory_mib, h200.driver_version) == ("NVIDIA H200", 143771, "580.159.04")
     # "N/A" and "None" are no values.
     assert (h200.uncorrected, h200.mig, h200.recovery) == (0, "Disabled", "")
@@ -57,13 +49,10 @@ def test_recorded_gpus() -> None:
         ("<sram_uncorrectable>0", "<sram_uncorrectable>2", "uncorrected", 2),
         ("<dram_uncorrectable>0", "<dram_uncorrectable>3", "uncorrected", 3),
         ("<dram_correctable>0", "<dram_correctable>9", "uncorrected", 0),
-        (
-            "<remapped_rows>N/A",
-            "<remapped_rows><remapped_row_pending>Yes</remapped_row_pending>",
-            "remap_pending",
-            True,
+        *(
+            ("<remapped_rows>N/A", f"<remapped_rows><remapped_row_{tag}>Yes</remapped_row_{tag}>", field, True)
+            for tag, field in (("pending", "remap_pending"), ("failure", "remap_failed"))
         ),
-        ("<remapped_rows>N/A", "<remapped_rows><remapped_row_failure>Yes</remapped_row_failure>", "remap_failed", True),
         ("<pending_retirement>N/A", "<pending_retirement>Yes", "remap_pending", True),
         ("<reset_required>No", "<reset_required>Yes", "recovery", "Reset"),
         # Memory that is shared with the CPU has no size.
@@ -99,15 +88,9 @@ def test_xids_are_counted_by_gpu_and_number() -> None:
 
 def with_amd_gpu(root: Path, card: int, bus: str, vendor: str = "0x1002", uncorrected: int = 0) -> None:
     device = root / "sys/devices" / bus
-    files = {
-        "vendor": vendor,
-        "product_name": "AMD Instinct MI300X",
-        "mem_info_vram_used": str(283 << 20),
-        "mem_info_vram_total": str(196592 << 20),
-        "ras/umc_err_count": "ue: 0\nce: 7\n",
-        "ras/sdma_err_count": f"ue: {uncorrected}\nce: 0\n",
-    }
-    for name, text in files.items():
+    errors = {"ras/umc_err_count": "ue: 0\nce: 7\n", "ras/sdma_err_count": f"ue: {uncorrected}\nce: 0\n"}
+    memory = {"mem_info_vram_used": 283 << 20, "mem_info_vram_total": 196592 << 20}
+    for name, text in {"vendor": vendor, "product_name": "AMD Instinct MI300X", **memory, **errors}.items():
         write(device / name, f"{text}\n")
     (root / f"sys/class/drm/card{card}").mkdir(parents=True)
     (root / f"sys/class/drm/card{card}/device").symlink_to(device)
@@ -122,16 +105,9 @@ def test_amd_gpus_of_sysfs(tmp_path: Path) -> None:
     write(tmp_path / "proc/77/comm", "python3\n")
     write(tmp_path / "proc/77/cgroup", f"0::/system.slice/docker-{OURS}.scope\n")
     first, second = read_amd_gpus(tmp_path)
-    assert first == Gpu(
-        0,
-        "AMD Instinct MI300X",
-        memory_mib=196592,
-        driver_version="6.8.5",
-        bus="0000:05:00.0",
-        uncorrected=0,
-        memory_used_mib=283,
-        processes=(Process(77, "python3", container=OURS),),
-    )
+    used = (Process(77, "python3", container=OURS),)
+    expected = Gpu(0, "AMD Instinct MI300X", "", 196592, "6.8.5", "0000:05:00.0", uncorrected=0, memory_used_mib=283)
+    assert first == replace(expected, processes=used)
     assert (second.index, second.bus, second.uncorrected) == (1, "0000:26:00.0", 3)
     assert read_amd_gpus(tmp_path / "none") == []
 

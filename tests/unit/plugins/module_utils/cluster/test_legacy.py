@@ -5,7 +5,7 @@ import os
 import pwd
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +17,28 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
     LegacyMachine,
     LegacyRay,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Run
 from real_processes import alive
 
 OLD, OTHER, OURS, LABELLED = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
-class Proc:
-    """A tree of processes."""
+Add = Callable[..., None]
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        root.mkdir()
 
-    def add(self, pid: int, title: str, container: str = "", environ: str = "") -> None:
-        entry = self.root / str(pid)
-        entry.mkdir()
+@pytest.fixture
+def add(tmp_path: Path) -> Add:
+    """Adds processes to the tree in the file "proc"."""
+
+    def process(pid: int, title: str, container: str = "", environ: str = "") -> None:
+        entry = tmp_path / "proc" / str(pid)
+        entry.mkdir(parents=True)
         (entry / "cmdline").write_bytes(title.replace(" ", "\0").encode() + b"\0")
         (entry / "cgroup").write_text(f"12:cpu:/docker/{container}\n0::/\n" if container else "0::/user.slice\n")
         (entry / "environ").write_bytes(environ.encode())
 
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Proc:
-    return Proc(tmp_path / "proc")
+    return process
 
 
 def container(identifier: str, name: str, **changes: Any) -> dict[str, Any]:
@@ -48,39 +46,32 @@ def container(identifier: str, name: str, **changes: Any) -> dict[str, Any]:
     return {"Id": identifier, "Name": f"/{name}", "Config": config, **changes}
 
 
-class Docker:
-    def __init__(self, *containers: dict[str, Any], code: int = 0) -> None:
-        self.containers, self.code = containers, code
-        self.calls: list[list[str]] = []
-
-    def __call__(self, argv: Sequence[str]) -> tuple[int, str, str]:
-        self.calls.append(list(argv[1:]))
+def docker(*containers: dict[str, Any], code: int = 0) -> Run:
+    def run(argv: Sequence[str]) -> tuple[int, str, str]:
         assert argv[0] == "docker"
-        if self.code:
-            return self.code, "", "Cannot connect to the Docker daemon"
-        if argv[1] == "ps":
-            return 0, "".join(f"{one['Id']}\n" for one in self.containers), ""
-        if argv[1:3] == ["container", "inspect"]:
-            return 0, json.dumps(list(self.containers)), ""
-        return 0, "", ""
+        if code:
+            return code, "", "Cannot connect to the Docker daemon"
+        listed = "".join(f"{one['Id']}\n" for one in containers)
+        return 0, listed if argv[1] == "ps" else json.dumps(containers) * (argv[1:3] == ["container", "inspect"]), ""
+
+    return run
 
 
-def look(docker: Docker, proc: Proc) -> dict[str, LegacyRay]:
-    return {one.name: one for one in LegacyMachine("docker", docker, proc.root).rays()}
+def look(run: Run, directory: Path) -> dict[str, LegacyRay]:
+    return {one.name: one for one in LegacyMachine("docker", run, directory / "proc").rays()}
 
 
-def test_a_container_of_an_earlier_system(proc: Proc) -> None:
-    proc.add(50, "/opt/ray/gcs_server --port=6379", OLD)
+def test_a_container_of_an_earlier_system(add: Add, tmp_path: Path) -> None:
+    add(50, "/opt/ray/gcs_server --port=6379", OLD)
     for number, title in enumerate(("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")):
-        proc.add(54 + number, title, OLD)
-    proc.add(52, "ray::WorkerDict.update_actor " + "x" * 100, OLD)
-    proc.add(53, "python3 -m verl.trainer.main_ppo a=b", OLD)
+        add(54 + number, title, OLD)
+    add(52, "ray::WorkerDict.update_actor " + "x" * 100, OLD)
+    add(53, "python3 -m verl.trainer.main_ppo a=b", OLD)
     labels = {"com.docker.compose.project.working_dir": "/home2/mvp"}
     old = container(OLD, "head", Config={"Labels": labels, "User": "ray"})
-    (found,) = look(Docker(old), proc).values()
-    assert (found.name, found.kind, found.owner) == ("head", CONTAINER, "/home2/mvp")
-    assert found.processes == [50, 52, 53, 54, 55, 56]
-    assert found.work == ("python3 -m verl.trainer.main_ppo a=b", ("ray::WorkerDict.update_actor " + "x" * 100)[:80])
+    work = ("python3 -m verl.trainer.main_ppo a=b", ("ray::WorkerDict.update_actor " + "x" * 100)[:80])
+    expected = LegacyRay("head", CONTAINER, "/home2/mvp", work, [50, 52, 53, 54, 55, 56])
+    assert look(docker(old), tmp_path) == {"head": expected}
 
 
 @pytest.mark.parametrize(
@@ -96,42 +87,38 @@ def test_a_container_of_an_earlier_system(proc: Proc) -> None:
     ],
 )
 def test_a_container_without_a_process_is_known_by_name_or_command(
-    name: str, config: dict[str, Any], is_legacy: bool, proc: Proc
+    name: str, config: dict[str, Any], is_legacy: bool, add: Add, tmp_path: Path
 ) -> None:
-    found = look(Docker(container(OLD, name, Config={"User": "1000", **config})), proc)
+    found = look(docker(container(OLD, name, Config={"User": "1000", **config})), tmp_path)
     assert list(found) == ([name] if is_legacy else [])
     assert not is_legacy or found[name].owner == "1000"
 
 
-def test_what_is_of_this_collection_is_never_found(proc: Proc) -> None:
-    proc.add(60, "/ray/raylet", OURS, "A=1\0ARGUS_VERL_CLUSTER=prod\0")
-    proc.add(61, "/ray/raylet", LABELLED)
-    proc.add(62, "/ray/raylet", "", "ARGUS_VERL_NODE_DIRECTORY=/home/x\0")
+def test_what_is_of_this_collection_is_never_found(add: Add, tmp_path: Path) -> None:
+    add(60, "/ray/raylet", OURS, "A=1\0ARGUS_VERL_CLUSTER=prod\0")
+    add(61, "/ray/raylet", LABELLED)
+    add(62, "/ray/raylet", "", "ARGUS_VERL_NODE_DIRECTORY=/home/x\0")
     marked = container(OURS, "gpu-ray-0")
     labelled = container(LABELLED, "mvp-ray-head", Config={"Labels": {"argus.verl.cluster": "mvp"}})
-    assert look(Docker(marked, labelled), proc) == {}
+    assert look(docker(marked, labelled), tmp_path) == {}
 
 
-def test_a_machine_without_an_engine_has_processes_only(proc: Proc) -> None:
-    proc.add(70, "/venv/ray/core/gcs_server")
-    proc.add(71, "/venv/bin/python -u /venv/site-packages/ray/dashboard/agent.py")
-    proc.add(72, "vim notes")
-    proc.add(73, "ray::train()")
-    (found,) = look(Docker(code=127), proc).values()
+def test_a_machine_without_an_engine_has_processes_only(add: Add, tmp_path: Path) -> None:
+    add(70, "/venv/ray/core/gcs_server")
+    add(71, "/venv/bin/python -u /venv/site-packages/ray/dashboard/agent.py")
+    add(72, "vim notes")
+    add(73, "ray::train()")
+    (found,) = look(docker(code=127), tmp_path).values()
     assert (found.name, found.kind, found.owner) == (f"ray@{ME}", PROCESSES, ME)
     assert (found.processes, found.work) == ([70, 71, 73], ("ray::train()",))
-    with pytest.raises(LegacyError, match=r'"docker ps -aq --no-trunc" failed: Cannot connect'):
-        look(Docker(code=1), proc)
+    with pytest.raises(LegacyError, match="Cannot connect"):
+        look(docker(code=1), tmp_path)
 
 
 def looping(trap: str, title: str = "ray::loop") -> int:
     """A child of another process than the test."""
     loop = f'(exec -a {title} bash -c "{trap}while :; do sleep 0.05; done") >/dev/null & echo $!'
     return int(subprocess.run(["setsid", "bash", "-c", loop], stdout=subprocess.PIPE, text=True, check=True).stdout)
-
-
-def legacy(*processes: int) -> LegacyRay:
-    return LegacyRay("ray@me", PROCESSES, "me", processes=processes)
 
 
 @pytest.mark.parametrize("deaf", [False, True])
@@ -141,7 +128,9 @@ def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     # One that has the number of one that has ended is left alone.
     other = looping("", "other")
     try:
-        LegacyMachine("docker", Docker()).remove(legacy(pid, other, 2**22 + 1))
+        LegacyMachine("docker", docker()).remove(
+            LegacyRay("ray@me", PROCESSES, "me", processes=(pid, other, 2**22 + 1))
+        )
         assert alive(other) and not alive(pid)
     finally:
         os.kill(other, signal.SIGKILL)

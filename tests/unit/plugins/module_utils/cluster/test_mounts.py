@@ -11,11 +11,9 @@ from samples import recorded
 @pytest.mark.parametrize(
     ("path", "mount_point", "fstype", "source", "access"),
     [
-        ("/private", "/private", "nfs4", "storage.example.org:/export/private", "rw"),
         ("/private/jobs/x", "/private", "nfs4", "storage.example.org:/export/private", "rw"),
         ("/private/models/qwen", "/private/models", "nfs4", "storage.example.org:/export/private", "ro"),
         ("/privateer", "/", "ext4", "/dev/vda", "rw"),
-        ("/", "/", "ext4", "/dev/vda", "rw"),
         ("/srv/bound root/a", "/srv/bound root", "ext4", "/dev/vda", "rw"),
         ("/scratch", "/scratch", "xfs", "/dev/md0", "ro"),
     ],

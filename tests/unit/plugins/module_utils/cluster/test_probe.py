@@ -35,17 +35,11 @@ def answering(answers: dict[str, Answer]) -> probes.Run:
     return run
 
 
-# --- GPUs
-
-
 def test_broken_driver_is_an_error() -> None:
     broken = answering({"nvidia-smi": (18, recorded("nvidia_smi_mismatch.txt"), "")})
     gpus, error = Probe(run=broken).gpus()
     assert gpus == [] and Probe(run=answering({})).gpus() == ([], None)
-    assert error == "Failed to initialize NVML: Driver/library version mismatch NVML library version: 550.144"
-
-
-# --- HCAs
+    assert error and "Driver/library version mismatch" in error
 
 
 def write(path: Path, text: str) -> None:
@@ -53,23 +47,15 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-@pytest.fixture
-def sysfs(tmp_path: Path) -> Path:
+def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(tmp_path: Path) -> None:
     """An InfiniBand device without a GID table, one with RoCE, and one with two ports and one function."""
+    ports = {"mlx5_0/1": "4: ACTIVE", "mlx5_1/1": "1: DOWN", "mlx4_0/1": "2: INIT", "mlx4_0/2": "4: ACTIVE"}
     devices = tmp_path / "sys/class/infiniband"
-    write(devices / "mlx5_0/ports/1/state", "4: ACTIVE\n")
-    write(devices / "mlx5_0/device/net/ib0/dev_port", "0\n")
-    write(devices / "mlx5_1/ports/1/state", "1: DOWN\n")
+    for name, state in {**ports, "mlx5_9/1": "4: ACTIVE"}.items():
+        write(devices / name.replace("/", "/ports/") / "state", f"{state}\n")
     write(devices / "mlx5_1/ports/1/gid_attrs/ndevs/0", "enp9s0np0\n")
-    write(devices / "mlx4_0/ports/1/state", "2: INIT\n")
-    write(devices / "mlx4_0/ports/2/state", "4: ACTIVE\n")
-    write(devices / "mlx4_0/device/net/ib8/dev_port", "0\n")
-    write(devices / "mlx4_0/device/net/ib9/dev_port", "1\n")
-    write(devices / "mlx5_9/ports/1/state", "4: ACTIVE\n")
-    return tmp_path
-
-
-def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
+    for name, number in (("mlx5_0/device/net/ib0", 0), ("mlx4_0/device/net/ib8", 0), ("mlx4_0/device/net/ib9", 1)):
+        write(devices / name / "dev_port", f"{number}\n")
     expected = [
         Hca("mlx4_0", 1, "ib8", "down"),
         Hca("mlx4_0", 2, "ib9", "up"),
@@ -77,15 +63,10 @@ def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
         Hca("mlx5_1", 1, "enp9s0np0", "down"),
         Hca("mlx5_9", 1, None, "up"),
     ]
-    assert Probe(run=answering({}), root=sysfs).hcas() == expected
     # Installed, but without IPoIB it lists nothing.
-    assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == expected
-    listed = answering({"ibdev2netdev": (0, recorded("ibdev2netdev.txt"), "")})
-    assert len(Probe(run=listed, root=sysfs).hcas()) == 6
-    assert Probe(run=answering({}), root=sysfs / "empty").hcas() == []
-
-
-# --- Memory and mounts
+    for answers in ({}, {"ibdev2netdev": (0, "", "")}):
+        assert Probe(run=answering(answers), root=tmp_path).hcas() == expected
+    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == []
 
 
 @pytest.fixture
@@ -98,11 +79,9 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("limit_file", ["memory.max", "memory/memory.limit_in_bytes"])
 def test_memory_is_limited_by_the_container(tree: Path, limit_file: str) -> None:
-    assert Probe(root=tree).memory() == 2113958512 * 1024
-    write(tree / "sys/fs/cgroup" / limit_file, "1099511627776\n")
-    assert Probe(root=tree).memory() == 1099511627776
-    write(tree / "sys/fs/cgroup" / limit_file, "max\n")
-    assert Probe(root=tree).memory() == 2113958512 * 1024
+    for text, memory in (("1099511627776\n", 1099511627776), ("max\n", 2113958512 * 1024)):
+        write(tree / "sys/fs/cgroup" / limit_file, text)
+        assert Probe(root=tree).memory() == memory
 
 
 def test_existing_and_missing_paths(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,17 +114,12 @@ def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: p
 
     (tree / "scratch").mkdir()
     monkeypatch.setattr(os, "statvfs", hanging)
-    begin = time.monotonic()
     dead, stale = Probe(root=tree, path_seconds=0.5).paths(["/private", "/scratch"])
-    assert time.monotonic() - begin < 30
-    assert dead.error and dead.error.startswith("storage.example.org:/export/private does not answer")
+    assert dead.error and "storage.example.org:/export/private" in dead.error
     assert (dead.exists, dead.fstype, dead.free_bytes) == (False, "nfs4", 0)
     assert (stale.exists, stale.error) == (False, "Stale file handle")
     # Otherwise the interpreter would wait for the thread that hangs.
     assert all(thread.daemon for thread in threads)
-
-
-# --- Ports, and the complete answer
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -163,58 +137,30 @@ def test_port_is_in_use_only_while_a_process_listens(family: int, address: str) 
     assert port not in Probe().listeners()
 
 
-FAKE_DOCKER = """#!/bin/sh
-case "$1 $2" in
-"info --format") cat "{recorded}/docker_info_nvidia.json" ;;
-"ps -aq") echo 166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656 ;;
-"container inspect")
-  cat "{recorded}/docker_container_inspect.json"; echo "Error: No such container: free" >&2; exit 1 ;;
-"image inspect")
-  if [ "$3" = argus-verl-cpu:0.1.0 ]; then cat "{recorded}/docker_image_inspect.json"
-  else echo "[]"; echo "Error: No such image: $3" >&2; exit 1; fi ;;
-*) echo "unexpected: $*" >&2; exit 64 ;;
-esac
-"""
+HEAD = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"
+PROGRAMS: dict[str, Answer] = {
+    "docker info": (0, recorded("docker_info_nvidia.json"), ""),
+    "docker ps": (0, HEAD, ""),
+    "docker container inspect": (1, recorded("docker_container_inspect.json"), "Error: No such container: free"),
+    "docker image inspect argus": (0, recorded("docker_image_inspect.json"), ""),
+    "docker image inspect other": (1, "[]", "Error: No such image: other:1"),
+    "nvidia-smi": (0, nvidia_smi(8), ""),
+    "ibdev2netdev": (0, recorded("ibdev2netdev.txt"), ""),
+}
 
 
-@pytest.fixture
-def fake_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    programs = tmp_path / "programs"
-    write(programs / "docker", FAKE_DOCKER.format(recorded=RECORDED))
-    write(tmp_path / "smi.xml", nvidia_smi(8))
-    write(programs / "nvidia-smi", f'#!/bin/sh\ncat "{tmp_path}/smi.xml"\n')
-    write(programs / "ibdev2netdev", f'#!/bin/sh\ncat "{RECORDED}/ibdev2netdev.txt"\n')
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    return programs
-
-
-LISTENERS = (
-    "  sl  local_address rem_address   st tx_queue rx_queue\n"
-    "   0: 0100007F:2049 00000000:0000 0A 00000000:00000000 00:00000000\n"
-    "   1: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000\n"
-    "   2: 0100007F:2050 0100007F:0A0A 01 00000000:00000000 00:00000000\n"
-)
-
-
-def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) -> None:
+def test_a_complete_machine(tree: Path) -> None:
     (tree / "var/lib/docker").mkdir(parents=True)
-    write(tree / "proc/net/tcp", LISTENERS)
     for name, mode in (("uverbs1", 0o600), ("uverbs0", 0o666), ("rdma_cm", 0o666)):
         write(tree / "dev/infiniband" / name, "")
         (tree / "dev/infiniband" / name).chmod(mode)
-    machine = Probe(root=tree).machine(
-        cluster="mvp",
-        names=["mvp-ray-head", "free"],
-        images=["argus-verl-cpu:0.1.0", "other:1"],
-        paths=["/private"],
-    )
+    images = ["argus-verl-cpu:0.1.0", "other:1"]
+    probe = Probe(run=answering(PROGRAMS), root=tree)
+    machine = probe.machine(cluster="mvp", names=["mvp-ray-head", "free"], images=images, paths=["/private"])
     assert (machine.cluster, machine.python, machine.missing_packages) == ("mvp", sys.executable, [])
     assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 143771, None)
-    assert [mount.fstype for mount in machine.mounts] == ["nfs4"]
-    assert machine.disk
-    assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")
+    assert [mount.fstype for mount in machine.mounts] == ["nfs4"] and len(machine.hcas) == 6
+    assert machine.disk and (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")
     assert machine.memory_bytes == 2113958512 * 1024
     assert (machine.engine.name, machine.engine.status, machine.engine.nvidia) == ("docker", EngineStatus.OK, True)
     assert list(machine.containers) == ["mvp-ray-head"]
@@ -222,7 +168,6 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     image = machine.images["argus-verl-cpu:0.1.0"]
     assert image and image.labels == {"argus.verl.inputs": "c58f612840dcfcdb"}
     assert machine.images["other:1"] is None
-    assert machine.ports_in_use == [22, 8265]
     owner = (os.getuid(), os.getgid())
     assert machine.rdma_devices == (
         DeviceFile("/dev/infiniband/uverbs0", 0o666, *owner),
@@ -236,28 +181,28 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     write(tree / "proc/sys/net/ipv4/ip_local_reserved_ports", "20000-21999,33000\n")
     proxies = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
     assert proxies_of(proxies) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
-    machine = Probe(root=tree).machine(cluster="mvp")
+    machine = probe.machine(cluster="mvp")
     assert (machine.ephemeral_ports, machine.reserved_ports) == ((32768, 60999), [(20000, 21999), (33000, 33000)])
 
 
-def test_an_engine_that_fails_and_none(fake_programs: Path, tree: Path) -> None:
-    write(fake_programs / "docker", FAKE_DOCKER.format(recorded=RECORDED).replace('"ps -aq")', '"never")'))
-    machine = Probe(root=tree).machine(cluster="mvp", images=["x:1"])
-    assert (machine.engine.status, machine.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
-    assert (machine.containers, machine.images) == ({}, {})
+def test_an_engine_that_fails_and_none(tree: Path) -> None:
+    def machine(engine: str, answer: Answer) -> Machine:
+        probe = Probe(run=answering({"docker ps": answer, **PROGRAMS}), root=tree)
+        return probe.machine(cluster="mvp", engine=engine, images=["x:1"])
+
+    failed = machine("docker", (64, "", "unexpected"))
+    assert (failed.engine.status, failed.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
+    assert (failed.containers, failed.images) == ({}, {})
     # No command of it runs.
-    write(fake_programs / "docker", "#!/bin/sh\nexit 64\n")
-    machine = Probe(root=tree).machine(cluster="mvp", engine="none", images=["x:1"])
-    assert (machine.engine.status, machine.engine.error) == (EngineStatus.NONE, None)
-    assert machine.images == {"x:1": None}
-    assert (machine.ephemeral_ports, machine.reserved_ports, machine.rdma_devices) == (None, [], ())
-    assert machine.disk and machine.disk.path == "/tmp"
+    none = machine("none", PROGRAMS["docker ps"])
+    assert (none.engine.status, none.engine.error, none.images) == (EngineStatus.NONE, None, {"x:1": None})
+    assert (none.ephemeral_ports, none.reserved_ports, none.rdma_devices) == (None, [], ())
+    assert none.disk and none.disk.path == "/tmp"
 
 
 def test_containers_are_found_by_label_or_by_name() -> None:
     inspected = (0, recorded("docker_container_inspect.json"), "")
-    head = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"
-    for listed, name, there in ((f"{head}\n", "free", "mvp-ray-head"), ("", "mvp-ray-worker-0", "mvp-ray-worker-0")):
+    for listed, name, there in ((f"{HEAD}\n", "free", "mvp-ray-head"), ("", "mvp-ray-worker-0", "mvp-ray-worker-0")):
         run = answering({"docker ps": (0, listed, ""), "docker container": inspected})
         assert list(Probe(run=run).containers("docker", "mvp", [name])) == [there]
     with pytest.raises(EngineError):

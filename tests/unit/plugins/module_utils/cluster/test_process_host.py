@@ -33,15 +33,9 @@ def test_host_without_a_node(tmp_path: Path) -> None:
         assert machine(process=replace(host, node=NodeProcess(state))).runs("worker-0") is (state == "running")
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [("10.0.0.1", True), ("fd00::1", True), ("127.0.1.1", False), ("::1", False), ("::", False), ("gpu-0", False)],
-)
-def test_reachable_addresses(address: str, expected: bool) -> None:
-    assert is_reachable(address) is expected
-
-
 def test_the_address_of_the_inventory_is_used_if_the_host_has_it() -> None:
+    addresses = ("10.0.0.1", "fd00::1", "127.0.1.1", "::1", "::", "gpu-0")
+    assert [is_reachable(address) for address in addresses] == [True, True, False, False, False, False]
     own = reachable_address("", "192.0.2.7")
     if not own:
         pytest.skip("this machine has no route")

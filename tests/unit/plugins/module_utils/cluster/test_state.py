@@ -17,35 +17,29 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
-NODES = User(61000, 61000)
+NODES, OTHER = User(61000, 61000), User(1000, 1000)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
 
 
 @as_root
-def test_another_user_of_the_nodes_gets_the_token(tmp_path: Path) -> None:
+def test_another_user_of_the_nodes_gets_the_token_and_an_empty_registry(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
+    token, jobs = tmp_path / "mvp" / "auth_token", tmp_path / "mvp" / "jobs"
     with state.opened(create=True):
-        assert state.provide_token(User(1000, 1000), "", rotate=False)
-        token = (tmp_path / "mvp" / "auth_token").read_text()
-        assert state.provide_token(NODES, "", rotate=False) == [str(tmp_path / "mvp" / "auth_token")]
+        assert state.provide_token(OTHER, "", rotate=False)
+        text = token.read_text()
+        assert state.provide_token(NODES, "", rotate=False) == [str(token)]
         assert state.provide_token(NODES, "", rotate=False) == []
-    there = (tmp_path / "mvp" / "auth_token").stat()
-    assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (61000, 61000, 0o400)
-    assert (tmp_path / "mvp" / "auth_token").read_text() == token
-
-
-@as_root
-def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
-    state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True):
-        assert state.provide_registry(User(1000, 1000)) == [str(tmp_path / "mvp" / "jobs")]
-        # Nothing is in it.
-        assert state.provide_registry(NODES) == [str(tmp_path / "mvp" / "jobs")]
-        assert (tmp_path / "mvp" / "jobs").stat().st_uid == 61000
-        (tmp_path / "mvp" / "jobs" / "grpo-1.json").write_text("{}")
+        for user in (OTHER, NODES):
+            assert state.provide_registry(user) == [str(jobs)]
+        assert jobs.stat().st_uid == 61000
+        (jobs / "grpo-1.json").write_text("{}")
         assert state.provide_registry(NODES) == []
-        with pytest.raises(StateError, match=f"{tmp_path}/mvp/jobs belongs to 61000:61000"):
-            state.provide_registry(User(1000, 1000))
+        with pytest.raises(StateError, match=f"{jobs} belongs to 61000:61000"):
+            state.provide_registry(OTHER)
+    there = token.stat()
+    assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (61000, 61000, 0o400)
+    assert token.read_text() == text
 
 
 @as_root
@@ -95,7 +89,5 @@ def test_the_command_of_a_node_takes_no_module_of_a_job(tmp_path: Path) -> None:
     (tmp_path / "argus").write_text(COMMAND_TEXT.replace(PROGRAM_PATH, str(tmp_path / "program")))
     (tmp_path / "argus").chmod(0o755)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [tmp_path / "argus"], env=environment, cwd=tmp_path, text=True, capture_output=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ('"ours"\n', "")
+    shown = subprocess.check_output([tmp_path / "argus"], env=environment, cwd=tmp_path, text=True)
+    assert shown == '"ours"\n'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Pr
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import (
     Process,
     Software,
-    System,
     parse_software,
     read_system,
 )
@@ -22,7 +20,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.system import (
 OURS = "a" * 64
 PYTHON = "/opt/verl/bin/python3"
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
-Max cpu time              unlimited            unlimited            seconds
 Max locked memory         65536                {1}            bytes
 Max open files            1024                 {0}               files
 """
@@ -54,18 +51,10 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     process(tmp_path, 6, "dd", "D")
     monkeypatch.setattr(system.time, "sleep", lambda _seconds: process(tmp_path, 6, "dd", "R"))
     found = read_system(tmp_path)
-    assert found == System(
-        "6.8.0-45-generic",
-        "4096",
-        "8388608",
-        found.tmp_total_bytes,
-        found.tmp_free_bytes,
-        (Process(5, "nvidia-smi", "D"),),
-        (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", "")),
-        "/home/ml/.ray/auth_token",
-        socket.gethostname(),
-        found.addresses,
-    )
+    assert (found.kernel, found.open_files, found.locked_memory) == ("6.8.0-45-generic", "4096", "8388608")
+    assert found.stuck == (Process(5, "nvidia-smi", "D"),)
+    assert found.ray == (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", ""))
+    assert (found.token, found.hostname) == ("/home/ml/.ray/auth_token", socket.gethostname())
     assert found.tmp_total_bytes > found.tmp_free_bytes > 0
     assert not [address for address in found.addresses if ":" in address]
     # Limits are those of the engine, if its user may read them.
@@ -75,24 +64,17 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert read_system(tmp_path).open_files == open_files
 
 
-def installed(directory: Path, packages: Mapping[str, str]) -> None:
-    """Packages that have nothing but their metadata."""
-    for name, number in packages.items():
-        metadata = directory / f"{name.replace('-', '_')}-{number}.dist-info" / "METADATA"
-        write(metadata, f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
-
-
 def test_a_real_python_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two packages with one name, the first counts, as for Python."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    installed(first, {"ray": "2.60.0", "Torch": "2.8.0+cu128", "nvidia-nccl-cu12": "2.27.3", "raylet": "1.0"})
-    installed(second, {"ray": "2.59.0"})
-    monkeypatch.setenv("PYTHONPATH", f"{first}:{second}")
-    assert Probe().software(sys.executable) == Software(
-        sys.executable,
-        platform.python_version(),
-        {"ray": "2.60.0", "torch": "2.8.0+cu128", "nvidia-nccl-cu12": "2.27.3"},
-    )
+    packages = {"ray": "2.60.0", "torch": "2.8.0+cu128", "nvidia-nccl-cu12": "2.27.3"}
+    installed = [*packages.items(), ("raylet", "1.0"), ("ray", "2.59.0")]
+    for number, (name, version) in enumerate(installed):
+        metadata = tmp_path / str(number // 4) / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
+        write(
+            metadata, f"Metadata-Version: 2.1\nName: {name.title() if name == 'torch' else name}\nVersion: {version}\n"
+        )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/0:{tmp_path}/1")
+    assert Probe().software(sys.executable) == Software(sys.executable, platform.python_version(), packages)
     assert Probe().software("") is None
 
 

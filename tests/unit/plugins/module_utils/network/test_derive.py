@@ -37,20 +37,6 @@ def host(
     return Host(own, [ib(number) for number in range(8)] if hcas is None else hcas, gpus, f"10.0.0.{last}", trains)
 
 
-def test_list_of_the_multi_node_guide() -> None:
-    """Eight of ten adapters, two of them beyond the first eight: mlx5_6 and mlx5_7 are for storage."""
-    fast = [ib(number) for number in (0, 1, 2, 3, 4, 5, 8, 9)]
-    storage = [roce(6, 100), roce(7, 100)]
-    found = derive({"a": host(20, [*reversed(fast), *storage]), "b": host(21, [*fast, *storage])})
-    for name in ("a", "b"):
-        assert found[name].environment([*fast, *storage]) == {
-            "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_8,mlx5_9",
-            "NCCL_SOCKET_IFNAME": "=eth0",
-            "GLOO_SOCKET_IFNAME": "eth0",
-        }
-    assert (found["a"].rate_gbit, found["a"].address, found["b"].address) == (400, "10.0.0.20", "10.0.0.21")
-
-
 @pytest.mark.parametrize(
     ("ports", "named"),
     [
@@ -66,6 +52,15 @@ def test_names_of_ports(ports: list[Hca], named: str) -> None:
 
 def test_values_of_machines_differ() -> None:
     """Also the interface: one machine has another name for it."""
+    # As in the multi-node guide: eight of ten adapters, two of them beyond the first eight. Two are for storage.
+    fast, storage = [ib(number) for number in (0, 1, 2, 3, 4, 5, 8, 9)], [roce(6, 100), roce(7, 100)]
+    guide = derive({"a": host(20, [*reversed(fast), *storage]), "b": host(21, [*fast, *storage])})["a"]
+    assert (guide.rate_gbit, guide.address) == (400, "10.0.0.20")
+    assert guide.environment([*fast, *storage]) == {
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_8,mlx5_9",
+        "NCCL_SOCKET_IFNAME": "=eth0",
+        "GLOO_SOCKET_IFNAME": "eth0",
+    }
     found = derive({"a": host(20, [roce(0), roce(1)]), "b": host(21, [roce(4, gid=1)], uplink="enp9s0", gpus=1)})
     assert (found["a"].gid_index, found["b"].gid_index) == (3, 1)
     assert (found["a"].interface, found["b"].interface) == ("eth0", "enp9s0")
@@ -103,17 +98,9 @@ def test_class_is_that_of_most_machines() -> None:
     ("gpus", "ports", "used"),
     [
         # Nine adapters for eight GPUs: the one with the default route is the uplink.
-        (8, 9, 8),
-        # One for each GPU, or all that there is.
-        (8, 8, 8),
-        (8, 2, 2),
-        (8, 1, 1),
-        (1, 1, 1),
-        (4, 5, 4),
-        # Without known GPUs nothing can be said.
-        (0, 9, 9),
-        # Uneven in any case.
-        (8, 7, 7),
+        *((8, 9, 8), (4, 5, 4)),
+        # One for each GPU, or all that there is; GPUs that are not known; uneven in any case.
+        *((8, 8, 8), (8, 2, 2), (8, 1, 1), (1, 1, 1), (0, 9, 9), (8, 7, 7)),
     ],
 )
 def test_uplink_is_left_out_where_the_others_are_shared_evenly(gpus: int, ports: int, used: int) -> None:

@@ -43,9 +43,8 @@ def test_infiniband_port_of_sysfs(tmp_path: Path) -> None:
     assert listed[1:3] == [("mlx5_1", "ib1", "up"), ("mlx5_2", "ib2", "down")] and len(listed) == 6
     there = port(tmp_path, "mlx5_0")
     gid(there, 0, "fe80:0000:0000:0000:b8ce:f603:0012:3456", "IB/RoCE v1")
-    write(there / "counters/link_downed", "3")
-    write(there / "counters/symbol_error", "0")
-    write(there / "counters/port_rcv_data", "999")
+    for name, count in (("link_downed", "3"), ("symbol_error", "0"), ("port_rcv_data", "999")):
+        write(there / "counters" / name, count)
     write(tmp_path / "sys/class/infiniband/mlx5_0/device/net/ib0/dev_port", "0")
     assert hcas_of_sysfs(tmp_path) == [
         Hca("mlx5_0", 1, "ib0", "up", 400, "InfiniBand", gid_index=None, errors={"link_downed": 3})
@@ -54,16 +53,8 @@ def test_infiniband_port_of_sysfs(tmp_path: Path) -> None:
 
 def test_gid_is_the_first_of_roce_v2_with_an_ipv4_address(tmp_path: Path) -> None:
     there = port(tmp_path, "mlx5_0", "Ethernet")
-    for index, (value, kind) in enumerate(
-        [
-            (LINK_LOCAL, "IB/RoCE v1"),
-            (LINK_LOCAL, "RoCE v2"),
-            (V4, "IB/RoCE v1"),
-            (V4, "RoCE v2"),
-            (V4_OTHER, "RoCE v2"),
-        ]
-    ):
-        gid(there, index, value, kind, "eth2")
+    for index, value in enumerate((LINK_LOCAL, LINK_LOCAL, V4, V4, V4_OTHER)):
+        gid(there, index, value, "IB/RoCE v1" if index in (0, 2) else "RoCE v2", "eth2")
     gid(there, 10, UNUSED, "")
     assert [hca.gid_index for hca in hcas_of_sysfs(tmp_path)] == [3]
     # By number, and not those of a VLAN.

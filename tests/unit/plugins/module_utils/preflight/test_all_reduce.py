@@ -22,10 +22,9 @@ def found(verdict: Verdict) -> list[tuple[str, str, str]]:
 
 def test_skipped_is_a_note() -> None:
     assert found(Verdict(FINE)) == all_reduce_findings({}) == all_reduce_lines({}) == []
-    (note,) = all_reduce_findings({"skipped": "jobs use the workers"})
-    assert (note.severity, note.problem) == ("note", "no all-reduce: jobs use the workers")
-    (note,) = all_reduce_findings({"msg": "the module crashed"})
-    assert note.problem == "no all-reduce: the module crashed"
+    for why, severity in (({"skipped": "jobs use the workers"}, "note"), ({"msg": "the module crashed"}, "warning")):
+        (finding,) = all_reduce_findings(why)
+        assert finding.severity == severity and finding.problem.endswith(*why.values())
 
 
 def test_slow_and_failing_nodes() -> None:

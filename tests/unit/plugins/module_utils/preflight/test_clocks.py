@@ -18,10 +18,9 @@ def test_time_on_the_way_is_not_taken_for_a_difference() -> None:
     wrong: list[dict[str, Any]] = [{}, {"time": 1}, {"time": 1, "clock": None}]
     assert [clock_bounds(each) for each in (*wrong, {"time": "x", "clock": {"sent": 0, "received": 1}})] == [None] * 4
     machines = {"ctl": probed(0, 0, 0), "gpu-0": probed(0, before=20, after=30), "gpu-1": probed(10, 2, 3)}
-    (found,) = clock_findings(machines, "ctl")
-    assert (found.where, found.problem) == ("gpu-1", "its clock is at least 7 s ahead of that of ctl")
-    (found,) = clock_findings({"ctl": probed(0, 0, 0), "gpu-1": probed(-10, 2, 3)}, "ctl")
-    assert found.problem == "its clock is at least 8 s behind that of ctl"
+    (ahead,) = clock_findings(machines, "ctl")
+    (behind,) = clock_findings({"ctl": probed(0, 0, 0), "gpu-1": probed(-10, 2, 3)}, "ctl")
+    assert ahead.where == "gpu-1" and "7 s ahead" in ahead.problem and "8 s behind" in behind.problem
 
 
 @pytest.mark.parametrize(

@@ -34,18 +34,17 @@ def test_images_that_machines_lack() -> None:
 @pytest.mark.parametrize(
     ("image", "sources", "remedy"),
     [
-        (BUILT, {"builds": [BUILT], "archive": True}, "cluster_up builds it on this controller, with its docker"),
-        (PULLED, {"builds": [BUILT], "archive": True}, "cluster_up loads it from the file of cluster_image_archive"),
+        (BUILT, {"builds": [BUILT], "archive": True}, "builds it"),
+        (PULLED, {"builds": [BUILT], "archive": True}, "loads it"),
         # A saved image has no digests: the name would not be found after loading it.
-        (f"{PULLED}@sha256:1", {"archive": True}, "cluster_up pulls it; where a does not reach its registry: "),
-        (PULLED, {}, "cluster_up pulls it; where a does not reach its registry: docker save "),
-        (BUILT, {"held": [BUILT]}, "cluster_up copies it from this controller"),
+        (f"{PULLED}@sha256:1", {"archive": True}, "pulls it"),
+        (PULLED, {}, "pulls it"),
+        (BUILT, {"held": [BUILT]}, "copies it"),
     ],
 )
 def test_images_that_cluster_up_provides(image: str, sources: dict[str, Any], remedy: str) -> None:
     (finding,) = image_findings({"a": (image, "docker")}, **sources)
-    assert (finding.where, finding.severity) == ("a", WARNING)
-    assert finding.remedy.startswith(remedy)
+    assert (finding.where, finding.severity) == ("a", WARNING) and f"cluster_up {remedy}" in finding.remedy
     # No registry has it; the command that brings it is that of the engine, and quoted.
     (finding,) = image_findings({"a": (BUILT, "docker")})
     assert (finding.where, finding.key, finding.severity) == ("a", "machine.image", ERROR)

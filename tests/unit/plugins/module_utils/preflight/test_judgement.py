@@ -40,9 +40,6 @@ def judge_machines(*machines: ProbedHost, **options: Any) -> Judgement:
     return judge(list(by_name), by_name, FAST, **options)
 
 
-# --- Checks
-
-
 def test_problems_are_of_checks_in_the_table() -> None:
     used = {key for file in PREFLIGHT.glob("*.py") for key in KEY.findall(file.read_text())}
     assert len(used) > 60
@@ -53,12 +50,9 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
     assert list(differences(CHECK, "it", {})) == []
     assert list(differences(CHECK, "it", {"a": "1", "b": "1", "c": ""})) == []
     (finding,) = differences(CHECK, "it", {"a": "2", "b": "1", "c": "1", "d": ""})
-    assert (finding.where, finding.problem) == ("a", "it is 2, on 2 of 3 machines it is 1")
+    assert finding.where == "a" and "2 of 3" in finding.problem
     # The first of two that are equally frequent.
     assert [each.where for each in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
-
-
-# --- Judgement
 
 
 def test_findings_are_of_all_hosts_and_worst_first() -> None:
@@ -74,8 +68,6 @@ def test_findings_are_of_all_hosts_and_worst_first() -> None:
         (WARNING, "c", "host.kernel"),
     ]
 
-
-# --- Acceptance
 
 ECC = [Finding(host, "2 errors", "reset", ERROR, "gpu.ecc") for host in ("a", "b")]
 
@@ -101,13 +93,10 @@ def test_accepted_findings_are_notes(accept: list[str], severities: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("entry", "what", "todo"),
-    [
-        ("gpu.ec", 'there is no check "gpu.ec"', 'did you mean "gpu.ecc"?'),
-        ("", 'there is no check ""', "docs/preflight.md lists all checks"),
-        ("gpu.ecc@gpu-2", '"gpu.ecc@gpu-2": there is no machine "gpu-2"', 'did you mean "gpu-1"?'),
-        ("gpu.ecc@", '"gpu.ecc@": there is no machine ""', "name a machine of the inventory"),
-    ],
+    ("entry", "near"),
+    [("gpu.ec", "gpu.ecc"), ("", ""), ("gpu.ecc@gpu-2", "gpu-1"), ("gpu.ecc@", "")],
 )
-def test_unknown_entries_are_errors(entry: str, what: str, todo: str) -> None:
-    assert judge_machines(probed("gpu-1"), accept=[entry]).findings == [Finding("preflight_accept", what, todo, ERROR)]
+def test_unknown_entries_are_errors(entry: str, near: str) -> None:
+    (finding,) = judge_machines(probed("gpu-1"), accept=[entry]).findings
+    assert (finding.where, finding.severity) == ("preflight_accept", ERROR)
+    assert finding.remedy and near in finding.remedy

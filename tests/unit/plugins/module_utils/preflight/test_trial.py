@@ -18,8 +18,8 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.5)
 
 
-def of(root: Path, host: str, hosts: tuple[str, ...] = NAMES) -> Trial:
-    return Trial(root, TOKEN, host, hosts)
+def of(root: Path, host: str) -> Trial:
+    return Trial(root, TOKEN, host, NAMES)
 
 
 def meeting(root: Path) -> Path:
@@ -41,10 +41,9 @@ def test_two_machines_that_share_a_directory(tmp_path: Path) -> None:
     assert (answer["seen"]["a"]["uid"], answer["seen"]["a"]["right"]) == (os.geteuid(), True)
     assert holder["seen"]["gpu/1"]["right"]
     assert (answer["locks"], holder["locks"]) == ({"flock": "held", "fcntl": "held"}, {})
-    there = root / "user" / f"{PREFIX}{TOKEN}"
     for kind in ("flock", "fcntl"):
-        (there / f"lock-{kind}").unlink()
-        (there / f"lock-{kind}").touch()
+        (meeting(root / "user") / f"lock-{kind}").unlink()
+        (meeting(root / "user") / f"lock-{kind}").touch()
     # Nobody holds these.
     assert second.compared()["locks"] == {"flock": "free", "fcntl": "free"}
     first.removed()

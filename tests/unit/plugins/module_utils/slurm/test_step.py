@@ -23,24 +23,14 @@ class Job:
     def __init__(self, root: Path) -> None:
         self.number = f"{os.getpid()}{next(NUMBERS)}"
         self.directory = root / "state"
-        environment = {
-            **os.environ,
-            "SLURM_JOB_ID": self.number,
-            "ROCR_VISIBLE_DEVICES": "0,1",
-            "PYTHONPATH": "/nowhere",
-        }
-        self.step = subprocess.Popen(
-            [sys.executable, "-I", STEP, str(self.directory)], env=environment | {"CUDA_VISIBLE_DEVICES": "2,3"}
-        )
+        environment = {"SLURM_JOB_ID": self.number, "ROCR_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "2,3"}
+        environment = {**os.environ, **environment, "PYTHONPATH": "/nowhere"}
+        self.step = subprocess.Popen([sys.executable, "-I", STEP, str(self.directory)], env=environment)
 
     def run(self, *argv: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [sys.executable, "-I", RELAY, self.number, *argv], input=given, capture_output=True, check=False, timeout=60
         )
-
-    def end(self) -> None:
-        self.step.terminate()
-        self.step.wait(30)
 
 
 @pytest.fixture

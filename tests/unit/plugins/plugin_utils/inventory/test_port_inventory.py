@@ -12,17 +12,10 @@ Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
 
 def shared(**variables: Any) -> Inventory:
     """Head and two workers on the first machine, one worker on the second, all with the host's network."""
-    machines = {"head": "gpu-0", "w0": "gpu-0", "w1": "gpu-0", "w2": "gpu-1"}
-    hostvars = {
-        node: {"ray_node_machine": machine, "cluster_network": "host", **variables}
-        for node, machine in machines.items()
-    }
-    groups = {
-        "ray": ["head", "w0", "w1", "w2"],
-        "head": ["head"],
-        "workers": ["w0", "w1", "w2"],
-    }
-    return hostvars, groups
+    nodes = ["head", "w0", "w1", "w2"]
+    machines = zip(nodes, ["gpu-0"] * 3 + ["gpu-1"], strict=True)
+    hostvars = {node: {"ray_node_machine": name, "cluster_network": "host", **variables} for node, name in machines}
+    return hostvars, {"ray": nodes, "head": nodes[:1], "workers": nodes[1:]}
 
 
 def test_base_of_ports() -> None:

