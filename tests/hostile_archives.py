@@ -1,8 +1,4 @@
-"""Archives as the code of a job can leave them: each spoils one good archive in one way.
-
-`make(jobs)` makes one of each kind beside a good one, as any user. A molecule story and the tests on a real cluster use
-it as well.
-"""
+"""Archives as the code of a job can leave them: each spoils one good archive in one way."""
 
 from __future__ import annotations
 
@@ -60,16 +56,12 @@ def write(file: Path, value: object) -> None:
     file.write_text(json.dumps(value))
 
 
-def make(jobs: Path, kinds: tuple[str, ...] = ()) -> list[str]:
-    """A good archive, and a hostile one of each kind; returns the names of the hostile ones."""
+def make(jobs: Path, *kinds: str) -> None:
+    """A good archive, and a hostile one of each kind."""
     good(jobs / GOOD)
-    names = []
-    for kind in kinds or tuple(HOSTILE):
-        archive = jobs / f"bad-{kind}"
-        good(archive)
-        HOSTILE[kind](archive)
-        names.append(archive.name)
-    return names
+    for kind in kinds:
+        good(jobs / f"bad-{kind}")
+        HOSTILE[kind](jobs / f"bad-{kind}")
 
 
 def replaced(file: Path) -> Path:
@@ -98,14 +90,6 @@ def unix_socket(file: Path) -> None:
         os.close(here)
 
 
-def device(file: Path) -> None:
-    """Only root can make one; a FIFO hangs as well."""
-    if os.geteuid():
-        fifo(file)
-    else:
-        os.mknod(replaced(file), 0o20666, os.makedev(5, 0))
-
-
 def sparse(file: Path) -> None:
     with replaced(file).open("wb") as stream:
         stream.truncate(1 << 40)
@@ -114,10 +98,8 @@ def sparse(file: Path) -> None:
 PLACES: dict[str, Spoil] = {
     "link": lambda file: replaced(file).symlink_to(SECRET),
     "loop": lambda file: replaced(file).symlink_to(file),
-    "endless": lambda file: replaced(file).symlink_to("/dev/zero"),
     "fifo": fifo,
     "unix-socket": unix_socket,
-    "device": device,
     "directory": lambda file: (replaced(file) / "x").mkdir(parents=True),
     "looped-directory": lambda file: replaced(file).symlink_to(file.parent),
     "sparse": sparse,
@@ -163,12 +145,14 @@ DEEP = "[" * 100_000
 CONTENTS: dict[str, bytes] = {
     "empty": b"",
     "list": b"[]",
-    "text": b'"RUNNING"',
     "not-utf-8": b'{"state": "\xff"}',
     "deep": DEEP.encode(),
     "large": b'{"state": "' + b"x" * (40 * MIB) + b'"}',
     "many-keys": b"{" + b",".join(b'"%d": 1' % number for number in range(100_000)) + b"}",
     "longer-number": b'{"time": ' + b"9" * 1_000_000 + b"}",
+    "infinite": b'{"time": Infinity, "started_at": Infinity, "attempt": Infinity}',
+    "too-large": b'{"time": 1e999, "started_at": -1e999, "step": 1e999}',
+    "not-a-number": b'{"time": NaN, "started_at": NaN}',
 }
 # The values of keys that a status has; those of OF_OTHERS are in other files, too.
 VALUES: dict[str, Any] = {
@@ -187,11 +171,6 @@ VALUES: dict[str, Any] = {
     "steps-large": {"step": 10**300, "total_steps": 10**300, "first_step": 1, "first_step_at": 0},
     "overrides-text": {"overrides": "a=1", "secrets": "HF_TOKEN", "retries": "many", "transfer_queue": "yes"},
     "host-list": {"host": ["head"], "time": [1], "pid": "x"},
-}
-CONTENTS |= {
-    "infinite": b'{"time": Infinity, "started_at": Infinity, "attempt": Infinity}',
-    "too-large": b'{"time": 1e999, "started_at": -1e999, "step": 1e999}',
-    "not-a-number": b'{"time": NaN, "started_at": NaN}',
 }
 STATUSES = CONTENTS | {name: json.dumps(status() | value).encode() for name, value in VALUES.items()}
 OF_OTHERS = {
@@ -243,10 +222,9 @@ def spoiler(spoil: Spoil) -> Spoil:
 
 @spoiler
 def names_with_other_digits(archive: Path) -> None:
-    for name in ("logs/driver.log.²", "logs/driver.log.0", "logs/driver.log." + "9" * 100, "logs/metrics-².jsonl"):
-        (archive / name).write_text("x\n")
-    for name in ("logs/metrics-99999999999999999999.jsonl", "logs/metrics--1.jsonl", "logs/metrics-x.jsonl"):
-        (archive / name).write_text("x\n")
+    for number in ("²", "0", "9" * 100, "-1", "x"):
+        (archive / f"logs/driver.log.{number}").write_text("x\n")
+        (archive / f"logs/metrics-{number}.jsonl").write_text("x\n")
     for name in ("global_step_²", "global_step_" + "9" * 200, "global_step_-1", "global_step_"):
         (archive / "checkpoints" / name).mkdir()
 

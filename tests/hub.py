@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -172,15 +171,10 @@ class Hub:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.go_on.set()
         self._server.shutdown()
         self._server.server_close()
-
-    def serve_forever(self) -> None:
-        self._server.serve_forever()
 
     def add(
         self,
@@ -249,18 +243,14 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
         self.asked = Asked(self.command, self.path, self.headers.get("Range"), self._token())
         self.hub.asked.append(self.asked)
         self.hub.note(self.asked)
         # The client may have closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._route(urlsplit(self.path).path)
+
+    do_HEAD = do_GET  # noqa: N815
 
     def _token(self) -> str | None:
         authorization = self.headers.get("Authorization")
@@ -466,7 +456,7 @@ def main() -> None:
     for (kind, name), repository in hub.repositories.items():
         print(f"{kind} {name} {repository.revisions[MAIN]}", flush=True)
     print(f"serving on {given.host}:{hub.port}", flush=True)
-    hub.serve_forever()
+    hub._server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from re import _compiler as compiler  # type: ignore[attr-defined]
 from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -110,14 +111,7 @@ def compiled(call: ast.Call, known: dict[str, Any], place: str) -> list[re.Patte
 # First those that more than one part of a pattern may take.
 CHARACTERS = [*"-=a1 ./\\'", *map(chr, range(33, 127)), "\n", "\t", "\x1b", "\0", "ö"]
 OFTEN = 10
-CATEGORIES = {
-    opcodes.CATEGORY_DIGIT: r"\d",
-    opcodes.CATEGORY_SPACE: r"\s",
-    opcodes.CATEGORY_WORD: r"\w",
-    opcodes.CATEGORY_NOT_DIGIT: r"\D",
-    opcodes.CATEGORY_NOT_SPACE: r"\S",
-    opcodes.CATEGORY_NOT_WORD: r"\W",
-}
+SINGLE = (opcodes.LITERAL, opcodes.NOT_LITERAL, opcodes.ANY, opcodes.IN)
 REPEATS = (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT, opcodes.POSSESSIVE_REPEAT)
 Part = tuple[Any, Any]
 
@@ -159,33 +153,25 @@ class Texts:
         return "".join(self.one(kind, value) for kind, value in parts)
 
     def one(self, kind: Any, value: Any) -> str:
-        if kind is opcodes.LITERAL:
-            return chr(value)
-        if kind is opcodes.IN:
-            return self.member(value)
-        if kind in (opcodes.ANY, opcodes.NOT_LITERAL):
-            return self.chance.choice([one for one in "a -1" if ord(one) != value])
+        if kind in SINGLE:
+            return self.chance.choice(fitting(kind, repr(value), value))
         inner = self.inside(kind, value)
         if not inner:
             return ""
         times = min(value[1], value[0] + self.chance.choice((0, 1, 1, 2))) if kind in REPEATS else 1
         return "".join(self.sample(self.chance.choice(inner)) for _time in range(times))
 
-    def member(self, items: list[Part]) -> str:
-        fitting = [one for one in CHARACTERS if is_member(items, one)]
-        first = [one for one in fitting if one in CHARACTERS[:OFTEN]]
-        # Of a class of characters beyond those, the first one.
-        value = items[0][1]
-        return self.chance.choice(first or fitting or [chr(value if isinstance(value, int) else value[0])])
+
+KNOWN: dict[tuple[Any, str], list[str]] = {}
 
 
-def is_member(items: list[Part], character: str) -> bool:
-    held = False
-    for kind, value in items:
-        if kind is opcodes.LITERAL:
-            held |= ord(character) == value
-        elif kind is opcodes.RANGE:
-            held |= value[0] <= ord(character) <= value[1]
-        elif kind is opcodes.CATEGORY:
-            held |= bool(re.match(CATEGORIES[value], character))
-    return held != (items[0][0] is opcodes.NEGATE)
+def fitting(kind: Any, text: str, value: Any) -> list[str]:
+    """The characters that a part of a pattern matches."""
+    if (kind, text) not in KNOWN:
+        pattern = compiler.compile(parser.SubPattern(parser.State(), [(kind, value)]))
+        known = [one for one in CHARACTERS if pattern.match(one)]
+        # Of a part that matches none of them, the first character that it names.
+        number = value if kind is opcodes.LITERAL else value[0][1] if not known else 0
+        named = chr(number if isinstance(number, int) else number[0])
+        KNOWN[kind, text] = [one for one in known if one in CHARACTERS[:OFTEN]] or known or [named]
+    return KNOWN[kind, text]

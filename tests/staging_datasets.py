@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 from hub import Hub
 from pyarrow import parquet
-from staging_tools import manifest_json
+from staging_store import manifest_json
 
 from argus.checks.dataset import RL
 from argus.staging.dataset import stage as datasets
@@ -85,7 +85,7 @@ def mapped(raw: Path, root: Path, **options: Any) -> Staged:
     return asked(root, **{"files": {"train": [train], "val": [val]}, **MAPPED, **options})
 
 
-def put(hub: Hub, revision: str = "main", **files: list[dict[str, Any]]) -> str:
+def put(hub: Hub, **files: list[dict[str, Any]]) -> str:
     """A commit with the questions, in two parts and among other files."""
     contents = {
         "README.md": b"# Sums\n",
@@ -96,7 +96,7 @@ def put(hub: Hub, revision: str = "main", **files: list[dict[str, Any]]) -> str:
         "main/test.jsonl": jsonl(QUESTIONS[15:]),
         **{name.replace("__", "/") + ".jsonl": jsonl(rows) for name, rows in files.items()},
     }
-    return hub.add("team/sums", contents, revision, kind="datasets", private=True)
+    return hub.add("team/sums", contents, kind="datasets", private=True)
 
 
 def jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:

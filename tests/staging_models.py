@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hub import Hub, model
-from staging_tools import stage
+from staging_store import stage
 
 from argus.staging import models
 from argus.staging.items import Model

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from staging_tools import manifest_json
+from staging_store import manifest_json
 
 from argus.staging.source_tree import content_identity
 
@@ -191,6 +191,7 @@ def run_program(user: int, verb: str, content: bytes = b"", **request: object) -
         input=json.dumps(request).encode() + b"\n" + content,
         capture_output=True,
         check=False,
+        timeout=60,
         env={**os.environ, "HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     answer: dict[str, Any] = json.loads(done.stdout)

@@ -122,10 +122,9 @@ def place() -> Iterator[Path]:
         directory.chmod(0o755)
         home, srun = directory / "home", directory / "bin" / "srun"
         srun.parent.mkdir()
-        version = subprocess.run(
-            [PYTHON, "-c", "import sys; print('python%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
-        ).stdout.strip()
-        site = home / ".local" / "lib" / version / "site-packages"
+        command = [PYTHON, "-c", "import site; print(site.getusersitepackages())"]
+        asked = subprocess.run(command, env={"HOME": str(home)}, capture_output=True, text=True, check=True)
+        site = Path(asked.stdout.strip())
         site.mkdir(parents=True)
         (home / "answers").mkdir()
         (site / "usercustomize.py").write_text(JOB)

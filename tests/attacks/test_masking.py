@@ -16,14 +16,8 @@ from argus.hooks.redact import LINE_BYTES, MASK, Redactor
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 chance = random.Random(3)  # noqa: S311
-PEM = "\n".join(
-    [
-        "-----BEGIN PRIVATE KEY-----",
-        *("".join(chance.choices(LETTERS, k=64)) for _line in range(4)),
-        "qLzz+w==",
-        "-----END PRIVATE KEY-----\n",
-    ]
-)
+KEY = ["".join(chance.choices(LETTERS, k=64)) for _line in range(4)]
+PEM = "\n".join(["-----BEGIN PRIVATE KEY-----", *KEY, "qLzz+w==", "-----END PRIVATE KEY-----\n"])
 SECRETS = {
     "plain": "hf_AbCdEfGhIjKlMnOpQrStUv",
     "json": json.dumps({"type": "service", "private_key": PEM, "note": 'it\'s "quoted" \\ ö'}),
@@ -41,10 +35,6 @@ SECRETS = {
     "short": "pass1",
     "like a mask": "secret",
 }
-
-
-def lines_of(text: str) -> str:
-    return "\n".join(f"12:00:01 | {line}" for line in text.splitlines())
 
 
 WAYS: dict[str, Callable[[str], str]] = {
@@ -82,10 +72,8 @@ def test_every_secret_in_every_way(way: str) -> None:
         text = f"before {WAYS[way](secret)} after\n"
         redactor = Redactor([secret])
         shown = redactor.text(text)
-        assert not leaks(secret, shown), name
-        assert MASK in shown, name
-        assert shown.startswith("before "), name
-        assert shown.endswith(" after\n"), name
+        assert not leaks(secret, shown) and MASK in shown, name
+        assert shown.startswith("before ") and shown.endswith(" after\n"), name
         data = text.encode()
         for size in (1, 7, 64):
             assert streamed(redactor, data, list(range(size, len(data), size))).decode() == shown, (name, size)
@@ -110,7 +98,8 @@ def test_the_login_of_a_request() -> None:
 
 
 def test_lines_of_a_secret_with_something_before_them() -> None:
-    assert Redactor([PEM]).text(lines_of(PEM)) == "\n".join(["12:00:01 | [secret]"] * 7)
+    lines = "\n".join(f"12:00:01 | {line}" for line in PEM.splitlines())
+    assert Redactor([PEM]).text(lines) == "\n".join(["12:00:01 | [secret]"] * 7)
     assert Redactor([json.dumps({"key": PEM})]).text(PEM.splitlines()[2]) == "[secret]"
     # Short lines occur by chance in any text.
     assert Redactor(["-----BEGIN-----\nusers:\n"]).text("users: -----BEGIN-----") == "users: [secret]"
@@ -122,11 +111,11 @@ def test_a_text_that_was_cut(name: str) -> None:
     redactor = Redactor([secret])
     for length in range(8, len(secret)):
         # Of a line, and of a part between escapes.
-        known = re.split(r"\n|\\.", secret[:length])[-1].strip()
-        if len(known) >= 8 and secret[:length].strip() == secret[:length]:
-            assert not leaks(secret[:length], redactor.text("tail " + secret[:length])[5:]), length
-            shown = (redactor.feed(b"tail " + secret[:length].encode()) + redactor.rest()).decode()
-            assert not leaks(secret[:length], shown[5:])
+        start = secret[:length]
+        known = re.split(r"\n|\\.", start)[-1].strip()
+        if len(known) >= 8 and start.strip() == start:
+            shown = (redactor.feed(b"tail " + start.encode()) + redactor.rest()).decode()
+            assert not leaks(start, shown[5:]) and not leaks(start, redactor.text("tail " + start)[5:]), length
     assert redactor.text(SECRETS["plain"]) == (MASK if name == "plain" else SECRETS["plain"])
 
 
@@ -141,21 +130,8 @@ def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
 
 
 def test_nothing_but_secrets_changes() -> None:
-    redactor = Redactor(list(SECRETS.values()))
-    chance = random.Random(5)  # noqa: S311
-    words = [
-        b"step:1 - ",
-        b"100%|#| ",
-        b"\\n",
-        b"\\u00e9",
-        b"%41",
-        b"\x1b[36m",
-        b"\r",
-        b"\n",
-        b"\xff\xfe",
-        "ö".encode(),
-    ]
+    redactor, chance = Redactor(list(SECRETS.values())), random.Random(5)  # noqa: S311
+    words = [b"step:1 - ", b"100%|#| ", b"\\n", b"\\u00e9", b"%41", b"\x1b[36m", b"\r", b"\n", b"\xff\xfe", b"\xc3\xb6"]
     for _round in range(100):
         data = b"".join(chance.choices(words, k=40))
-        cuts = sorted(chance.choices(range(len(data)), k=6))
-        assert streamed(redactor, data, cuts) == data
+        assert streamed(redactor, data, chance.choices(range(len(data)), k=6)) == data

@@ -21,16 +21,8 @@ ARGUS = [sys.executable, str(REPO / "bin" / "argus_command.py")]
 SHELLS = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"]}
 PWNED = "touch pwned"
 NAMES = [
-    *(
-        f"$({PWNED})",
-        f"`{PWNED}`",
-        f"a;{PWNED};",
-        f"grpo-2;{PWNED}",
-        f"*(e:{PWNED}:)",
-        f"a*(e:'{PWNED}':)",
-        f"$[$({PWNED})]",
-    ),
-    *("{{ 7*7 }}", "a b", "-rf", "grpo-1\nx", "${HOME}", "~root", "*", "!!"),
+    *(f"$({PWNED})", f"`{PWNED}`", f"a;{PWNED};", f"grpo-2;{PWNED}", f"*(e:{PWNED}:)", f"a*(e:'{PWNED}':)"),
+    *("{{ 7*7 }}", f"$[$({PWNED})]", "a b", "-rf", "grpo-1\nx", "${HOME}", "~root", "*", "!!"),
 ]
 
 
@@ -63,12 +55,8 @@ def test_completion_offers_ids_and_runs_no_names(shell: str, tmp_path: Path) -> 
     lines = ["argus dr\t", "argus stop \t", "argus stop a\t\t", "argus submit x\t", "argus stop grpo-1\t\t", "exit"]
     type_into(shell, tmp_path, "".join(f"{line}\n" for line in [". ./completion", *lines]))
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert [call.rstrip() for call in calls[:4]] == [
-        "drain",
-        "stop grpo-20260101-abcd",
-        "stop a",
-        f"submit x$({PWNED}).yaml",
-    ]
+    expected = ["drain", "stop grpo-20260101-abcd", "stop a", f"submit x$({PWNED}).yaml"]
+    assert [call.rstrip() for call in calls[:4]] == expected
     assert not (tmp_path / "pwned").exists()
 
 

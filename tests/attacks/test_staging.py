@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options i
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place
 from staging_snapshots import TAKEN, attached, put, run_program
-from staging_store import NOBODY, as_nobody, asked
-from staging_tools import manifest_json
+from staging_store import NOBODY, as_nobody, asked, manifest_json
 
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
-from argus.staging.lock import read_progress
 from argus.staging.store import remove, stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
@@ -138,16 +135,13 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
     lock = shared_root / SNAPSHOTS / ".mine.lock"
     put_in_place(form, lock, victim.file)
     give_to_nobody(shared_root)
-    started = time.monotonic()
     answer = code_snapshot(shared_root, tree)
-    assert time.monotonic() - started < 60
     victim.require_unchanged()
     if form in AS_GOOD_AS_A_LOCK:
         assert answer["status"] == "staged"
         return
     assert "mine: cannot be staged: " in str(answer["msg"]) and ".mine.lock" in str(answer["msg"])
     assert "was left unfinished: .mine.lock" in json.dumps(staged_info(shared_root))
-    assert read_progress(lock.with_name("mine")) is None
     # When it is removed, everything works again.
     lock.rmdir() if form == "directory" else lock.unlink()
     assert code_snapshot(shared_root, tree)["status"] == "staged"
@@ -184,29 +178,21 @@ def test_a_forged_manifest_does_not_poison_the_next_snapshot(shared_root: Path, 
 
 ENTRY = {"size": 1, "mtime_ns": 1, "sha256": "0" * 64}
 GOOD = {"kind": "snapshot", "name": "bad", "source": "x", "staged_at": "2026-01-01T00:00:00Z", "files": {"a": ENTRY}}
-BAD: dict[str, Callable[[], str]] = {
-    "no JSON": lambda: "{",
-    "list": lambda: "[]",
-    "deep": lambda: "[" * 100_000,
-    "NaN": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": float("nan")}}}),
-    "long number": lambda: '{"kind": "snapshot", "x": ' + "9" * 10_000 + "}",
-    "absolute name": lambda: json.dumps({**GOOD, "files": {"/etc/passwd": ENTRY}}),
-    "name outside": lambda: json.dumps({**GOOD, "files": {"a/../../b": ENTRY}}),
-    "name with an escape": lambda: json.dumps({**GOOD, "files": {"a\x1b[2Jb": ENTRY}}),
-    "long name": lambda: json.dumps({**GOOD, "files": {"a" * 5000: ENTRY}}),
-    "kind": lambda: json.dumps({**GOOD, "kind": ["snapshot"]}),
-    "source with an escape": lambda: json.dumps({**GOOD, "source": "\x1b]0;title\x07"}),
-    "no time": lambda: json.dumps({**GOOD, "staged_at": "yesterday"}),
-    "time without a zone": lambda: json.dumps({**GOOD, "staged_at": "2026-01-01T00:00:00"}),
-    "rows": lambda: json.dumps({**GOOD, "rows": {"train": "many"}}),
-}
+NAMES = ("/etc/passwd", "a/../../b", "a\x1b[2Jb", "a" * 5000)
+CHANGES: list[dict[str, Any]] = [
+    *({"files": {name: ENTRY}} for name in NAMES),
+    *({"files": {"a": {**ENTRY, "size": float("nan")}}}, {"kind": ["snapshot"]}, {"source": "\x1b]0;title\x07"}),
+    *({"staged_at": "yesterday"}, {"staged_at": "2026-01-01T00:00:00"}, {"rows": {"train": "many"}}),
+]
+BAD = ["{", "[]", "[" * 100_000, '{"kind": "snapshot", "x": ' + "9" * 10_000 + "}"]
+BAD += [json.dumps({**GOOD, **change}) for change in CHANGES]
 
 
 def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) -> None:
     assert code_snapshot(shared_root, tree)["status"] == "staged"
-    for number, text in enumerate(BAD.values()):
+    for number, text in enumerate(BAD):
         file = put(shared_root / SNAPSHOTS / f"bad-{number}", {"a": "a"}) / "manifest.json"
-        file.write_bytes(text().encode(errors="surrogateescape"))
+        file.write_bytes(text.encode())
     huge = put(shared_root / SNAPSHOTS / "huge", {"a": "a"}) / "manifest.json"
     with huge.open("wb") as file:
         file.truncate(8 << 40)
@@ -215,13 +201,10 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
         put_in_place(form, shared_root / SNAPSHOTS / f"is-{form.replace(' ', '-')}", Path("/proc/self"))
     give_to_nobody(shared_root)
     for verify in ("no", "full"):
-        started = time.monotonic()
-        answer = staged_info(shared_root, verify=verify)
-        assert time.monotonic() - started < 30
-        entries = {entry["name"]: entry for entry in answer["staged"]}
+        entries = {entry["name"]: entry for entry in staged_info(shared_root, verify=verify)["staged"]}
         assert entries["mine"]["problems"] == []
-        for number, form in enumerate(BAD):
-            assert entries[f"bad-{number}"]["kind"] == "unknown" and entries[f"bad-{number}"]["problems"], form
+        for number, text in enumerate(BAD):
+            assert entries[f"bad-{number}"]["kind"] == "unknown" and entries[f"bad-{number}"]["problems"], text[:99]
         assert "has more than 64 MiB" in entries["huge"]["problems"][0]
     # Another snapshot is staged and removed among them.
     put(tree, {"verl/more.py": ""})
@@ -240,6 +223,5 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
     leftover.symlink_to(victim.directory)
     give_to_nobody(shared_root)
     assert as_nobody(lambda: remove(shared_root, "rl_dataset", "mine", target).status) == "removed"
-    assert not target.exists()
-    assert not leftover.is_symlink()
+    assert not target.exists() and not leftover.is_symlink()
     victim.require_unchanged()

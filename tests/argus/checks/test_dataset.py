@@ -22,7 +22,6 @@ ERROR, WARNING = [("dataset", "error")], [("dataset", "warning")]
         ({"data_source": None}, "has no column data_source"),
         ({"reward_model": None}, "has no column reward_model"),
         ({"data_source": "mine"}, "row 0: verl has no reward function for data_source 'mine'"),
-        ({"data_source": "math"}, ""),
         ({"data_source": "aime2024"}, ""),
     ],
 )
@@ -35,8 +34,7 @@ def test_columns(root: Path, changes: Mapping[str, Any], what: str) -> None:
     write(root, rows_with(change))
     findings = found(root)
     assert [(key, severity) for key, _what, severity in findings] == (ERROR if what else [])
-    assert all(f"/private/datasets/rl/train.parquet{', ' if what[:3] == 'row' else ' '}" in one[1] for one in findings)
-    assert all(what in one[1] for one in findings)
+    assert all("/private/datasets/rl/train.parquet" in one[1] and what in one[1] for one in findings)
     # Other rewards read what they like, and take any data source.
     if "column data_source" in what or "no column reward_model" in what:
         own = {"reward.reward_manager.source": "importlib"}
@@ -45,33 +43,23 @@ def test_columns(root: Path, changes: Mapping[str, Any], what: str) -> None:
         assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == []
 
 
-def cut(content: bytes) -> bytes:
-    return content[:-100]
-
-
-def damaged(content: bytes) -> bytes:
-    return content[:4] + b"\xff" * 2000 + content[2004:]
-
-
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         (None, " does not exist"),
         (lambda _content: LFS.encode(), " is a Git LFS pointer"),
-        (lambda _content: b"", " cannot be read as Parquet: "),
-        (cut, " cannot be read as Parquet: "),
-        (damaged, " is corrupted: "),
+        (lambda content: content[:-100], " cannot be read as Parquet: "),
+        (lambda content: content[:4] + b"\xff" * 2000 + content[2004:], " is corrupted: "),
     ],
 )
 def test_files_that_cannot_be_read(root: Path, change: Callable[[bytes], bytes] | None, what: str) -> None:
     file = root / "datasets/rl/train.parquet"
+    content = file.read_bytes()
+    file.unlink()
     if change:
-        file.write_bytes(change(file.read_bytes()))
-    else:
-        file.unlink()
-    findings = [one for one in found(root) if one[0] == "dataset"]
-    assert [one[2] for one in findings] == ["error"]
-    assert findings[0][1].startswith(f"/private/datasets/rl/train.parquet{what}")
+        file.write_bytes(change(content))
+    ((_key, text, severity),) = [one for one in found(root) if one[0] == "dataset"]
+    assert severity == "error" and text.startswith(f"/private/datasets/rl/train.parquet{what}")
 
 
 USER = {"role": "user", "content": "x"}
@@ -101,13 +89,12 @@ def test_messages(root: Path, name: str, messages: list[dict[str, Any]], what: s
 
 
 def test_data_of_the_other_kind_or_with_other_names(root: Path) -> None:
-    files = {split: f"{root}/datasets/%s/{split}.parquet" for split in ("train", "val")}
     for workload, name, what in (("sft", "rl", "not for sft"), ("grpo", "sft", "not for ppo and grpo")):
-        settings = {f"data.{split}_files": file % name for split, file in files.items()}
+        settings = {f"data.{split}_files": f"{root}/datasets/{name}/{split}.parquet" for split in ("train", "val")}
         key, text, severity = found(root, workload=workload, settings=settings)[0]
         assert (key, severity, what in text) == ("dataset", "error", True)
     write(root, [{"question": "1", "answer": "2"}] * 8)
-    assert "has no column prompt; it has: question, answer" in found(root)[0][1]
+    assert keys(root)[0] == ("dataset", "error")
     # A dataset class of the user reads what it needs.
     assert keys(root, settings={"data.custom_cls.path": "x.py"}) == []
     for split in ("train", "val"):
@@ -120,12 +107,10 @@ def test_a_ground_truth_that_is_null(root: Path) -> None:
     rows = rl_rows()["train"]
     rows[3]["reward_model"]["ground_truth"] = None
     write(root, rows)
-    text = "/private/datasets/rl/train.parquet, row 3: has no reward_model.ground_truth"
-    assert found(root) == [("dataset", text, "error")]
+    assert keys(root) == ERROR
     assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == []
-
-
-def test_a_key_that_verl_does_not_read(root: Path) -> None:
+    write(root, rl_rows()["train"])
+    # verl does not read this key.
     assert set(keys(root, settings={"data.reward_fn_key": "source"})) == set(WARNING)
 
 
@@ -136,7 +121,6 @@ def test_a_key_that_verl_does_not_read(root: Path) -> None:
         ("grpo", {"data.train_batch_size": 129}, ERROR),
         ("grpo", {"data.train_max_samples": 7}, ERROR),
         ("sft", {"data.train_batch_size": 33}, WARNING),
-        ("sft", {"data.train_batch_size": 32}, []),
         ("sft", {"data.train_batch_size": 64, "data.val_files": None}, []),
     ],
 )
@@ -155,7 +139,7 @@ def test_files_that_are_counted(root: Path) -> None:
         assert not {"train_rows", "steps"} & set(facts(root, settings={"data.train_files": others}))
         assert keys(root, settings={"data.train_files": others}) == []
     parquet.write_table(parquet.read_schema(files[1]).empty_table(), files[1])
-    assert found(root) == [("dataset", "/private/datasets/rl/val.parquet has no rows", "error")]
+    assert keys(root) == ERROR
 
 
 @pytest.mark.parametrize("changes", [{"config": None}, {"settings": {"data.val_files": None}}])
@@ -171,7 +155,6 @@ def test_sft_needs_no_data_for_validation(root: Path, changes: dict[str, Any]) -
         ([{"bytes": b"x"}], "", "0.8.0", WARNING),
         ([{"bytes": b"x"}], "preprocessor_config.json", "0.9.1", []),
         ([], "", "0.9.1", []),
-        (None, "", "0.9.1", []),
     ],
 )
 def test_images_for_a_model_that_reads_text(root: Path, images: Any, file: str, release: str, expected: Any) -> None:

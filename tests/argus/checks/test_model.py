@@ -23,11 +23,6 @@ def torch_file() -> bytes:
     return content.getvalue()
 
 
-def index(names: int) -> str:
-    shards = {f"model-{number}.safetensors": f"model-{number}.safetensors" for number in range(names)}
-    return json.dumps({"metadata": {}, "weight_map": shards})
-
-
 CONFIG, TOKENIZER, SETTINGS = "config.json", "tokenizer.json", "tokenizer_config.json"
 SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
@@ -46,17 +41,14 @@ SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json",
         ({TOKENIZER: None, "vocab.json": "{}"}, ""),
         ({TOKENIZER: LFS}, "tokenizer.json is a Git LFS pointer"),
         ({TOKENIZER: '{"model": {"vocab": {"a": 1'}, "tokenizer.json is truncated"),
-        ({SETTINGS: '{"chat_template": "'}, "tokenizer_config.json is truncated"),
         ({SETTINGS: "{}}\n"}, "tokenizer_config.json cannot be read as JSON"),
         ({SETTINGS: "{}", "chat_template.jinja": "{{ messages }}"}, ""),
         ({SAFETENSORS: None}, "has no weights"),
         ({SAFETENSORS: "<!DOCTYPE html>"}, "has no safetensors header (15 bytes)"),
         ({SAFETENSORS: LFS}, "model.safetensors is a Git LFS pointer"),
-        ({SAFETENSORS: None, INDEX: index(5)}, "5 of 5 shards in MODEL are missing: model-0.safetensors, "),
         ({SAFETENSORS: None, INDEX: '{"metadata": {}}'}, "is not an index of weights: KeyError"),
         ({SAFETENSORS: None, TORCH: torch_file()}, ""),
         ({SAFETENSORS: None, TORCH: torch_file()[:-30]}, "pytorch_model.bin is truncated"),
-        ({SAFETENSORS: None, TORCH: ""}, "pytorch_model.bin is truncated"),
         # torch.save before 1.6 wrote no archive.
         ({SAFETENSORS: None, TORCH: b"\x80\x02" + bytes(100)}, ""),
     ],
@@ -69,28 +61,22 @@ def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | byt
             (model / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     findings = found(root)
     assert [(key, severity) for key, _what, severity in findings] == ([("model", "error")] if what else [])
-    assert all(what.replace("MODEL", "/private/common/models/tiny") in text for _key, text, _severity in findings)
+    assert all(what in text for _key, text, _severity in findings)
 
 
 def test_weights_of_another_size(root: Path, model: Path) -> None:
-    file = model / SAFETENSORS
-    content = file.read_bytes()
-    header = 8 + int.from_bytes(content[:8], "little")
-    for changed, what in (
-        (content[:-8], f"declares {len(content)}: it is truncated"),
-        (content + b"x", f"declares {len(content)}: it is not the file that was saved"),
-        (content[:100], f"has 100 bytes, but its header alone has {header}"),
-    ):
-        file.write_bytes(changed)
-        ((key, text, severity),) = found(root)
-        assert (key, severity, what in text) == ("model", "error", True)
+    content = (model / SAFETENSORS).read_bytes()
+    for changed in (content[:-8], content + b"x", content[:100]):
+        (model / SAFETENSORS).write_bytes(changed)
+        assert keys(root) == [("model", "error")]
 
 
 def test_shards_are_counted(root: Path, model: Path) -> None:
     (model / SAFETENSORS).unlink()
     for number in range(5):
         safetensors(model / f"model-{number}.safetensors", (str(number),))
-    (model / INDEX).write_text(index(5))
+    shards = {f"model-{number}.safetensors": f"model-{number}.safetensors" for number in range(5)}
+    (model / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": shards}))
     assert (found(root), facts(root)["parameters"]) == ([], 60)
     (model / "model-4.safetensors").unlink()
     assert "1 of 5 shards in /private/common/models/tiny are missing: model-4" in found(root)[0][1]
@@ -129,9 +115,8 @@ def test_a_critic_of_its_own(root: Path, model: Path) -> None:
 
 def test_another_model_by_an_override(root: Path) -> None:
     key = "actor_rollout_ref.model.path"
-    assert {name for name, _ in keys(root, settings={key: f"{root}/common/models/other"})} == {
-        f"trainer_overrides.{key}"
-    }
+    findings = keys(root, settings={key: f"{root}/common/models/other"})
+    assert {name for name, _severity in findings} == {f"trainer_overrides.{key}"}
     assert found(root, settings={key: "Qwen/Qwen2.5-7B"}) == []
 
 
@@ -175,7 +160,6 @@ TRUST, CRITIC = "actor_rollout_ref.model.trust_remote_code", "critic.model.trust
         (YARN, {LENGTH: 2000}, [(LENGTH, "warning")]),
         # verl compares with max_position_embeddings alone.
         (YARN, {**VLLM, LENGTH: 600, MODEL_LENGTH: 1024}, [(MODEL_LENGTH, "error")]),
-        ({}, {LENGTH: 100_000}, []),
         (POSITIONS, {"workload": "sft", "data.max_length": 1024}, [("data.max_length", "warning")]),
         ({"model_type": "mine"}, {}, [("model", "error")]),
         ({"model_type": "mine"}, {"actor_rollout_ref.model.external_lib": "mine"}, []),
@@ -189,17 +173,16 @@ TRUST, CRITIC = "actor_rollout_ref.model.trust_remote_code", "critic.model.trust
 def test_settings_that_a_model_contradicts(
     root: Path,
     model: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     config: Mapping[str, Any],
     settings: dict[str, Any],
     expected: list[tuple[str, str]],
 ) -> None:
-    auto = tmp_path / "lib/transformers/models/auto"
+    auto = root / "lib/transformers/models/auto"
     auto.mkdir(parents=True)
-    (tmp_path / "lib/transformers/__init__.py").touch()
+    (root / "lib/transformers/__init__.py").touch()
     (auto / "auto_mappings.py").write_text('("llama", "LlamaConfig"), ("qwen2", "Qwen2Config")')
-    monkeypatch.syspath_prepend(tmp_path / "lib")
+    monkeypatch.syspath_prepend(root / "lib")
     values = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **config}
     (model / CONFIG).write_text(json.dumps(values))
     version(root, "0.9.1")

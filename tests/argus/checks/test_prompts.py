@@ -79,6 +79,9 @@ def test_prompts_that_fit(root: Path) -> None:
         ("Prompts: 2 of 2 in train", "10 tokens of data.max_prompt_length 10"),
         ("Prompts: 1 of 1 in val", "10 tokens of data.max_prompt_length 10"),
     ]
+    own = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
+    findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
+    assert findings == [] and "the longest has 5 tokens" in facts.notes[0]
 
 
 FILTER = {"data.filter_overlong_prompts": True}
@@ -90,21 +93,9 @@ FILTER = {"data.filter_overlong_prompts": True}
         ("grpo", (9, 8, 1), {}, "warning", "1 of 3 prompts in train are longer (the longest has 11 tokens): verl cuts"),
         ("grpo", (9, 8, 1), {"data.truncation": "error"}, "warning", "verl cuts off their beginnings"),
         ("grpo", (9, 8, 1), FILTER, "warning", "verl drops them ("),
-        (
-            "grpo",
-            (9, 8, 1),
-            {**FILTER, "data.train_batch_size": 3},
-            "error",
-            "the 2 that are left do not fill a batch of",
-        ),
+        ("grpo", (9, 8, 1), {**FILTER, "data.train_batch_size": 3}, "error", "the 2 that are left do not fill a batch"),
         ("grpo", (9, 9), FILTER, "error", "verl drops them all"),
-        (
-            "sft",
-            (11, 10),
-            {"data.truncation": "error"},
-            "error",
-            "1 of 2 conversations in train are longer (the longest",
-        ),
+        ("sft", (11, 10), {"data.truncation": "error"}, "error", "1 of 2 conversations in train are longer"),
         ("sft", (11, 10), {"data.truncation": "left"}, "warning", "verl cuts off their ends"),
     ],
 )
@@ -142,14 +133,6 @@ def test_what_the_template_refuses(root: Path) -> None:
     assert said(root) == ([], Facts())
 
 
-def test_the_template_and_arguments_of_the_job(root: Path) -> None:
-    own = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
-    prompts(root, 20)
-    prompts(root, 20, split="val")
-    findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
-    assert findings == [] and "the longest has 5 tokens" in facts.notes[0]
-
-
 def test_nothing_to_measure_with(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts(root, 30)
     assert said(root, **{"data.custom_cls.path": "/x.py"}) == ([], Facts())
@@ -166,30 +149,20 @@ def test_nothing_to_measure_with(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert said(root) == ([], Facts())
 
 
-def one_by_one(root: Path) -> None:
-    """Makes the snapshot render each message of SFT alone, as verl 0.9.1 does."""
-    file = root / CODE / "verl/utils/dataset/multiturn_sft_dataset.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("messages=[message]\ndef sanity_check(self): ...\n")
-
-
 @pytest.mark.parametrize(
     ("template", "said_of_it"),
     [
-        (
-            "{% if messages|length > 1 and messages[0].role == messages[1].role %}{{ raise_exception('alternate') }}",
-            "al",
-        ),
-        (
-            "{% if messages[-1].role == 'user' and messages|length == 1 %}{{ raise_exception('an answer') }}",
-            "an answer",
-        ),
+        ("{% if messages|length > 1 and messages[0].role == messages[1].role %}{{ raise_exception('other') }}", "oth"),
+        ("{% if messages|length == 1 and messages[0].role == 'user' %}{{ raise_exception('answer') }}", "answer"),
         ("{% if messages|length == 1 %}first{% endif %}{% if false %}", "ignore_input_ids_mismatch"),
         ("{% if false %}", ""),
     ],
 )
 def test_messages_that_are_rendered_alone(root: Path, template: str, said_of_it: str) -> None:
-    one_by_one(root)
+    """As verl 0.9.1 renders those of SFT."""
+    file = root / CODE / "verl/utils/dataset/multiturn_sft_dataset.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("messages=[message]\ndef sanity_check(self): ...\n")
     text = f"{template}{{% endif %}}{{% for m in messages %}}{{{{ m.content }}}} {{% endfor %}}"
     (root / "common/models/tiny/chat_template.jinja").write_text(text)
     rows = [{"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]}] * 2

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +10,7 @@ import pytest
 from checked_job import CODE, REWARD, REWARD_FILE, found, keys, request, version, write
 
 from argus.checks import reward
+from argus.checks.child import lines_of, run_program
 from argus.checks.common import Facts
 from argus.checks.reward import call_of, reward_findings
 
@@ -43,13 +47,10 @@ def test_rewards_that_verl_can_call(root: Path, text: str, settings: dict[str, A
     [
         ("import os\ndef f(:\n", {}, ", line 2: the import fails with SyntaxError: invalid syntax"),
         ("import os\n\nimport no_such.thing\n", {}, ", line 3: imports no_such, which the workers do not have"),
-        ("\nraise ValueError('no key')\n", {}, ", line 2: the import fails with ValueError: no key"),
         ("raise SystemExit(3)\n", {}, ", line 1: the import fails with SystemExit: 3"),
         ("import os; os._exit(4)\n", {}, ": importing it ends the process (exit status 4)"),
         ("def other(): ...\ndef third(): ...\n", {}, " has no function compute_score; it has: other, third"),
-        ("x = 1\n", {}, " has no function compute_score; it has none"),
         ("compute_score = 1\n", {}, ": compute_score is of type int"),
-        ("def compute_score(solution, answer): ...\n", {}, ": compute_score does not accept"),
         ("def compute_score(data_source, /, **rest): ...\n", {}, ": compute_score does not accept"),
         (REWARD, SCALE, ": compute_score does not accept"),
         (REWARD.replace("extra_info=None", "extra_info, scale"), {}, ": compute_score does not accept"),
@@ -73,7 +74,7 @@ def test_the_environment_of_the_job(root: Path) -> None:
     (root / "user/code/helper.py").write_text("import os\nassert os.environ['LEVEL'] == '3'\n")
     text = f"import helper\n{REWARD}"
     ((what, _severity),) = reward_says(root, text)
-    assert what.startswith(", line 1: imports helper, but verl does not search the file's directory")
+    assert "verl does not search the file's directory" in what
     environment: dict[str, Any] = {"PYTHONPATH": f"{root}/user/code"}
     assert len(reward_says(root, text, environment=environment)) == 1
     assert reward_says(root, text, environment={**environment, "LEVEL": 3}) == []
@@ -124,18 +125,15 @@ def tried(root: Path, text: str, rows: int = 2, **changes: Any) -> tuple[list[tu
     facts, job = Facts(), {"reward_file": f"{root}/{REWARD_FILE}", **changes}
     findings = reward_findings(request(root, trial_rows=rows, **job), facts)
     assert {finding.key for finding in findings} <= {"reward_fn_path"}
-    return [
-        (finding.severity, finding.problem.removeprefix(f"{root}/{REWARD_FILE}")) for finding in findings
-    ], facts.notes
+    texts = [(finding.severity, finding.problem.removeprefix(f"{root}/{REWARD_FILE}")) for finding in findings]
+    return texts, facts.notes
 
 
 @pytest.mark.parametrize("kind", ["", "async "])
 def test_a_good_function(root: Path, kind: str) -> None:
     body = "    print('x')\n    return float(solution_str == ground_truth and data_source == 'mine')\n"
     findings, (note,) = tried(root, kind + HEAD + body)
-    assert findings == []
-    assert note.startswith("Reward: 4 calls of ")
-    assert note.endswith("1, 1 for the ground truth; 0, 0 for an empty text")
+    assert findings == [] and note.endswith("1, 1 for the ground truth; 0, 0 for an empty text")
 
 
 FIRST, TWICE = "called for row 0 with the ground truth as the answer", "and in 3 more of 4 calls"
@@ -150,16 +148,9 @@ FIRST, TWICE = "called for row 0 with the ground truth as the answer", "and in 3
         ("-float(not solution_str)", "", ""),
         ("0.0", "warning", " gives 0 for each ground truth"),
         ("None", "error", f", {FIRST}, returns a NoneType, which is not a number, {TWICE}"),
-        ("'1.0'", "error", f", {FIRST}, returns a str, which is not a number, {TWICE}"),
         ("{'acc': 1}", "error", f", {FIRST}, returns a dict, which is not a number, {TWICE}"),
-        ("float('-inf')", "error", f", {FIRST}, returns -inf, {TWICE}"),
         ("{'score': float('nan')}", "error", f", {FIRST}, returns nan, {TWICE}"),
-        (
-            "1 / len(solution_str)",
-            "error",
-            ", called for row 0 with an empty text as the answer, raises ZeroDivisionError: division by zero, "
-            "and in 1 more of 4 calls",
-        ),
+        ("1 / len(solution_str)", "error", ", called for row 0 with an empty text as the answer, raises ZeroDivision"),
         ("__import__('os')._exit(7)", "error", " ends the process (exit status 7); 0 of 4 calls of compute_score have"),
     ],
 )
@@ -171,13 +162,14 @@ def test_results(root: Path, result: str, severity: str, what: str) -> None:
 
 
 def test_the_arguments_of_a_call(root: Path) -> None:
-    text = "import os\ndef compute_score(extra_info, scale, **rest):\n    assert sorted(rest) == ['data_source', "
-    text += (
-        "'ground_truth', 'solution_str']\n    return scale * extra_info['num_turns'] * float(os.environ['FACTOR'])\n"
-    )
+    text = """
+import os
+def compute_score(extra_info, scale, **rest):
+    assert sorted(rest) == ['data_source', 'ground_truth', 'solution_str']
+    return scale * extra_info['num_turns'] * float(os.environ['FACTOR'])
+"""
     findings, (note,) = tried(root, text, environment={"FACTOR": "0.5"}, settings=SCALE)
-    assert findings == []
-    assert note.endswith("2, 2 for the ground truth; 2, 2 for an empty text")
+    assert findings == [] and note.endswith("2, 2 for the ground truth; 2, 2 for an empty text")
 
 
 def test_a_function_that_does_not_return(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,3 +209,61 @@ def test_a_reward_manager_that_the_snapshot_does_not_have(root: Path, name: str,
             file.write_text(f'@register("{each}")\nclass Manager: ...\n@register_legacy("limited")\nclass Other: ...\n')
     expected = [] if known else [("reward.reward_manager.name", "error")]
     assert keys(root, settings={"reward.reward_manager.name": name}) == expected
+
+
+LIMITS = (20, 1 << 30)
+
+
+def test_what_a_program_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "print('noise'); say(a=question['x'], b=os.environ['MINE']); sys.exit(3)"
+    answer = run_program(program, {"x": [1, "é"]}, {"MINE": "yes"}, *LIMITS)
+    assert (answer.lines, answer.status) == (({"a": [1, "é"], "b": "yes"},), 3)
+    # The current directory is not searched.
+    (tmp_path / "shadow.py").write_text("x = 1")
+    monkeypatch.chdir(tmp_path)
+    answer = run_program("import shadow; say(x=1)", {}, {}, *LIMITS)
+    assert (answer.lines, answer.status) == ((), 1)
+
+
+def test_memory_is_limited() -> None:
+    program = "bytearray(1 << 28); say(a=1); bytearray(2 << 30); say(a=2)"
+    assert run_program(program, {}, {}, *LIMITS).lines == ({"a": 1},)
+
+
+# The program goes on only when the process that left has written its number.
+ESCAPE = """
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        say(pid=os.getpid())
+        os.close(write)
+        import time; time.sleep(60)
+    os._exit(0)
+os.close(write)
+os.read(read, 1)
+"""
+
+
+@pytest.mark.parametrize(("end", "seconds", "status"), [("", 60, 0), ("import time; time.sleep(600)", 2, None)])
+def test_processes_that_leave_the_session_end_as_well(end: str, seconds: int, status: int | None) -> None:
+    answer = run_program(ESCAPE + end, {}, {}, seconds, 1 << 30)
+    (line,) = answer.lines
+    assert answer.status == status
+    for _attempt in range(100):
+        try:
+            state = Path(f"/proc/{line['pid']}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(line["pid"], signal.SIGKILL)
+    pytest.fail("it goes on")
+
+
+def test_an_answer_of_a_hostile_program() -> None:
+    assert lines_of(b'{"a": 1}\n[1]\n"x"\n{"b": \n' + b"[" * 100_000 + b'\n{"c": 2}') == ({"a": 1}, {"c": 2})
+    flood = "import itertools\nfor _n in range(200): answer.write('{\"x\": \"' + 'y' * 20000 + '\"}\\n')"
+    answer = run_program(flood, {}, {}, *LIMITS)
+    assert 40 < len(answer.lines) < 60

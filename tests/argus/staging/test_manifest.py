@@ -1,19 +1,25 @@
-"""Manifests: text, verification and permissions."""
+"""Manifests, what is listed, and files as they arrive from the controller."""
 
 from __future__ import annotations
 
-import json
+import io
 import os
+import socket
+import tarfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from staging_store import asked, no_build
-from staging_tools import problems, stage
+from staging_snapshots import attached
+from staging_store import asked, no_build, problems, stage
 
-from argus.staging.lock import Progress
-from argus.staging.manifest import MANIFEST, Manifest, Status, read_manifest
+from argus.staging.listing import UNFINISHED, list_staged
+from argus.staging.lock import Progress, lock_file, locked
+from argus.staging.manifest import MANIFEST, Status, read_manifest
 from argus.staging.options import StagingError
-from argus.staging.store import Built
+from argus.staging.store import BuildRequest, Built
+from argus.staging.upload import Attachment, receive
 
 
 def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> None:
@@ -58,27 +64,6 @@ def test_what_is_no_change(tiny: Path) -> None:
     assert stage(asked(tiny, no_build)).status == Status.EXISTS
 
 
-MANIFEST_TEXT = """{
- "kind": "model",
- "later": [
-  1
- ],
- "name": "ä",
- "commit": null,
- "files": {
-  "a": {"size": 1, "mtime_ns": 3, "sha256": "0000000000000000000000000000000000000000000000000000000000000000"},
-  "b": {"size": 2, "mtime_ns": 3, "sha256": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}
- }
-}
-"""
-
-
-def test_a_manifest_keeps_order_and_unknown_keys_byte_for_byte() -> None:
-    manifest = Manifest.from_json(json.loads(MANIFEST_TEXT))
-    assert manifest.text() == MANIFEST_TEXT
-    assert (manifest.kind, manifest.commit, manifest.revision, manifest.bytes) == ("model", None, None, 3)
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"a": {"size": 1}}}'])
 def test_other_text_is_not_a_manifest(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_text(text)
@@ -90,3 +75,107 @@ def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -
     with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
         stage(asked(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
     assert not (tmp_path / "one").exists()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """The place of a dataset in a shared root."""
+    path = tmp_path / "datasets" / "sums"
+    path.parent.mkdir()
+    return path
+
+
+def put(target: Path) -> None:
+    def build(directory: Path, progress: Progress) -> Built:
+        (directory / "train.parquet").write_bytes(bytes(1000))
+        return Built({"source": "somewhere", "rows": {"train": 8}})
+
+    stage(BuildRequest("rl_dataset", target.name, target, build))
+
+
+def found(target: Path, verify: str = "no") -> list[dict[str, Any]]:
+    return [entry.as_dict() for entry in list_staged(target.parents[1], verify)]
+
+
+def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
+    with locked(target) as progress:
+        progress.begin("downloading acme/sums", 4 << 20)
+        progress.add(1 << 20)
+        progress.write()
+        building = target.with_name(".sums.staging-0123abcd")
+        (building / "below").mkdir(parents=True)
+        (building / "below" / "file").write_bytes(bytes(300))
+        expected = f"downloading acme/sums on {socket.gethostname()}, 1 MiB of 4 MiB (25 %)"
+        # The thread that writes the progress every second may have started before.
+        give_up = time.monotonic() + 10
+        while not found(target)[0].get("source", "").startswith(expected):
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        (busy,) = found(target)
+    assert (busy["kind"], busy["name"], busy["path"], busy["problems"]) == (UNFINISHED, "sums", str(target), [])
+    assert busy["bytes"] >= 300
+
+
+def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
+    target.with_name(".sums.staging-0123abcd").mkdir()
+    lock_file(target).write_text('{"host": "head-1", "pid": 17, "step": "", "done": 0, "total": 0}')
+    # Of others' making.
+    (target.parent / ".snapshot").mkdir()
+    (left,) = found(target)
+    assert left["problems"] == ["was left unfinished by head-1, process 17: .sums.lock, .sums.staging-0123abcd"]
+    assert "source" not in left
+    put(target)
+    assert [each["kind"] for each in found(target)] == ["rl_dataset"]
+
+
+FILES = {"0/train.jsonl": b"0123456789", "1/train.jsonl": b"", "2/a/b.py": b"b" * 3000}
+
+
+def member(name: str, **fields: Any) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+def test_files_arrive_in_a_directory_of_their_own(tmp_path: Path) -> None:
+    announced, tar = attached(FILES)
+    directory = receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "datasets" / "sums")
+    assert {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*.*")} == FILES
+    assert directory.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        member("0/link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("0/hard", type=tarfile.LNKTYPE, linkname="0/train.jsonl"),
+        member("0/device", type=tarfile.CHRTYPE),
+        member("0/directory", type=tarfile.DIRTYPE),
+        member("0/../../outside"),
+        member("/etc/outside"),
+        member("0//etc/outside"),
+        member("0/a\x1b[2J.py"),
+        member("0/more.py"),
+        member("0/train.jsonl"),
+        member("0/huge", size=1 << 50),
+    ],
+    ids=lambda info: repr(info.name),
+)
+def test_other_members_leave_nothing(tmp_path: Path, wrong: tarfile.TarInfo) -> None:
+    announced, tar = attached(FILES)
+    tar = tar.rstrip(b"\0") + b"\0" * (-len(tar.rstrip(b"\0")) % 512) + wrong.tobuf() + b"\0" * 1024
+    with pytest.raises(StagingError):
+        receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "sums")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_content_than_was_announced_leaves_nothing(tmp_path: Path) -> None:
+    announced, tar = attached(FILES)
+    _announced, changed = attached({**FILES, "0/train.jsonl": b"012345678x"})
+    for content in (changed, *(tar[:size] for size in (0, 100, 512, 700, 1600, 2048, 4000))):
+        with pytest.raises(StagingError):
+            receive(io.BytesIO(content), Attachment(**announced), tmp_path / "sums")
+    with pytest.raises(StagingError, match="free"):
+        receive(io.BytesIO(), Attachment("", 1 << 60), tmp_path / "sums")
+    assert list(tmp_path.iterdir()) == []

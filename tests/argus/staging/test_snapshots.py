@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from staging_attacks import put_in_place
-from staging_snapshots import SETUP, TAKEN, commit, edit, files, git, manifest_at, put
-from staging_store import NOBODY
-from staging_tools import overlay, problems, snapshot, source_of
+from staging_snapshots import SETUP, TAKEN, commit, files, git, manifest_at, put
+from staging_store import NOBODY, overlay, snapshot, source_of
 
 from argus.staging.git import CheckoutState, Git
 from argus.staging.manifest import Status
@@ -24,10 +23,10 @@ from argus.staging.source_tree import directory_requirements, open_within
 pytestmark = pytest.mark.usefixtures("identity")
 
 
-def test_a_snapshot_is_what_a_job_imports_whatever_the_umask(shared_root: Path, tree: Path) -> None:
+def test_a_snapshot_is_what_a_job_imports_whatever_the_umask(root: Path, tree: Path) -> None:
     before = os.umask(0o077)
     try:
-        path = snapshot(shared_root, source_of(str(tree), shared_root), "mine").path
+        path = snapshot(root, source_of(str(tree), root), "mine").path
     finally:
         os.umask(before)
     found = [Path(path), *Path(path).rglob("*")]
@@ -42,18 +41,7 @@ def test_a_snapshot_is_what_a_job_imports_whatever_the_umask(shared_root: Path, 
 
 
 @pytest.mark.parametrize(
-    "to",
-    [
-        "",
-        "/",
-        "/verl",
-        "..",
-        "verl/../../mine",
-        "./manifest.json",
-        "mvp_marker.py/",
-        "manifest.json/a",
-        "uncommitted.patch",
-    ],
+    "to", ["", "/verl", "..", "verl/../../mine", "./manifest.json", "mvp_marker.py/", "manifest.json/a"]
 )
 def test_an_overlay_stays_below_the_snapshot_and_beside_what_is_its_own(mine: Path, to: str) -> None:
     with pytest.raises(StagingError, match="cannot be put at"):
@@ -61,25 +49,23 @@ def test_an_overlay_stays_below_the_snapshot_and_beside_what_is_its_own(mine: Pa
 
 
 def test_a_snapshot_with_overlays_is_a_further_snapshot(
-    shared_root: Path, snapshots: Path, repository: Path, mine: Path
+    root: Path, snapshots: Path, repository: Path, mine: Path
 ) -> None:
     # Differences from its commit are recorded for the second snapshot as well.
     put(repository, {"verl/__init__.py": "not_committed = True\n"})
-    base = snapshot(shared_root, source_of(str(repository), snapshots), "Base")
+    base = snapshot(root, source_of(str(repository), snapshots), "Base")
     source, overlays = source_of("Base", snapshots), [overlay(mine, "my_package"), overlay(mine, "./recipe/dapo/")]
-    further = snapshot(shared_root, source, "", overlays)
+    further = snapshot(root, source, "", overlays)
     assert further.name.startswith("Base-")
-    assert snapshot(shared_root, source, "", overlays).status == Status.EXISTS
+    assert snapshot(root, source, "", overlays).status == Status.EXISTS
     assert files(Path(further.path)) == sorted(
         [
             *(*TAKEN, "manifest.json", "mvp_marker.py", "uncommitted.patch"),
             *("recipe/dapo/deep/er.py", "my_package/deep/er.py", "my_package/main.py"),
         ]
     )
-    assert Path(further.path, "recipe/dapo/main.py").read_text() == "mine = True\n"
-    assert (repository / "recipe/dapo/main.py").read_text() == "dapo = True\n"
-    assert Path(further.path, "mvp_marker.py").read_text() == f'MARKER = "{further.name}"\n'
-    assert Path(further.path, "verl", "__init__.py").read_text() == "not_committed = True\n"
+    for name, text in (("recipe/dapo/main.py", "mine = True"), ("mvp_marker.py", f'MARKER = "{further.name}"')):
+        assert Path(further.path, name).read_text() == f"{text}\n"
     manifest, before = manifest_at(further.path), manifest_at(base.path)
     assert manifest["overlays"] == [{"path": str(mine), "to": "my_package"}, {"path": str(mine), "to": "recipe/dapo"}]
     assert manifest["source"] == "Base"
@@ -87,12 +73,12 @@ def test_a_snapshot_with_overlays_is_a_further_snapshot(
     for name in ("commit", "uncommitted", "untracked", "requirements", "verl_version"):
         assert manifest[name] == before[name]
     # And so on.
-    last = snapshot(shared_root, source_of(further.name, snapshots), "last", [overlay(mine, "recipe/more")])
+    last = snapshot(root, source_of(further.name, snapshots), "last", [overlay(mine, "recipe/more")])
     assert {"recipe/dapo/main.py", "recipe/more/main.py"} <= set(files(Path(last.path)))
 
 
-def test_a_directory_becomes_a_snapshot_without_ignored_files(shared_root: Path, snapshots: Path, tree: Path) -> None:
-    first = snapshot(shared_root, source_of(str(tree), snapshots))
+def test_a_directory_becomes_a_snapshot_without_ignored_files(root: Path, snapshots: Path, tree: Path) -> None:
+    first = snapshot(root, source_of(str(tree), snapshots))
     manifest = manifest_at(first.path)
     assert first.name == f"verl-0.10.0.dev0-{manifest['content_sha256'][:8]}"
     assert files(Path(first.path)) == sorted([*TAKEN, "manifest.json", "mvp_marker.py"])
@@ -100,19 +86,18 @@ def test_a_directory_becomes_a_snapshot_without_ignored_files(shared_root: Path,
     # Its .git is none.
     assert "commit" not in manifest
     (tree / "tests" / "test_all.py").write_text("of no concern")
-    assert snapshot(shared_root, source_of(str(tree), snapshots)).status == Status.EXISTS
+    assert snapshot(root, source_of(str(tree), snapshots)).status == Status.EXISTS
     (tree / "verl" / "__init__.py").write_text("changed = True\n")
-    second = snapshot(shared_root, source_of(str(tree), snapshots))
+    second = snapshot(root, source_of(str(tree), snapshots))
     assert (second.status, second.name != first.name) == (Status.STAGED, True)
     # One code id never stands for two contents.
     with pytest.raises(StagingError, match=f"{first.name}: contains {tree} "):
-        snapshot(shared_root, source_of(str(tree), snapshots), first.name, check=True)
+        snapshot(root, source_of(str(tree), snapshots), first.name, check=True)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("setup.py", "setup(install_requires=['numpy'])", ["numpy"]),
         ("setup.py", "install_requires = open('requirements.txt').read()", []),
         ("pyproject.toml", '[project]\nname = "verl"\ndependencies = ["numpy>=2"]\n', ["numpy>=2"]),
         (
@@ -120,7 +105,6 @@ def test_a_directory_becomes_a_snapshot_without_ignored_files(shared_root: Path,
             "[project.optional-dependencies]\nvllm = ['verl[core]', 'vllm; python_version > \"3\"']\nempty = []\n",
             ["verl[core] ; extra == 'vllm'", "vllm ; (python_version > \"3\") and extra == 'vllm'"],
         ),
-        ("pyproject.toml", "[project]\noptional-dependencies = 1\n", []),
         ("pyproject.toml", "not toml", []),
     ],
 )
@@ -132,7 +116,7 @@ def test_requirements_of_a_directory_are_read_where_they_are_literal(
 
 
 def test_uncommitted_changes_are_stored_as_a_patch(
-    shared_root: Path, snapshots: Path, repository: Path, tmp_path: Path
+    root: Path, snapshots: Path, repository: Path, tmp_path: Path
 ) -> None:
     # Ends of lines and bytes that are not UTF-8 have to come out as they went in.
     windows, latin = repository / "verl" / "windows.py", repository / "verl" / "latin.py"
@@ -144,43 +128,27 @@ def test_uncommitted_changes_are_stored_as_a_patch(
     (repository / "recipe" / "dapo" / "main.py").unlink()
     put(repository, {"verl/binary.bin": "\0\1", "verl/new.py": "", "setup.py": "of no concern"})
     git(repository, "add", "verl/binary.bin")
-    staged = snapshot(shared_root, source_of(str(repository), snapshots))
+    staged = snapshot(root, source_of(str(repository), snapshots))
     manifest = manifest_at(staged.path)
-    assert {name: manifest[name] for name in ("commit", "uncommitted", "untracked")} == {
-        "commit": head,
-        "uncommitted": True,
-        "untracked": ["verl/new.py"],
-    }
+    assert {"commit": head, "uncommitted": True, "untracked": ["verl/new.py"]}.items() <= manifest.items()
     assert "uncommitted.patch" in manifest["files"]
-    assert problems(Path(staged.path), full=True) == {}
-
     # The commit and the patch are what was staged.
     git(tmp_path, "clone", "--quiet", str(repository), "again")
     git(tmp_path / "again", "apply", f"{staged.path}/uncommitted.patch")
     put(tmp_path / "again", {"verl/new.py": ""})
     again = source_of(str(tmp_path / "again"), snapshots)
-    assert snapshot(shared_root, again, staged.name).status == Status.EXISTS
+    assert snapshot(root, again, staged.name).status == Status.EXISTS
 
 
-def test_a_directory_that_changes_meanwhile_is_refused(shared_root: Path, snapshots: Path, tree: Path) -> None:
+def test_a_directory_that_changes_meanwhile_is_refused(root: Path, snapshots: Path, tree: Path) -> None:
     source = source_of(str(tree), snapshots)
     # What comes meanwhile is of no concern: the snapshot is what was described.
     (tree / "examples/more.sh").write_text("more\n")
-    assert "examples/more.sh" not in files(Path(snapshot(shared_root, source, "first").path))
+    assert "examples/more.sh" not in files(Path(snapshot(root, source, "first").path))
     (tree / "verl/__init__.py").write_text("changed = True\n")
     with pytest.raises(StagingError, match="changed while it was copied"):
-        snapshot(shared_root, source, "second")
+        snapshot(root, source, "second")
     assert [path.name for path in snapshots.iterdir()] == ["first"]
-
-
-def test_a_repair_restores_what_the_manifest_has(shared_root: Path, snapshots: Path, tree: Path) -> None:
-    first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
-    edit(snapshots / "first/examples/run.sh", "changed\n")
-    with pytest.raises(StagingError, match=r"first: no longer fits .*examples/run\.sh has "):
-        snapshot(shared_root, source_of(str(tree), snapshots), "first")
-    assert snapshot(shared_root, source_of(str(tree), snapshots), "first", repair=True).status == Status.REPAIRED
-    assert {each.stat().st_mode & 0o222 for each in (Path(first.path), *Path(first.path).rglob("*"))} == {0}
-    assert problems(Path(first.path), full=True) == {}
 
 
 def link_to_a_file_elsewhere(verl: Path) -> None:
@@ -215,9 +183,9 @@ def test_what_a_source_may_not_have(tree: Path, snapshots: Path, spoil: Callable
             read()
 
 
-def test_links_to_files_are_followed_and_no_fifo_is_opened(shared_root: Path, snapshots: Path, tree: Path) -> None:
+def test_links_to_files_are_followed_and_no_fifo_is_opened(root: Path, snapshots: Path, tree: Path) -> None:
     (tree / "verl" / "linked.yaml").symlink_to(tree / "setup.py")
-    copied = Path(snapshot(shared_root, source_of(str(tree), snapshots)).path, "verl", "linked.yaml")
+    copied = Path(snapshot(root, source_of(str(tree), snapshots)).path, "verl", "linked.yaml")
     assert copied.read_text() == SETUP and not copied.is_symlink()
     # One that takes the place of a file meanwhile.
     os.mkfifo(tree / "fifo")
@@ -244,13 +212,13 @@ def state_of(directory: Path) -> CheckoutState | None:
 
 
 def test_settings_that_only_show_or_speed_up_run_nothing(
-    shared_root: Path, snapshots: Path, repository: Path, program: str, pwned: Path
+    root: Path, snapshots: Path, repository: Path, program: str, pwned: Path
 ) -> None:
     head = commit(repository, {".gitattributes": "* diff=evil\n"})
     put(repository, {"verl/__init__.py": "changed = True\n", "verl/new.py": ""})
     for name in ("core.fsmonitor", "diff.evil.textconv", "diff.evil.command", "diff.external", "core.pager"):
         git(repository, "config", name, program)
-    staged = snapshot(shared_root, source_of(str(repository), snapshots))
+    staged = snapshot(root, source_of(str(repository), snapshots))
     assert not pwned.exists()
     manifest = manifest_at(staged.path)
     assert (manifest["commit"], manifest["uncommitted"], manifest["untracked"]) == (head, True, ["verl/new.py"])
@@ -260,14 +228,14 @@ def test_settings_that_only_show_or_speed_up_run_nothing(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 @pytest.mark.parametrize("name", [".", ".git"])
 def test_a_checkout_of_another_user_is_a_plain_directory(
-    shared_root: Path, snapshots: Path, repository: Path, program: str, pwned: Path, name: str
+    root: Path, snapshots: Path, repository: Path, program: str, pwned: Path, name: str
 ) -> None:
     """Its configuration names programs that git runs."""
     assert state_of(repository)
     git(repository, "config", "filter.evil.clean", program)
     put(repository, {".gitattributes": "* filter=evil\n", "verl/__init__.py": "changed = True\n"})
     os.chown(repository / name, NOBODY, NOBODY)
-    staged = snapshot(shared_root, source_of(str(repository), snapshots))
+    staged = snapshot(root, source_of(str(repository), snapshots))
     assert "commit" not in manifest_at(staged.path)
     assert not pwned.exists()
 

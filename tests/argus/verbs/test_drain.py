@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import io
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_ray import answered
 
-from argus import cli
 from argus.jobs import nodes as jobs_drain
 from argus.ray.departures import draining, removed_under
 from argus.verbs import nodes
@@ -22,14 +18,11 @@ JOB = {"submission_id": "grpo-1~2", "job_id": "01", "driver_node_id": NODE, "sta
 class FakeHead:
     """A head with one worker, which a job uses."""
 
-    def __init__(self, state: str = "ALIVE") -> None:
-        self.state = state
-
     def get(self, path: str) -> Any:
         return answered(path, [])
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"node_id": NODE, "state": self.state}]
+        return [{"node_id": NODE, "state": "ALIVE"}]
 
     def jobs(self) -> list[dict[str, Any]]:
         return [JOB]
@@ -38,27 +31,24 @@ class FakeHead:
 class Drain:
     """Runs the verb with a head and a command of Ray that accepts everything."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], registry: Path) -> None:
-        self.monkeypatch, self.capfd = monkeypatch, capfd
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any]) -> None:
+        self.monkeypatch, self.ask = monkeypatch, ask
         self.commands: list[Sequence[str]] = []
-        self.head = FakeHead()
-        monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
-        monkeypatch.setattr(nodes, "local_head", lambda _address: self.head)
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:
         self.monkeypatch.setattr(jobs_drain, "run", lambda command: self.commands.append(command) or (code, text))
 
     def __call__(self, **request: Any) -> tuple[int, Any]:
-        text = json.dumps({"worker": "worker-1", "node_id": NODE, **request}).encode()
-        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        code = cli.main(["drain", "--json"])
-        return code, json.loads(self.capfd.readouterr().out)
+        result: tuple[int, Any] = self.ask("drain", worker="worker-1", node_id=NODE, **request)
+        return result
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Drain:
-    return Drain(monkeypatch, capfd, tmp_path)
+def run(monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], tmp_path: Path) -> Drain:
+    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
+    monkeypatch.setattr(nodes, "local_head", lambda _address: FakeHead())
+    return Drain(monkeypatch, ask)
 
 
 def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -18,6 +15,7 @@ from argus import cli
 from argus.archive.archive import Archive
 from argus.jobs.registry import Registered, Registry
 from argus.ray.admission import REGISTRY_VARIABLE
+from argus.verbs import jobs_gc
 
 AGES = {"grpo-old": 40, "grpo-named": 30, "sft-failed": 20, "grpo-new": 1}
 SHARD = "model_world_size_1_rank_0.pt"
@@ -46,6 +44,7 @@ def make(jobs: Path, name: str, state: str, days: float | None = None, **spec: A
 @pytest.fixture
 def jobs(tmp_path: Path) -> Path:
     jobs = tmp_path / "jobs"
+    (tmp_path / "registry").mkdir()
     for name, days in AGES.items():
         make(jobs, name, "FAILED" if "failed" in name else "SUCCEEDED", days)
         time.sleep(0.01)
@@ -55,14 +54,12 @@ def jobs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def run(tmp_path: Path, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setenv(REGISTRY_VARIABLE, str(tmp_path / "registry"))
 
     def run(**request: Any) -> dict[str, Any]:
-        text = json.dumps({"shared_root": str(tmp_path), **request})
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        assert cli.main(["gc", "--jobs", "--json"]) == 0
-        answer = json.loads(capfd.readouterr().out)
+        code, answer = ask("gc", "--jobs", shared_root=str(tmp_path), **request)
+        assert code == 0
         answer["verdicts"] = {row[0]: row[3] for row in answer["result"]["rows"]}
         return dict(answer)
 
@@ -103,7 +100,6 @@ def test_checkpoints_are_removed(
 def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., Any], jobs: Path) -> None:
     # By a path, and by what waits for it; a job that has ended counts as well.
     make(jobs, "sft-next", "SUCCEEDED", 50, model=f"{jobs}/grpo-old/checkpoints/global_step_20/actor")
-    (jobs.parent / "registry").mkdir()
     registry = Registry(jobs.parent / "registry")
     for name in ("sft-failed", "grpo-old"):
         registry.write(Registered(name, 1.0, {}, str(jobs.parent)))
@@ -117,8 +113,6 @@ def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., A
 def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
     run: Callable[..., Any], jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from argus.verbs import jobs_gc
-
     def verdicts(*arguments: Any) -> Any:
         found = judged(*arguments)
         make(jobs, "grpo-late", "WAITING", depends_on="grpo-old")
@@ -155,7 +149,6 @@ def test_a_checkpoint_that_a_job_names_stays(run: Callable[..., Any], jobs: Path
     make(jobs, "sft-plan", "RUNNING").write_json("config/plan.json", plan)
     make(jobs, "sft-late", "QUEUED")
     defaults = {"model": f"{jobs}/grpo-c/checkpoints/global_step_10/huggingface"}
-    (tmp_path / "registry").mkdir()
     Registry(tmp_path / "registry").write(Registered("sft-late", 1.0, {}, str(tmp_path), defaults=defaults))
     run(keep_days=35, remove=True)
     assert [steps(jobs)[f"grpo-{name}"] for name in ("old", "b", "c")] == [[10, 20], [20, 30], [10, 20]]
@@ -171,20 +164,17 @@ def test_while_it_is_not_known_what_a_job_needs_all_stay(run: Callable[..., Any]
     assert steps(jobs)["grpo-old"] == []
 
 
-def test_numbers_that_are_none_remove_nothing(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_are_none_remove_nothing(jobs: Path, tmp_path: Path, ask: Callable[..., Any]) -> None:
     for wrong in ({"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}):
-        text = json.dumps({"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong})
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        assert cli.main(["gc", "--jobs", "--json"]) == 2
+        request = {"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong}
+        assert ask("gc", "--jobs", **request)[0] == 2
     assert steps(jobs) == EVERY
 
 
 def test_people_see_what_would_be_freed(jobs: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    root = str(jobs.parent)
-    assert cli.main(["gc", "--jobs", "--shared-root", root]) == 1
-    assert cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35"]) == 0
+    command = ["gc", "--jobs", "--shared-root", str(jobs.parent)]
+    assert cli.main(command) == 1
+    assert cli.main([*command, "--keep-days", "35"]) == 0
     assert "would be freed" in capfd.readouterr().out
-    assert (
-        cli.main(["gc", "--jobs", "--shared-root", root, "--keep-days", "35", "--scope", "archives", "--remove"]) == 0
-    )
+    assert cli.main([*command, "--keep-days", "35", "--scope", "archives", "--remove"]) == 0
     assert "freed" in capfd.readouterr().out and not (jobs / "grpo-old").exists()

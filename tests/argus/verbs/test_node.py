@@ -146,9 +146,7 @@ def test_ray_that_ends_is_started_again_without_what_it_left(scene: Scene) -> No
     after = look(scene.directory)
     assert (after.state, after.pid, after.restarts, after.exit_code) == (RUNNING, before.pid, 1, 137)
     assert after.started_at and before.started_at and after.started_at > before.started_at
-    log = (scene.directory / "node.log").read_text()
-    assert "Ray ended with exit code 137" in log
-    assert log.count("ray begins") == 2
+    assert (scene.directory / "node.log").read_text().count("ray begins") == 2
 
 
 def test_a_node_that_leaves_is_not_started_again(scene: Scene) -> None:
@@ -169,12 +167,10 @@ def test_a_killed_supervisor_takes_ray_with_it_and_the_rest_is_found(scene: Scen
     until(lambda: not alive(ray))
     assert look(scene.directory).state == ORPHANED
     again = scene.start()
-    assert again.state == RUNNING
-    assert again.pid != node.pid
+    assert again.state == RUNNING and again.pid != node.pid
     # Of two processes one has dropped the mark: only a supervisor that lives would find it.
-    assert sum(map(alive, left)) == 1
-    for pid in filter(alive, left):
-        os.kill(pid, signal.SIGKILL)
+    (stray,) = filter(alive, left)
+    os.kill(stray, signal.SIGKILL)
 
 
 def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(scene: Scene) -> None:
@@ -228,10 +224,9 @@ def test_the_state_file_is_not_believed(scene: Scene) -> None:
 def test_a_log_that_is_too_large_has_a_second_file(tmp_path: Path) -> None:
     log = tmp_path / "node.log"
     rotate(tmp_path, 4)
+    log.write_text("abcd")
+    rotate(tmp_path, 5)
     with log.open("a") as kept:
-        kept.write("abcd")
-        kept.flush()
-        rotate(tmp_path, 5)
         assert log.read_text() == "abcd"
         rotate(tmp_path, 4)
         kept.write("after")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,13 @@ DAYS = {"oldest-but-used": 5, "older": 4, "old": 3, "newest": 0, "undated": None
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a verb with --json, and returns its answer."""
+def run(tmp_path: Path, ask: Callable[..., Any]) -> Any:
+    """Runs a verb, and returns its answer."""
 
     def run(verb: str, **request: Any) -> dict[str, Any]:
-        text = json.dumps({"shared_root": str(tmp_path), **request})
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        assert cli.main([verb, "--json"]) == 0
-        return dict(json.loads(capfd.readouterr().out))
+        code, answer = ask(verb, shared_root=str(tmp_path), **request)
+        assert code == 0
+        return dict(answer)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Files of rows in each format."""
+"""From files to rows in verl's schema, where verl reads them, or a finding that names what cannot be read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
 from pyarrow import parquet
-from staging_datasets import COLUMNS, asked, lines, read, refused, rl_row, table
+from staging_datasets import (
+    COLUMNS,
+    MAPPED,
+    QUESTIONS,
+    asked,
+    lines,
+    manifest,
+    mapped,
+    read,
+    refused,
+    rl_row,
+    sft_row,
+    table,
+)
+from staging_store import manifest_json
 
+from argus.checks.dataset import SFT
 from argus.staging.dataset import rows as dataset_rows
 from argus.staging.lock import Progress
 
@@ -85,12 +101,7 @@ def test_memory_does_not_grow_with_a_file(raw: Path, row_groups: int, monkeypatc
         ("a.csv", b"a,b\n1,2,3\n", "is not readable as csv: line 2 does not have 2 values"),
         ("a.csv", b"", "is not readable as csv: it is empty"),
         ("a.parquet", b"PAR1", "is not readable as parquet: "),
-        (
-            "a.parquet",
-            b"version https://git-lfs.github.com/spec/v1\noid",
-            "is a Git LFS pointer, not the file. Download it",
-        ),
-        ("a.txt", b"", "has an unknown format. Its name must end with one of .parquet, .jsonl, .json, .csv"),
+        ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid", "is a Git LFS pointer"),
         ("a.parquet.gz", b"", "has an unknown format"),
     ],
 )
@@ -101,9 +112,217 @@ def test_files_that_cannot_be_read_are_named(raw: Path, root: Path, name: str, c
     assert said in message
 
 
-def test_types_that_differ_between_files_are_named(raw: Path, root: Path) -> None:
-    one, two = lines(raw / "1.jsonl", [rl_row(1, level=1)]), lines(raw / "2.jsonl", [rl_row(2, level="hard")])
-    said = refused(root, files={"train": [one, two]}, val_rows=1)
-    assert said.startswith(f"{two}: ") and "level: row 0 of 2.jsonl has text, row 0 of 1.jsonl a number" in said
-    one, two = table(raw / "1.parquet", [rl_row(1, level=1)]), table(raw / "2.parquet", [rl_row(2, level="hard")])
-    assert "level: 2.parquet has text, 1.parquet a number" in refused(root, files={"train": [one, two]}, val_rows=1)
+def test_columns_are_converted_to_verls_schema(raw: Path, root: Path) -> None:
+    mapped(raw, root, instruction="Think.", ability="math")
+    assert read(root)[3] == {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": "What is 3 + 1? Think."}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "4"},
+        "extra_info": {"split": "train", "index": 3},
+    }
+    assert read(root, "val")[1]["extra_info"] == {"split": "val", "index": 1}
+    assert list(read(root)[0]) == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+
+
+def test_a_system_prompt_comes_first_and_an_instruction_last(raw: Path, root: Path) -> None:
+    def said(role: str, content: str) -> dict[str, str]:
+        return {"role": role, "content": content}
+
+    rows = [
+        {"question": [said("user", f"Hi {number}"), said("assistant", "b"), said("user", "c")], "answer": 7}
+        for number in range(3)
+    ]
+    options = {"columns": COLUMNS, "data_source": "x", "system_prompt": "Be brief.", "instruction": "\nNow."}
+    asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=1, **options)
+    assert read(root)[0]["prompt"] == [
+        *(said("system", "Be brief."), said("user", "Hi 1"), said("assistant", "b"), said("user", "c\nNow."))
+    ]
+    assert read(root)[0]["reward_model"] == {"style": "rule", "ground_truth": "7"}
+    file = lines(raw / "b.jsonl", [{**row, "level": "1"} for row in QUESTIONS])
+    columns = {"prompt": "question", "response": "answer", "extra": ["level"]}
+    sft = {"workload": SFT, "columns": columns, "system_prompt": "s", "instruction": "!", "val_rows": 1}
+    asked(root, "sft", files={"train": [file]}, **sft)
+    messages = [said("system", "s"), said("user", "What is 1 + 1? !"), said("assistant", "It is\n#### 2")]
+    assert read(root, name="sft")[0] == {"messages": messages, "level": "1"}
+
+
+def test_the_ground_truth_is_the_last_match_without_what_is_to_be_removed(raw: Path, root: Path) -> None:
+    answers = ["3 apples, 4 pears: 7", "1,000 or 12", "0 4711"]
+    file = lines(raw / "a.jsonl", [{"question": f"q{index}", "answer": answer} for index, answer in enumerate(answers)])
+    options = {"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": r"([0-9,]+)", "val_rows": 1}
+    for name, removed, truths in (("all", "", ["7", "12", "4711"]), ("some", "14", ["7", "2", "7"])):
+        asked(root, name, files={"train": [file]}, ground_truth_remove=removed, **options)
+        rows = [*read(root, "val", name), *read(root, name=name)]
+        assert [row["reward_model"]["ground_truth"] for row in rows] == truths
+
+
+def test_rows_that_the_pattern_does_not_match_are_named_with_their_values(raw: Path, root: Path) -> None:
+    rows = [dict(row) for row in QUESTIONS]
+    rows[3]["answer"], rows[7]["answer"], rows[8]["answer"] = "four", None, ""
+    said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=2, **MAPPED)
+    assert "ground_truth_pattern does not match: 2 rows, counted from 0: 3 (four), 8" in said
+    assert "train: has no reward_model.ground_truth: 2 rows, counted from 0: 7 (None), 8 ('')" in said
+
+
+def test_prompts_that_take_no_further_text(raw: Path, root: Path) -> None:
+    rows = [
+        {"question": [{"role": role, "content": "a"}, {"role": "user", "content": role}], "answer": "b"}
+        for role in ("user", "system", "tool")
+    ]
+    options = {"columns": COLUMNS, "data_source": "x", "val_rows": 1}
+    said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, **options, system_prompt="s")
+    assert "train: has its own system message besides system_prompt: 1 row, counted from 0: 1" in said
+    rows = [{"question": [{"role": "user", "content": [{"type": "text"}]}], "answer": "b"} for _row in range(2)]
+    for option in ("system_prompt", "instruction"):
+        said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, **options, **{option: "s"})
+        assert said.startswith("columns.prompt: has content of type list<")
+
+
+def test_an_error_of_pyarrow_names_the_file(raw: Path, root: Path) -> None:
+    file = raw / "a.parquet"
+    rows = pyarrow.table({"question": pyarrow.array([b"\xff", b"b"]), "answer": ["a", "b"]})
+    parquet.write_table(rows, file)
+    options = {"columns": COLUMNS, "data_source": "x", "val_rows": 1}
+    assert "column question: is of type binary" in refused(root, files={"train": [str(file)]}, **options)
+    empty = lines(raw / "b.jsonl", [rl_row(number, extra_info={"more": {}}) for number in range(2)])
+    said = refused(root, files={"train": [empty]}, val_rows=1)
+    assert said.startswith(f"{empty}: cannot be converted to verl's schema: Cannot write struct type")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"instruction": "x"}, "instruction: apply to columns, but columns is not set"),
+        ({"columns": {"prompt": "question"}}, "columns: has no ground_truth"),
+        ({"columns": COLUMNS}, "columns: has no data_source. Set data_source"),
+        ({"columns": {**COLUMNS, "data_source": "a"}, "data_source": "b"}, "has data_source, which is also set as a"),
+        ({"columns": {**COLUMNS, "extra": ["index"]}, "data_source": "b"}, "has index in extra"),
+        ({"columns": {"response": "a"}}, "columns: has no response for rl"),
+        ({"workload": SFT, "columns": {"messages": "a", "prompt": "b"}}, "needs either messages, or prompt and resp"),
+        ({"workload": SFT, "columns": {"prompt": "b"}}, "columns: has no response"),
+        ({"workload": SFT, "columns": {"messages": "a"}, "instruction": "b"}, "does not use instruction here"),
+        ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "("}, "is not a regular expression"),
+        ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "a"}, "ground_truth_pattern: has 0 groups"),
+        ({"columns": {**COLUMNS, "prompt": "Question"}, "data_source": "x"}, 'Did you mean "question"?'),
+        ({"columns": {**COLUMNS, "prompt": "list"}, "data_source": "x"}, "column list: is of type list<item: int64>"),
+    ],
+)
+def test_wrong_columns_are_rejected(raw: Path, root: Path, options: dict[str, Any], said: str) -> None:
+    rows = [{**row, "list": [index]} for index, row in enumerate(QUESTIONS)]
+    assert said in refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=1, **options)
+
+
+def call(arguments: object) -> list[dict[str, Any]]:
+    """A conversation with the call of a tool."""
+    function = {"name": "weather", "arguments": arguments}
+    return [
+        {"role": "user", "content": "How is the weather?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]},
+    ]
+
+
+def tool(**properties: object) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}
+
+
+def test_calls_of_tools_stay_and_make_rows_different(raw: Path, root: Path) -> None:
+    rows = [{"messages": call({"city": city}), "tools": [tool(city="text")]} for city in ("Rome", "Oslo", "Rome")]
+    asked(root, workload=SFT, files={"train": [lines(raw / "a.jsonl", rows)]})
+    (report,) = manifest(root)["report"]
+    assert report.endswith(": 1 row, counted from 0: 2 (as 0)")
+    first = read(root)[0]
+    assert first["messages"][1] == rows[0]["messages"][1] and first["tools"] == rows[0]["tools"]
+    assert not (root / "datasets/data/val.parquet").exists()
+
+
+@pytest.mark.parametrize(("kind", "ending", "row"), [(lines, "jsonl", "row 0 of "), (table, "parquet", "")])
+def test_other_keys_of_arguments_and_tools_are_named(raw: Path, root: Path, kind: Any, ending: str, row: str) -> None:
+    """Parquet gives all of them all keys, with null, which a chat template renders."""
+    first = kind(raw / f"1.{ending}", [{"messages": call({"city": "Rome"})}])
+    second = kind(raw / f"2.{ending}", [{"messages": call({"town": "Oslo"})}])
+    said = refused(root, workload=SFT, files={"train": [first, second]})
+    place = "messages[].tool_calls[].function.arguments"
+    assert f"{place}: {row}2.{ending} has the keys town, {row}1.{ending} the keys city" in said
+    rows = [{**sft_row(number), "tools": [tool(**{name: "text"})]} for number, name in enumerate(("a", "b"))]
+    said = refused(root, workload=SFT, files={"train": [lines(raw / "3.jsonl", rows)]})
+    assert "tools[].function.parameters.properties: row 1 of 3.jsonl has the keys b, row 0 of 3.jsonl the" in said
+    said = refused(root, workload=SFT, files={"train": [lines(raw / "5.jsonl", [{**sft_row(1), "tools": "[]"}])]})
+    assert "has a column tools of type string" in said
+    # Arguments as JSON text have one type.
+    texts = lines(raw / "4.jsonl", [{"messages": call('{"city": "Rome"}')}, {"messages": call('{"town": "Oslo"}')}])
+    asked(root, workload=SFT, files={"train": [texts]})
+    assert read(root)[1]["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"town": "Oslo"}'
+
+
+def test_columns_bring_tools_and_media_along(raw: Path, root: Path) -> None:
+    image = {"image": "/private/a.png"}
+    rows = [
+        {"question": "<image> What is it?", "answer": "a cat", "images": [image], "tools": [tool(a="text")], "more": 1},
+        {"question": "Who are you?", "answer": "I", "tools": [tool(a="text")]},
+    ]
+    file = lines(raw / "a.jsonl", rows)
+    asked(root, workload=SFT, files={"train": [file]}, columns={"prompt": "question", "response": "answer"})
+    # verl takes the number of images of each row.
+    assert [row["images"] for row in read(root)] == [[image], []]
+    assert [row["tools"] for row in read(root)] == [[tool(a="text")]] * 2
+    assert manifest(root)["report"] == []
+    asked(root, "rl", files={"train": [file]}, columns={**COLUMNS, "extra": ["images"]}, data_source="x", val_rows=1)
+    (row,) = read(root, name="rl")
+    assert "images" in row and set(row["extra_info"]) == {"split", "index"}
+
+
+def test_images_are_as_many_as_their_signs(raw: Path, root: Path) -> None:
+    prompt, image = [{"role": "user", "content": "<image>"}], {"image": "a"}
+    val = [lines(raw / "b.jsonl", [rl_row(9)])]
+    said = "train: has another number of <image> than of images: 1 row, counted from 0: 1 (1 and "
+    for number, images in enumerate(([image] * 2, [image], [])):
+        rows = [rl_row(0, images=[image], prompt=prompt), rl_row(1, images=images, prompt=prompt)]
+        files = {"train": [lines(raw / f"{number}.jsonl", rows)], "val": val}
+        if len(images) == 2:
+            assert said in refused(root, name="other", files=files)
+            continue
+        asked(root, str(number), files=files)
+        report = manifest_json(root / f"datasets/{number}")["report"]
+        assert [said in text for text in report if "same" not in text] == [True] * (not images)
+
+
+def test_numbers_and_texts_become_text_where_text_is_read(raw: Path, root: Path) -> None:
+    answers = [42, "x", 1.5, True, 7.0, None]
+    rows = [{"question": str(number), "answer": answer, "n": [answer]} for number, answer in enumerate(answers[:5])]
+    file = lines(raw / "a.jsonl", rows)
+    asked(root, files={"train": [file], "val": [file]}, columns=COLUMNS, data_source="x")
+    assert [row["reward_model"]["ground_truth"] for row in read(root)] == ["42", "x", "1.5", "true", "7.0"]
+    columns = {**COLUMNS, "extra": ["n"]}
+    said = refused(root, name="n", files={"train": [file]}, columns=columns, data_source="x", val_rows=1)
+    assert "n[]: row 1 of a.jsonl has text, row 0 of a.jsonl a number" in said
+
+
+TURNS = [("system", "s"), ("human", "Hello"), ("gpt", "Hi"), ("human", "Bye"), ("gpt", "Bye!")]
+ROLES = {"human": "user", "gpt": "assistant"}
+EXPECTED = [{"role": ROLES.get(role, role), "content": text} for role, text in TURNS]
+SAID = [{"from": role, "value": text} for role, text in TURNS]
+FORMS = {
+    "sharegpt": {"conversations": SAID, "id": "1"},
+    "sharegpt with system": {"conversations": SAID[1:], "system": "s"},
+    "alpaca": {"instruction": "Bye", "input": "", "output": "Bye!", "system": "s", "history": [["Hello", "Hi"]]},
+}
+
+
+@pytest.mark.parametrize("kind", [lines, table])
+@pytest.mark.parametrize("form", FORMS)
+def test_other_forms_of_conversations(raw: Path, root: Path, form: str, kind: Any) -> None:
+    file = kind(raw / f"a.{'jsonl' if kind is lines else 'parquet'}", [FORMS[form]])
+    asked(root, workload=SFT, files={"train": [file]})
+    (row,) = read(root)
+    assert row == {"messages": EXPECTED, **({"id": "1"} if "id" in FORMS[form] else {})}
+
+
+def test_sharegpt_as_a_prompt_and_under_another_name(raw: Path, root: Path) -> None:
+    file = lines(raw / "a.jsonl", [{"chat": SAID[:2], "answer": 1}] * 2)
+    columns = {"prompt": "chat", "ground_truth": "answer"}
+    asked(root, files={"train": [file]}, columns=columns, data_source="x", val_rows=1)
+    assert read(root)[0]["prompt"] == EXPECTED[:2]
+    file = lines(raw / "b.jsonl", [{"chat": SAID}])
+    asked(root, "sft", workload=SFT, files={"train": [file]}, columns={"messages": "chat"})
+    assert read(root, name="sft")[0]["messages"] == EXPECTED

@@ -1,10 +1,12 @@
-"""Staging datasets, and measuring existing ones."""
+"""Staging datasets, and what is wrong with their rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from staging_datasets import (
     COLUMNS,
@@ -16,10 +18,13 @@ from staging_datasets import (
     read,
     refused,
     rl_row,
+    sft_row,
     table,
 )
-from staging_tools import manifest_json
+from staging_store import manifest_json
 
+from argus.checks.dataset import RL, ROLES, SFT
+from argus.staging.dataset.checks import SHOWN_ROWS, Checker, schema_problem
 from argus.staging.dataset.stage import DatasetBuilder
 from argus.staging.manifest import Status
 from argus.staging.options import StagingError
@@ -34,16 +39,10 @@ from argus.staging.options import StagingError
         ({"tiny": True, "columns": {"prompt": "a"}}, "columns: has no effect with tiny"),
         ({"tiny": True, "val_rows": 1}, "val_rows: is set, but val already has rows"),
         ({"files": {"train": ["a.jsonl"]}, "val_rows": 1}, 'files.train: "a.jsonl" is not an absolute path'),
-        (
-            {"files": {"train": ["/nothing/*.jsonl"]}, "val_rows": 1},
-            "files.train: no file matches /nothing/*.jsonl on ",
-        ),
+        ({"files": {"train": ["/nothing/*.jsonl"]}, "val_rows": 1}, "files.train: no file matches /nothing/*.jsonl"),
         ({"name": "Upper", "tiny": True}, 'name: the name "Upper" is not allowed'),
         ({"hub": "a/b", "files": {"train": ["a"]}, "from": "node"}, "from: has an effect only with files"),
-        (
-            {"files": {"train": ["../a.jsonl"]}, "val_rows": 1, "from": "shared_root"},
-            'files.train: "../a.jsonl" is not below the shared root',
-        ),
+        ({"files": {"train": ["../a.jsonl"]}, "val_rows": 1, "from": "shared_root"}, "is not below the shared root"),
     ],
 )
 def test_wrong_sources_are_rejected_in_check_mode_too(root: Path, options: dict[str, Any], said: str) -> None:
@@ -61,32 +60,13 @@ def test_another_option_is_another_dataset(raw: Path, root: Path) -> None:
             mapped(raw, root, **{option: value})
 
 
-def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
-    mapped(raw, root)
-    file = root / "datasets/data/train.parquet"
-    before = file.read_bytes()
-    file.write_bytes(b"broken")
-    files = {"train": [str(raw / "train.jsonl")], "val": [str(raw / "val.jsonl")]}
-    assert "no longer fits its manifest: train.parquet has 6 bytes" in refused(root, files=files, **MAPPED)
-    assert asked(root, files=files, repair=True, **MAPPED).status == Status.REPAIRED
-    assert file.read_bytes() == before
-    for path in (raw / "train.jsonl", raw / "val.jsonl"):
-        path.unlink()
-    file.write_bytes(b"broken")
-    assert "files.train: no file matches" in refused(root, files=files, repair=True, **MAPPED)
-
-
 def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
     train, val = [rl_row(number) for number in range(10)], [rl_row(number) for number in range(10, 13)]
     files = {"train": [table(raw / "a.parquet", train)], "val": [table(raw / "b.parquet", val)]}
     assert asked(root, files=files).status == Status.STAGED
     assert (read(root), read(root, "val")) == (train, val)
-    target = root / "datasets" / "data"
-    manifest = manifest_json(target)
-    assert sorted(path.name for path in target.iterdir()) == ["manifest.json", "train.parquet", "val.parquet"]
-    assert (manifest["kind"], manifest["name"], manifest["report"]) == ("rl_dataset", "data", [])
-    assert manifest["source"] == f"{files['train'][0]}, {files['val'][0]}"
-    assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
+    expected = {"kind": "rl_dataset", "name": "data", "report": [], "source": f"{raw}/a.parquet, {raw}/b.parquet"}
+    assert expected.items() <= manifest_json(root / "datasets/data").items()
 
 
 def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, root: Path) -> None:
@@ -135,3 +115,86 @@ def test_files_that_change_while_they_are_read_are_an_error(
 
     monkeypatch.setattr(DatasetBuilder, "run", slow_run)
     assert f"{file}: changed while it was read" in refused(root, files={"train": [str(file)]}, val_rows=1)
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def checked(workload: str, batch: int = 100, **splits: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The errors and the warnings."""
+    checker = Checker(workload)
+    for split, rows in splits.items():
+        table = pyarrow.RecordBatch.from_struct_array(pyarrow.array(rows))
+        assert schema_problem(table.schema, workload) is None
+        for start in range(0, len(rows), batch):
+            part = table.slice(start, batch)
+            checker.check(split, part, range(start, start + part.num_rows))
+    checker.compare()
+    return checker.errors(), checker.warnings()
+
+
+@pytest.mark.parametrize(
+    ("workload", "second", "error", "warning"),
+    [
+        (RL, {"prompt": [said("user", " \n")]}, ": 1 row, counted from 0: 1 (user)", ""),
+        (SFT, {"messages": [said("user", "a"), said("assistant", "2"), said("tool", "2")]}, "", ": 1 (tool)"),
+        (RL, {"prompt": [said("user", "a"), said("assistant", "b")]}, "ends with an assistant message", ""),
+        (RL, {"reward_model": None}, "has no reward_model.ground_truth: 1 row, counted from 0: 1 (None)", ""),
+        (RL, {"reward_model": {"style": None, "ground_truth": ""}}, "has no reward_model.ground_truth", ""),
+        (RL, {"reward_model": {"style": "model", "ground_truth": None}}, "", ""),
+        # verl's reward for gsm8k finds numbers without commas only.
+        (RL, {"reward_model": {"style": None, "ground_truth": "1,000"}}, "", ": 1 (1,000)"),
+        (RL, {"reward_model": {"style": None, "ground_truth": "1,000"}, "data_source": "x"}, "", ""),
+        (RL, {"reward_model": {"style": None, "ground_truth": "-3.5"}}, "", ""),
+    ],
+)
+def test_what_is_wrong_with_a_row(workload: str, second: Mapping[str, Any], error: str, warning: str) -> None:
+    row = rl_row if workload == RL else sft_row
+    found = checked(workload, train=[row(0), {**row(1), **second}])
+    for texts, text in zip(found, (error, warning), strict=True):
+        assert len(texts) == bool(text)
+        assert all(one.startswith("train: ") and text in one for one in texts)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_rows_are_counted_across_batches(batch: int) -> None:
+    rows = [rl_row(number) for number in (1, 2, 1, 3, 2, 1, 7, 8, 9)]
+    rows[6]["prompt"] = [said("human", "a")]
+    rows[7]["prompt"] = [said("user", "b"), said(" ", "c"), said("critic", "f")]
+    errors, warnings = checked(RL, batch, train=rows)
+    assert errors == ["train: has a message without a role: 1 row, counted from 0: 7"]
+    assert set(warnings) == {
+        f"train: has a role that is none of {', '.join(ROLES)}: 2 rows, counted from 0: 6 (human), 7 (critic)",
+        "train: has the same prompt as an earlier row: 3 rows, counted from 0: 2 (as 0), 4 (as 1), 5 (as 0)",
+    }
+    many = [rl_row(number, data_source="" if number % 2 else "x") for number in range(100)]
+    ((text,), _warnings) = checked(RL, batch, train=many)
+    assert ": 50 rows, counted from 0: 1 ('')" in text and text.endswith(f"19 ('') and {50 - SHOWN_ROWS} more")
+
+
+def test_prompts_that_are_there_twice() -> None:
+    train = [rl_row(number) for number in range(5)]
+    (text,) = checked(RL, train=train, val=[rl_row(9), rl_row(3), rl_row(0, data_source="x")])[1]
+    assert text.startswith("val: ") and text.endswith(": 2 rows, counted from 0: 1, 2")
+
+    def row(image: bytes) -> dict[str, Any]:
+        return rl_row(0, prompt=[said("user", "<image>")], images=[{"bytes": image, "path": None}])
+
+    # The same words about another image are another prompt.
+    assert checked(RL, train=[row(b"\x00\xff1"), row(b"\x00\xff2")]) == ([], [])
+    assert len(checked(RL, train=[row(b"\x00\xff1"), row(b"\x00\xff2"), row(b"\x00\xff1")])[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (rl_row(0, prompt=[{"from": "human", "value": "a"}]), "has a column prompt of type list<"),
+        (rl_row(0, prompt=[said("user", 3)]), "has messages with content of type int64"),
+        (rl_row(0, data_source=3), "has a column data_source of type int64"),
+        (rl_row(0, reward_model="42"), "has a column reward_model of type string"),
+    ],
+)
+def test_a_column_of_another_type_is_named_with_it(row: Mapping[str, Any], what: str) -> None:
+    found = schema_problem(pyarrow.Table.from_pylist([row]).schema, RL)
+    assert found is not None and found[0].startswith(what)

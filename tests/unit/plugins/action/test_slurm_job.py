@@ -53,17 +53,11 @@ def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> No
     running = replace(WAITS, state="RUNNING", reason="")
     result = asked(None, [WAITS, WAITS, replace(WAITS, reason="Priority"), running])
     assert (result["changed"], result["job_id"], result.get("failed")) == (True, 7, None)
-    assert "--gpus-per-node=8\n" in result["done"][0]
-    assert "--exclusive\n" in result["done"][0]
-    # Each reason once.
-    assert len(shown) == 4
-    assert shown.pop(1).startswith("The code of jobs runs as the user who runs Ansible here.")
-    assert shown[0] == "Slurm has job 7 (argus-verl)"
-    assert shown[1] == "Slurm's job 7 is PENDING (Resources)"
-    assert "Priority" in shown[2]
-    later = replace(WAITS, starts_at=1_795_358_681.0, reason="ReqNodeNotAvail")
-    assert "expected to begin at" in waiting_line(later, 1_795_358_680.0)
-    assert "expected" not in waiting_line(later, 1_795_358_681.0)
+    assert "--gpus-per-node=8\n" in result["done"][0] and "--exclusive\n" in result["done"][0]
+    # The job, a warning, and each reason once.
+    assert len(shown) == 4 and "Resources" in shown[2] and "Priority" in shown[3]
+    later = replace(WAITS, starts_at=9.0, reason="ReqNodeNotAvail")
+    assert ["expected" in waiting_line(later, now) for now in (8.0, 9.0)] == [True, False]
     # A job that never runs fails, and is not this run's.
     for state, told in ((replace(WAITS, state="CANCELLED", reason=""), "CANCELLED"), (None, "not known")):
         result = asked(9, [state])
@@ -72,9 +66,7 @@ def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> No
 
 def test_check_mode_shows_the_script(asked: Asked) -> None:
     result = asked(None, [], check=True)
-    assert result["changed"]
-    assert result["done"] == []
-    assert result["diff"]["after"] == result["script"]
+    assert (result["changed"], result["done"], result["diff"]["after"]) == (True, [], result["script"])
     assert result["script"].startswith("#!/bin/bash\n#SBATCH --job-name=argus-verl\n")
     assert "script" not in asked(9, [], check=True)
     # A wish with errors asks for nothing.
@@ -87,9 +79,7 @@ def test_a_job_that_waits_too_long_is_cancelled(asked: Asked, monkeypatch: pytes
     clock = iter([0.0, 5.0, 11.0])
     monkeypatch.setattr(slurm_job.time, "monotonic", lambda: next(clock))
     result = asked(None, [WAITS, WAITS], wait_timeout=10.0)
-    assert result["failed"]
-    assert result["msg"] == "Slurm's job 7 still waits after 10 s: Resources. It was cancelled"
-    assert result["done"][-1] == "cancel 7"
+    assert result["failed"] and "Resources" in result["msg"] and result["done"][-1] == "cancel 7"
 
 
 def test_a_job_is_ended(asked: Asked) -> None:
