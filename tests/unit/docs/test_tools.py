@@ -1,4 +1,4 @@
-"""The scripts that write the documentation."""
+"""The script that builds the website of the documentation."""
 
 from __future__ import annotations
 
@@ -10,38 +10,10 @@ import pytest
 from script_module import script_module
 from unit.docs import pages
 
-TOOLS = pages.REPO / "tools"
-
-
-def script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    return script_module(TOOLS / f"{name}.py")
-
 
 @pytest.fixture
-def build(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return script("build_docs", monkeypatch)
-
-
-def test_a_page_that_is_not_current_is_reported_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    generate = script("generate_docs", monkeypatch)
-    page = tmp_path / "page.md"
-    stale = "<!-- begin generated: one -->\nold\n<!-- end generated -->\n"
-    page.write_text(stale)
-    monkeypatch.setattr(generate, "REPO", tmp_path)
-    monkeypatch.setattr(generate, "pages", lambda: [(page, {"one": "new\n"})])
-    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
-    assert generate.main() == 1
-    assert page.read_text() == stale
-    assert capsys.readouterr().out == "page.md: is not current; run make generate\n"
-    monkeypatch.setattr("sys.argv", ["generate_docs.py"])
-    assert generate.main() == 0
-    assert page.read_text() == stale.replace("old", "new")
-    assert capsys.readouterr().out == "page.md: written\n"
-    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
-    assert generate.main() == 0
+def build() -> Any:
+    return script_module(pages.REPO / "tools/build_docs.py")
 
 
 def test_links_to_what_is_not_copied_lead_to_the_repository(build: ModuleType) -> None:
