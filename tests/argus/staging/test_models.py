@@ -383,7 +383,7 @@ def test_the_address_of_the_hub(
 
 
 def test_a_broken_or_stalled_download_is_repeated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
     place.hub.fail(FIRST, drop_after=3 * STEP + 5)
     place.hub.fail(SECOND, stall_after=10)
     # A list of the files, which the library would request without a timeout.
