@@ -56,7 +56,8 @@ image-vllm: image  ## Build the CPU image with vLLM
 	@$(VENV)/bin/python images/cpu/build.py $(VLLM_IMAGE) --vllm $(IMAGE)
 
 demo: setup  ## Run everything once: cluster, staging, a GRPO job, fetch
-	@ARGUS_COMMAND= ansible-playbook -i $(INVENTORY) playbooks/{cluster_up,stage,submit,fetch}.yml -e jobspec=grpo.yaml -e job_wait=true
+	@ARGUS_COMMAND='$(if $(filter file,$(origin INVENTORY)),,-i $(INVENTORY))' ansible-playbook -i $(INVENTORY) \
+	  playbooks/{cluster_up,stage,submit,fetch}.yml -e jobspec=grpo.yaml -e job_wait=true
 	@echo; echo "The cluster stays up. The commands above work after '. .venv/bin/activate'; 'make down' removes the cluster."
 
 down: $(VENV)/requirements  ## Remove containers, network and token of the development cluster; data stays

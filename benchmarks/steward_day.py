@@ -55,9 +55,8 @@ def pass_hour(one: steward_scene.Scene) -> None:
     while one.clock.now < until:
         one.archive.write_heartbeat("heartbeat.json", time=one.clock.now, step=int(one.clock.now))
         one.steward.try_step()
-        # What the fakes record.
+        # The fake records its requests.
         one.head.asked.clear()
-        one.clock.slept.clear()
 
 
 def main() -> None:
