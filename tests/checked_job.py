@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +55,24 @@ def shared_root(shared: Path) -> Path:
     (model / "tokenizer.json").write_text("{}\n")
     (model / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
     safetensors(model / "model.safetensors")
-    for name, rows in (("rl", rl_rows()), ("sft", sft_rows())):
-        (shared / "datasets" / name).mkdir(parents=True)
-        for split, part in rows.items():
-            write(shared, part, name, split)
+    for file, content in datasets().items():
+        (shared / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
+        (shared / "datasets" / file).write_bytes(content)
     (shared / "user/code").mkdir(parents=True)
     (shared / REWARD_FILE).write_text(REWARD)
     return shared
+
+
+@cache
+def datasets() -> dict[str, bytes]:
+    """A dataset of each kind, by file."""
+    contents = {}
+    for name, rows in (("rl", rl_rows()), ("sft", sft_rows())):
+        for split, part in rows.items():
+            buffer = io.BytesIO()
+            parquet.write_table(pyarrow.Table.from_pylist(part), buffer)
+            contents[f"{name}/{split}.parquet"] = buffer.getvalue()
+    return contents
 
 
 def declare(root: Path, *requirements: str) -> None:

@@ -6,15 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import yaml
 
 REPO = Path(__file__).resolve().parents[2]
-SOURCES = {
-    str(path.relative_to(REPO)): ast.parse(path.read_text(encoding="utf-8"))
-    for top in ("argus", "plugins")
-    for path in (REPO / top).rglob("*.py")
-    if not any(part.is_symlink() for part in (path, *path.parents))
-}
 OPTIONS = {
     name
     for file in REPO.glob("roles/*/meta/argument_specs.yml")
@@ -34,6 +29,13 @@ PARSED_IN = {
 }
 
 
+@pytest.fixture(scope="module")
+def sources() -> dict[str, ast.Module]:
+    """The syntax trees of all files, by their paths."""
+    paths = [path for top in ("argus", "plugins") for path in (REPO / top).rglob("*.py")]
+    return {str(path.relative_to(REPO)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """The calls in a file, by the last name of the function."""
     for node in ast.walk(tree):
@@ -42,12 +44,12 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield getattr(function, "attr", getattr(function, "id", "")), node
 
 
-def test_an_option_has_one_default() -> None:
+def test_an_option_has_one_default(sources: dict[str, ast.Module]) -> None:
     """Checks of an inventory before its variables are typed compare a node with others, and give no default."""
     checks = ("plugins/plugin_utils/inventory/inventory.py", "plugins/plugin_utils/inventory/port_inventory.py")
     further = [
         f"{file}:{call.lineno} {call.args[0].value}"
-        for file, tree in SOURCES.items()
+        for file, tree in sources.items()
         if file.startswith("plugins/") and not file.startswith(checks)
         for name, call in calls(tree)
         if name == "get" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant)
@@ -56,9 +58,9 @@ def test_an_option_has_one_default() -> None:
     assert further == []
 
 
-def test_a_value_is_parsed_where_it_enters() -> None:
+def test_a_value_is_parsed_where_it_enters(sources: dict[str, ast.Module]) -> None:
     callers: dict[str, set[str]] = {name: set() for name in PARSED_IN}
-    for file, tree in SOURCES.items():
+    for file, tree in sources.items():
         for name in {name for name, _call in calls(tree)} & PARSED_IN.keys():
             callers[name].add(file)
     assert callers == PARSED_IN

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 REPO = Path(__file__).resolve().parents[3]
@@ -38,6 +36,10 @@ def by_name(text: str, kind: str) -> dict[str, dict[str, Any]]:
 
 
 def test_it_fits_the_schema_and_has_every_python_package(text: str) -> None:
+    # Their import takes seconds, which each process that collects tests would wait for.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     packages = by_name(text, "pypi")
     for distribution in metadata.distributions():
