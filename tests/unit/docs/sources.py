@@ -53,10 +53,10 @@ def of_python(text: str) -> Iterator[str]:
 
 @cache
 def strings() -> set[str]:
-    found: set[str] = set()
+    texts: set[str] = set()
     for file in (file for place in PLACES for file in (pages.REPO / place, *(pages.REPO / place).rglob("*"))):
         if file.suffix == ".py":
-            found.update(of_python(file.read_text(encoding="utf-8")))
+            texts.update(of_python(file.read_text(encoding="utf-8")))
         elif file.suffix in TEXT_SUFFIXES or file.name == "Makefile":
-            found.add(plain(FILLED.sub(HOLE, file.read_text(encoding="utf-8"))))
-    return found
+            texts.add(plain(FILLED.sub(HOLE, file.read_text(encoding="utf-8"))))
+    return texts

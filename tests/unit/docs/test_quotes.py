@@ -24,10 +24,10 @@ def fits(quote: str, source: str) -> bool:
     """Whether all that a quote says stands in the source, in this order and with the same ends of words."""
     at = 0
     for part in fragments(quote):
-        found = source.find(part, at)
-        if found < 0:
+        start = source.find(part, at)
+        if start < 0:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return True
 
 
