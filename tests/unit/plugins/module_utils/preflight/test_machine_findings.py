@@ -27,16 +27,16 @@ FULL |= {"disk_free_gib": 100, "shared_root_free_gib": 200, "shm_gib": 64}
 
 
 def findings(changes: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Finding]:
-    found = machine_findings("gpu-1", replace(HEALTHY, **changes), Expectation(**expected))
-    assert all(finding.where == "gpu-1" and finding.remedy for finding in found)
-    return found
+    results = machine_findings("gpu-1", replace(HEALTHY, **changes), Expectation(**expected))
+    assert all(finding.where == "gpu-1" and finding.remedy for finding in results)
+    return results
 
 
 def check(changes: Mapping[str, Any], expected: Mapping[str, Any], shown: str, words: str) -> None:
-    found = findings(changes, expected)
-    assert ", ".join(f"{finding.key} {finding.severity}" for finding in found) == shown
+    results = findings(changes, expected)
+    assert ", ".join(f"{finding.key} {finding.severity}" for finding in results) == shown
     for word in filter(None, words.split(" | ")):
-        (finding,) = found
+        (finding,) = results
         assert word in f"{finding.problem}: {finding.remedy}"
 
 
@@ -128,8 +128,8 @@ def test_values_of_an_inventory(monkeypatch: pytest.MonkeyPatch) -> None:
     ports = [{"node": "h", "use": "GCS", "first": 1, "last": 2}]
     values = {"gpus": "8", "disk_free_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
     expected = Expectation.from_json({**values, "token_file": "~/state/auth_token"})
-    known = {"gpus": 8, "disk_free_gib": 80.0, "hcas": 0, "shared_root_fstypes": ["nfs", "nfs4"]}
-    assert {name: getattr(expected, name) for name in known} == known
+    converted = {"gpus": 8, "disk_free_gib": 80.0, "hcas": 0, "shared_root_fstypes": ["nfs", "nfs4"]}
+    assert {name: getattr(expected, name) for name in converted} == converted
     assert (expected.token_file, expected.ports[0].last) == ("/home/ml/state/auth_token", 2)
 
 
@@ -300,26 +300,26 @@ def test_ports(changes: dict[str, Any], expected: dict[str, Any], shown: str, wo
     ],
 )
 def test_root_without_rights_on_nfs(owner: str, mode: int, archives: str | None, is_good: bool) -> None:
-    there = mount(writable=False, owner=owner, mode=mode, archives_owner=archives) | {"uid": 0, "user": "root"}
-    assert [finding.key for finding in findings(there, FULL)] == ([] if is_good else ["root.writable"])
+    changes = mount(writable=False, owner=owner, mode=mode, archives_owner=archives) | {"uid": 0, "user": "root"}
+    assert [finding.key for finding in findings(changes, FULL)] == ([] if is_good else ["root.writable"])
     # Nodes of root have its rights; those of further groups have theirs.
-    assert "root.writable" in {finding.key for finding in findings(there, FULL | {"user": "0:0"})}
+    assert "root.writable" in {finding.key for finding in findings(changes, FULL | {"user": "0:0"})}
     for group in ("5000", "render"):
-        found = findings(there, FULL | {"groups": [group]})
-        assert [finding.key for finding in found] == ([] if is_good or owner == "0:5000" else ["root.writable"])
+        results = findings(changes, FULL | {"groups": [group]})
+        assert [finding.key for finding in results] == ([] if is_good or owner == "0:5000" else ["root.writable"])
 
 
 TOKEN = {"token_file": "/state/mvp/auth_token"}
 
 
 def state(**changes: Any) -> dict[str, Any]:
-    there = replace(PRIVATE, **{"path": "/state/mvp", "fstype": "ext4", "mode": 0o711, **changes})
-    return {"mounts": [replace(PRIVATE, path="/other", writable=False), there]}
+    directory = replace(PRIVATE, **{"path": "/state/mvp", "fstype": "ext4", "mode": 0o711, **changes})
+    return {"mounts": [replace(PRIVATE, path="/other", writable=False), directory]}
 
 
 def modes(directory: int, token: int) -> dict[str, Any]:
-    there = state(mode=directory)
-    return {"mounts": [*there["mounts"], replace(PRIVATE, path="/state/mvp/auth_token", mode=token)]}
+    changes = state(mode=directory)
+    return {"mounts": [*changes["mounts"], replace(PRIVATE, path="/state/mvp/auth_token", mode=token)]}
 
 
 ROOT: dict[str, Any] = {"uid": 0, "user": "root"}
@@ -393,6 +393,6 @@ def test_the_machine_that_differs_is_named(usual: dict[str, Any], other: dict[st
     machines = {"a": on(**usual), "b": on(**usual), "c": on(**other), "d": on(gpus=[], mounts=[])}
     expected = Expectation(shared_root="/private")
     probed = {name: ProbedHost(Context(name, machine, expected), []) for name, machine in machines.items()}
-    found = judge(list(probed), probed, "fast").findings
-    assert {finding.where for finding in found} <= {"c"}
-    assert ", ".join(finding.key for finding in found) == shown
+    results = judge(list(probed), probed, "fast").findings
+    assert {finding.where for finding in results} <= {"c"}
+    assert ", ".join(finding.key for finding in results) == shown

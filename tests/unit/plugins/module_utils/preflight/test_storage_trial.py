@@ -13,18 +13,18 @@ WRITTEN = {"uid": 61000, "seen_uid": 61000, "renamed": True}
 
 def trials(**changed: TrialResult) -> dict[str, TrialResult]:
     """Three machines that see each other; the first holds the locks."""
-    found = {}
+    results = {}
     for name in NAMES:
         seen = {other: {"seconds": 0.1, "uid": 61000, "right": True} for other in NAMES if other != name}
         first = name == "a"
         locks = {} if first else {"flock": "held", "fcntl": "held"}
         written = {**WRITTEN, "locks": ["flock", "fcntl"]} if first else WRITTEN
-        found[name] = TrialResult("", written, seen, locks)
-    return {**found, **changed}
+        results[name] = TrialResult("", written, seen, locks)
+    return {**results, **changed}
 
 
 def findings(**changed: TrialResult) -> list[tuple[str, str]]:
-    return [(found.key.removeprefix("storage."), found.where) for found in trial_findings(trials(**changed))]
+    return [(finding.key.removeprefix("storage."), finding.where) for finding in trial_findings(trials(**changed))]
 
 
 B = trials()["b"]
