@@ -90,8 +90,8 @@ def test_node_is_taken_out(tmp_path: Path) -> None:
     playbook("cluster_up")
     refused = playbook("drain", check=False, node=HEAD)
     assert refused.returncode != 0 and "is the head" in said(refused.stdout), refused.stdout
-    wrong = playbook("drain", check=False, node="test-ray-worker-2")
-    assert wrong.returncode != 0 and f'did you mean "{WORKER}"?' in said(wrong.stdout), wrong.stdout
+    unknown = playbook("drain", check=False, node="test-ray-worker-2")
+    assert unknown.returncode != 0 and f'did you mean "{WORKER}"?' in said(unknown.stdout), unknown.stdout
 
     # It has left the inventory, and is named wherever the cluster is shown.
     sources = without_the_worker(tmp_path)

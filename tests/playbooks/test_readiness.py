@@ -54,10 +54,10 @@ def test_workers_that_cannot_join_or_work_are_named(tmp_path: Path) -> None:
     text = said(checked.stdout)
     assert checked.returncode != 0
     assert f"error {HANGING} runs nothing that Ray starts on it" in text
-    found = json.loads((tmp_path / "preflight" / "test.json").read_text())["findings"]
-    named = {(each["key"], each["where"]) for each in found if each["key"].startswith("collective.")}
+    findings = json.loads((tmp_path / "preflight" / "test.json").read_text())["findings"]
+    named = {(finding["key"], finding["where"]) for finding in findings if finding["key"].startswith("collective.")}
     slow = {("collective.bandwidth", SLOW)} if SHAPES else set()
-    assert named == {*slow, ("collective.works", HANGING)}, found
+    assert named == {*slow, ("collective.works", HANGING)}, findings
 
 
 @contextmanager

@@ -77,8 +77,8 @@ class Rig:
 
     def ssh(self, machine: str) -> list[str]:
         """The command line of a plain SSH client."""
-        known = f"UserKnownHostsFile={self.directory / 'known_hosts'}"
-        return ["ssh", "-i", str(self.key), "-p", str(PORT), "-o", known, f"{USER}@{self.machines[machine]}"]
+        option = f"UserKnownHostsFile={self.directory / 'known_hosts'}"
+        return ["ssh", "-i", str(self.key), "-p", str(PORT), "-o", option, f"{USER}@{self.machines[machine]}"]
 
     def up(self, subnet: str, engine: str = "", share: Path | None = None, options: Iterable[str] = ()) -> None:
         """Start the machines. With an engine, each has this image; all have the shared directory as /private."""
@@ -142,9 +142,9 @@ class Rig:
     def _wait(self, engine: bool) -> None:
         deadline = time.monotonic() + START_SECONDS
         for machine, address in self.machines.items():
-            asked = ["exec", "--user", USER, self.container(machine), "docker", "info"]
+            command = ["exec", "--user", USER, self.container(machine), "docker", "info"]
             while not answers(address) or (
-                engine and subprocess.run(["docker", *asked], capture_output=True, check=False).returncode
+                engine and subprocess.run(["docker", *command], capture_output=True, check=False).returncode
             ):
                 if time.monotonic() > deadline:
                     sys.exit(f"{self.container(machine)} did not start within {START_SECONDS} s")

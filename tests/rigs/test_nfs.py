@@ -91,7 +91,7 @@ def test_trial_of_two_machines(nfs: Guest) -> None:
 
     first, second = run("written")
     assert (first["locks"], "locks" in second) == (["flock", "fcntl"], False)
-    assert all((each["renamed"], each["seen_uid"]) == (True, UID) for each in (first, second))
+    assert all((answer["renamed"], answer["seen_uid"]) == (True, UID) for answer in (first, second))
     first, second = run("compared")
     assert first["seen"]["b"]["right"]
     assert second["seen"]["a"]["right"]
@@ -115,13 +115,13 @@ def seen(nfs: Guest, *scenes: str) -> dict[str, Any]:
 
 
 def test_two_machines_share_archives(nfs: Guest) -> None:
-    found = seen(nfs, "reserve", "status", "events", "retry")
-    one, other = found["reserve"]
+    results = seen(nfs, "reserve", "status", "events", "retry")
+    one, other = results["reserve"]
     assert [first != second for first, second in zip(one, other, strict=True)] == [True] * len(one)
     # Neither was anything lost of a status that both write in turn, nor is one incomplete or old for who reads it.
-    assert found["status"] == [[], []]
-    assert found["events"] == [60, 60]
-    retry = found["retry"]
+    assert results["status"] == [[], []]
+    assert results["events"] == [60, 60]
+    retry = results["retry"]
     # Of step 20, there is one rank of two, then all, then half of a shard.
     assert retry.pop("seen") == [None, 10, 10, 20, 10]
     assert retry == {"code": 0, "state": "SUCCEEDED", "resumed_from_step": 10, "resumes": True}

@@ -79,10 +79,10 @@ def test_root_opens_nothing_below_the_shared_root_and_only_the_program_enters_no
     assert traced(tmp_path / "trace", command) == []
     assert job.wait("STOPPED") and (tmp_path / job.submission_id / "status.json").exists()
     commands = entries(tmp_path / "trace")
-    assert commands and [each for each in commands if PROGRAM not in each] == []
+    assert commands and [entry for entry in commands if PROGRAM not in entry] == []
     # Another command would be noticed.
     traced(tmp_path / "trace", ["docker", "exec", HEAD, "true"])
-    assert [each for each in entries(tmp_path / "trace") if PROGRAM not in each]
+    assert [entry for entry in entries(tmp_path / "trace") if PROGRAM not in entry]
     # A path would be noticed of root, and of root alone.
     status = str(job.archive.path / "status.json")
     assert f"openat {status}" in traced(tmp_path / "trace", ["cat", status])

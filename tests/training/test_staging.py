@@ -82,7 +82,7 @@ def progress() -> dict[str, Any]:
 def downloads() -> int:
     """How often a download of the weights was started."""
     requests = [json.loads(line) for line in on_node(HEAD, "cat", LOG).splitlines()]
-    return len([each for each in requests if each["method"] == "GET" and each["path"].startswith("/cdn/")])
+    return len([request for request in requests if request["method"] == "GET" and request["path"].startswith("/cdn/")])
 
 
 def names() -> list[str]:
