@@ -59,7 +59,7 @@ def reserve() -> Any:
 
 
 def status() -> Any:
-    """Two machines write the status in turn, and one reads what the other writes: what was lost, or was no status."""
+    """Two machines write the status in turn, and one reads what the other writes: lost updates and invalid reads."""
     in_turn = [Archive(root / "jobs" / "written") for root in (ONE, OTHER)]
     in_turn[0].reserve()
     for number in range(TIMES):
@@ -148,7 +148,7 @@ def retry() -> Any:
 
 
 def outage() -> Any:
-    """The server is away when the trainer ends; /tmp/cut asks for it, /tmp/away and /tmp/back tell of it."""
+    """The server is away when the trainer ends: /tmp/cut requests the outage, /tmp/away and /tmp/back report it."""
     (ONE / "outage").mkdir()
     job, go = Setup(ONE / "outage"), Path("/tmp/go")
     process = job.start("waits", GO=str(go), LINES="2000")

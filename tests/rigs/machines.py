@@ -49,7 +49,7 @@ def docker(*arguments: str, **options: object) -> str:
 
 
 def answers(address: str) -> bool:
-    """Whether an SSH server greets there."""
+    """Whether an SSH server answers at the address."""
     try:
         with socket.create_connection((address, PORT), timeout=1) as connection:
             return connection.recv(4) == b"SSH-"
@@ -111,7 +111,7 @@ class Rig:
         (self.directory / "known_hosts").write_text("".join(lines))
 
     def _stores(self, tag: str, engine: str) -> dict[str, list[str]]:
-        """Make a store with the image for each machine. By machine, the mounts that it needs.
+        """Make a store with the image for each machine, and return the mounts that each machine needs.
 
         The layers of this machine's engine are mounted read-only where they are directories, which takes a second.
         Other stores, as that of containerd, get the image from one tar.
@@ -151,7 +151,7 @@ class Rig:
                 time.sleep(0.1)
 
     def sessions(self) -> dict[str, tuple[int, int]]:
-        """By machine, how many connections and how many sessions its SSH server has accepted since its start."""
+        """How many connections and sessions the SSH server of each machine has accepted since its start."""
         counted = {}
         for machine in self.machines:
             log = docker("logs", self.container(machine), stderr=subprocess.STDOUT)

@@ -1,4 +1,4 @@
-"""Jobs that end with success and are none."""
+"""Jobs that end with success although something is wrong."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) 
     shown = said(playbook("status", submission_id=job.submission_id).stdout)
     assert f"SUCCEEDED with {len(warnings)} warnings" in shown and raised["text"][:30] in shown
     assert list((job.archive.path / "logs" / "tensorboard").glob("events.out.tfevents.*"))
-    # How long its start took, of the phases that lasted at least as long as a look, and its page, from the head.
+    # The phases of its start that lasted at least one poll, and its page from the head.
     assert {"driver", "first rollout"} <= set(status["attempts"][0]["phases"])
     assert "first rollout" in shown
     address = re.findall(r"http://\S+/index\.html", playbook("pages").stdout)[0]

@@ -106,7 +106,7 @@ def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None) -> No
     with staging() as first:
         until(lambda: progress().get("done") and downloads())
         pid = str(progress()["pid"])
-        # It ends nothing before it is killed, however long the second one takes to come.
+        # The stopped process cannot end before it is killed, however late the second run comes.
         on_node(HEAD, "kill", "-STOP", pid)
         with staging() as second:
             time.sleep(2)

@@ -272,7 +272,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     for database in (job.archive.path / "logs" / "mlflow.db", of_trackio):
         with contextlib.closing(sqlite3.connect(database)) as tables:
             assert tables.execute("SELECT COUNT(DISTINCT step) FROM metrics").fetchone() == (4,)
-    # What the same JobSpec would run now is something else.
+    # The same JobSpec would run something else now.
     (package / "share.py").write_text("def share(text):\n    return 1.0\n")
     again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))
     assert "changed: user/code/graders/share.py" in said(again.stdout)

@@ -336,7 +336,7 @@ def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> Non
     pids: list[int] = []
     while not (job.archive.path / "config" / "job_spec.json").exists():
         assert submitting.poll() is None
-        # To look for them takes longer than to submit, once the job has been examined.
+        # Looking for them takes longer than submitting, once the job has been examined.
         pids = submissions_in(head)
     for pid in pids:
         # One may end with another.

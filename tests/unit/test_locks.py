@@ -38,7 +38,7 @@ def pins(path: str) -> dict[str, list[Pin]]:
 def test_a_lock_fits_its_source_and_every_package_has_one_version_and_hashes(lock: str) -> None:
     for line in entries(lock):
         assert re.fullmatch(r"[\w.-]+==\S+( ; .*?)?( +--hash=sha256:[0-9a-f]{64})+", line), line
-    # Twice only where markers choose between the two.
+    # A package is listed twice only where markers choose between the two.
     for name, candidates in pins(lock).items():
         assert len(candidates) == 1 or all(pin.requirement.marker for pin in candidates), name
     # It fits its source.

@@ -140,7 +140,7 @@ def test_a_sweep(directory: Path) -> None:
     names = [job["submission_id"] for job in sweep["jobs"]]
     assert names[1].startswith("grpo-") and names[1].endswith("-lr-1e-5-n-8") and len(set(names)) == 4
     assert swept(*axes, "--queue", "1h")["set"] == ["wait_for_resources=1h"]
-    # A name that is too long still is a name.
+    # A name that would be too long is cut, and stays unique.
     jobs = swept("--sweep", f"a={'x' * 80},{'y' * 80}")["job_sweep"]["jobs"]
     assert jobs[0]["submission_id"] != jobs[1]["submission_id"] and max(len(job["submission_id"]) for job in jobs) <= 63
 

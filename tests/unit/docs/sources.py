@@ -44,7 +44,7 @@ def of_python(text: str) -> Iterator[str]:
             continue
         if value := value_of(node):
             yield plain(value)
-            # Of a table, what is indented below a row is a message.
+            # Text that is indented below a row of a table is a message.
             yield from map(plain, re.findall(r"(?:^    .*\n?)+", value, re.M))
         # The pieces of a string are no strings of their own; what is filled in may hold some.
         children = ast.iter_child_nodes(node)

@@ -46,5 +46,5 @@ def test_every_quoted_message_is_in_the_source() -> None:
 
 
 def test_troubleshooting_quotes_messages() -> None:
-    """The markup is what the test above goes by: were it lost, that test would pass."""
+    """The test above depends on the markup: without it, that test would pass."""
     assert sum(place.startswith("docs/troubleshooting.md") for place, _text in quoted()) > 20

@@ -184,7 +184,7 @@ def test_a_run_without_enough_workers_stops() -> None:
 # --- Machines ---------------------------------------------------------------------------------------------------------
 
 
-def test_machines_and_what_is_there() -> None:
+def test_machines_and_their_nodes() -> None:
     both = {"ray-head": container(), "worker-0": container(), "worker-7": container()}
     whole = plan(variables(ray_head=probed(containers=both), worker_1={**OTHER, **probed(uid=7, gid=8)}))
     assert whole["prepares"] and whole["starts"] and whole["head_answers"] and whole["head_runs"]
@@ -233,7 +233,7 @@ def test_plan_of_a_process_takes_addresses_from_the_hosts() -> None:
     hostvars = processes()
     command = worker(hostvars, "worker-0")["process"]["command"]
     assert {"--address=10.0.0.20:20000", "--node-ip-address=10.0.0.21", "--node-manager-port=21010"} <= set(command)
-    # What the inventory says, if it says anything.
+    # An address of the inventory comes first.
     hostvars["ray-head"]["ray_node_address"] = "10.1.0.20"
     assert "--address=10.1.0.20:20000" in worker(hostvars, "worker-0")["process"]["command"]
     # With --limit the head was not probed.
@@ -285,7 +285,7 @@ def test_public_variables_include_all_defaults_of_the_roles() -> None:
 
 def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
     hostvars = variables()
-    # Those of the command line are known, and results of earlier plays are none: one run may have several playbooks.
+    # Variables of the command line are known, and results of earlier playbooks of the run are not checked.
     names = ("tags", "retries", "model", "set", "submission_id", "jobspec", "__staging_models", "_cluster_nam")
     for host in hostvars:
         hostvars[host] |= dict.fromkeys(names, "x")

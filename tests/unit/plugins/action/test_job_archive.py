@@ -34,7 +34,7 @@ Fetch = Callable[..., tuple[dict[str, Any], list[tuple[Any, ...]]]]
 
 @pytest.fixture
 def fetch(monkeypatch: pytest.MonkeyPatch, archive: Path) -> Fetch:
-    """Runs the action with a head that packs the archive, or fails; the result, and what the head was asked for."""
+    """Runs the action with a head that packs the archive, or fails; the result, and the calls of the head."""
 
     def fetch(answer: Answer | ProgramError | None = None, check_mode: bool = False, **arguments: Any) -> Any:
         calls: list[tuple[Any, ...]] = []
@@ -70,7 +70,7 @@ def test_a_fetch(fetch: Fetch, tmp_path: Path) -> None:
     for text, is_whole in (("no", False), ("true", True)):
         ((_node, request, most, _seconds),) = fetch(check_mode=True, checkpoints=text)[1]
         assert (request["checkpoints"], most) == (is_whole, limits(is_whole).bundle)
-    # A page that a job has made, with the time of one of ours.
+    # A page that a job has forged, with the time of a real one.
     times = page.stat()
     page.write_text("forged")
     os.utime(page, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -100,7 +100,7 @@ def test_what_is_left_out_and_broken_does_not_fail_fetch(
     [
         ("po-1", "/srv/jobs/grpo-1", [], "grpo-1"),
         ("last", "/srv/jobs/grpo-1", [7, None, "\x1b[2J\n"], "grpo-1"),
-        # What a node answers chooses no other directory.
+        # The answer of a node cannot choose another directory.
         ("grpo-1", "/srv/jobs/other\x1b", None, "grpo-1"),
         ("grpo-1", "/srv/jobs/../grpo-1/..", {"a": 1}, "grpo-1"),
         ("last", 7, 7, "last"),

@@ -58,7 +58,7 @@ def test_a_job_is_submitted_and_waited_for(run_action: RunAction, shown: list[st
     assert len(shown) == 4 and "Resources" in shown[2] and "Priority" in shown[3]
     later = replace(WAITS, starts_at=9.0, reason="ReqNodeNotAvail")
     assert ["expected" in waiting_line(later, now) for now in (8.0, 9.0)] == [True, False]
-    # A job that never runs fails, and is not this run's.
+    # A job that ends before it runs is a failure; this run did not submit it, and cancels nothing.
     for state, message in ((replace(WAITS, state="CANCELLED", reason=""), "CANCELLED"), (None, "not known")):
         result = run_action(9, [state])
         assert result["failed"] and message in result["msg"] and result["done"] == []
@@ -69,7 +69,7 @@ def test_check_mode_shows_the_script(run_action: RunAction) -> None:
     assert (result["changed"], result["done"], result["diff"]["after"]) == (True, [], result["script"])
     assert result["script"].startswith("#!/bin/bash\n#SBATCH --job-name=argus-verl\n")
     assert "script" not in run_action(9, [], check=True)
-    # A wish with errors asks for nothing.
+    # A wish with errors submits nothing.
     result = run_action(None, [], wish={**WISH, "time": 43200, "gpus": "many"})
     assert result["failed"] and result["done"] == []
     assert "slurm_gpus" in result["msg"] and "slurm_time" not in result["msg"]

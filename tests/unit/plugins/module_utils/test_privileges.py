@@ -98,7 +98,7 @@ def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
 
 
 def test_a_shared_root_in_the_home_directory_of_root_is_reached(shared_root: Path) -> None:
-    """A checkout there is usual, with the shared root of the development cluster in it."""
+    """A checkout is often there, and the shared root of the development cluster is in the checkout."""
     os.chown(shared_root, NOBODY, NOBODY)
     shared_root.parent.chmod(0o700)
     (shared_root / "jobs" / "one").write_text("of a job")

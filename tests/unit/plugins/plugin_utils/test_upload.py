@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import con
         ({"a": 1}, None, False),
     ],
 )
-def test_the_rule(train: Any, origin: Any, is_here: bool) -> None:
+def test_files_of_the_controller(train: Any, origin: Any, is_here: bool) -> None:
     files = controller_files({"files": {"train": train, "val": None}, "from": origin})
     assert files == ({"train": [train] if isinstance(train, str) else train} if is_here else {})
     # Relative paths of the controller, and absolute ones of nodes.

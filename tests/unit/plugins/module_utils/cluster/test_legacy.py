@@ -125,7 +125,7 @@ def looping(trap: str, title: str = "ray::loop") -> int:
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.END_SECONDS", 0.3)
     pid = looping("trap '' TERM; " if deaf else "")
-    # One that has the number of one that has ended is left alone.
+    # A process that has got the number of an ended one is left alone.
     other = looping("", "other")
     try:
         LegacyMachine("docker", docker()).remove(

@@ -193,7 +193,7 @@ def test_an_engine_that_fails_and_none(tree: Path) -> None:
     failed = machine("docker", (64, "", "unexpected"))
     assert (failed.engine.status, failed.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
     assert (failed.containers, failed.images) == ({}, {})
-    # No command of it runs.
+    # Without an engine, none of its commands runs.
     none = machine("none", PROGRAMS["docker ps"])
     assert (none.engine.status, none.engine.error, none.images) == (EngineStatus.NONE, None, {"x:1": None})
     assert (none.ephemeral_ports, none.reserved_ports, none.rdma_devices) == (None, [], ())
@@ -233,5 +233,5 @@ def test_the_journal_is_read_where_dmesg_is_forbidden() -> None:
     for said, xids in ((log, 3), ("", 0)):
         run = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, said, "")})
         records, problem = Probe(run=run).xids()
-        # Without rights, it ends with 0 and is empty.
+        # Without rights, journalctl exits with 0 and prints nothing.
         assert (len(records), problem == "") == (xids, bool(xids))

@@ -40,7 +40,7 @@ def test_the_address_of_the_inventory_is_used_if_the_host_has_it() -> None:
     if not default:
         pytest.skip("this machine has no route")
     assert reachable_address(default, "") == default
-    # Something between translates it, or it is the other end of a tunnel.
+    # The address is translated on the way, or is the other end of a tunnel.
     assert reachable_address("192.0.2.1", "192.0.2.7") == default
     assert reachable_address("127.0.0.1", "") == reachable_address("", "")
     # The head is reached over the loopback: it is this host.

@@ -41,7 +41,7 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     process(tmp_path, 31, "gcs_server", container=OURS)
     process(tmp_path, 32, "raylet")
     process(tmp_path, 33, "python3")
-    # It ends, and has no cgroup any more.
+    # A process that ends has no cgroup any more.
     process(tmp_path, 34, "raylet", "Z")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(Path, "home", lambda: Path("/home/ml"))

@@ -90,7 +90,7 @@ def test_class_is_that_of_most_machines() -> None:
     assert hca_class([head, head, host(hcas=[ib(0)])]) == NDR
     assert hca_class([head]) is hca_class([unknown]) is None
     assert derive({"a": unknown})["a"].hcas == ()
-    # Of as many, the faster one.
+    # Of two equally frequent classes, the faster one.
     assert hca_class(machines[1:]) == hca_class(machines[:0:-1]) == NDR
 
 
@@ -99,7 +99,7 @@ def test_class_is_that_of_most_machines() -> None:
     [
         # Nine adapters for eight GPUs: the one with the default route is the uplink.
         *((8, 9, 8), (4, 5, 4)),
-        # One for each GPU, or all that there is; GPUs that are not known; uneven in any case.
+        # One for each GPU, or all; an unknown number of GPUs; uneven in any case.
         *((8, 8, 8), (8, 2, 2), (8, 1, 1), (1, 1, 1), (0, 9, 9), (8, 7, 7)),
     ],
 )
@@ -129,16 +129,16 @@ def test_bridges_with_one_address_everywhere_are_no_common_network() -> None:
     assert common_network([at(Interface("docker0", ("172.17.0.1/16",)))]) is None
 
 
-def two(last: int, address: str = "") -> Host:
+def dual_homed(last: int, address: str = "") -> Host:
     slow = Interface("eth0", (f"10.0.0.{last}/24",), speed_gbit=1, state="up")
     fast = Interface("eth1", (f"10.9.0.{last}/24",), speed_gbit=100, state="up")
     return at(slow, fast, address=address)
 
 
 def test_network_of_the_inventory_comes_before_the_fastest() -> None:
-    assert common_network([two(1), two(2)]) == ip_network("10.9.0.0/24")
-    assert common_network([two(1, "10.0.0.1"), two(2)]) == ip_network("10.0.0.0/24")
-    networks = derive({"a": two(1), "b": two(2)})
+    assert common_network([dual_homed(1), dual_homed(2)]) == ip_network("10.9.0.0/24")
+    assert common_network([dual_homed(1, "10.0.0.1"), dual_homed(2)]) == ip_network("10.0.0.0/24")
+    networks = derive({"a": dual_homed(1), "b": dual_homed(2)})
     assert (networks["b"].interface, networks["b"].address) == ("eth1", "10.9.0.2")
     # Without one, as with one subnet for each rack, a machine keeps its own address.
     racks = {

@@ -1,4 +1,4 @@
-"""sysfs trees written by hand, after the kernel's Documentation/ABI/stable/sysfs-class-infiniband. No HCA was there."""
+"""sysfs trees written by hand without an HCA, after the kernel's Documentation/ABI/stable/sysfs-class-infiniband."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_gid_is_the_first_of_roce_v2_with_an_ipv4_address(tmp_path: Path) -> Non
         gid(directory, index, value, "IB/RoCE v1" if index in (0, 2) else "RoCE v2", "eth2")
     gid(directory, 10, UNUSED, "")
     assert [hca.gid_index for hca in hcas_of_sysfs(tmp_path)] == [3]
-    # By number, and not those of a VLAN.
+    # GIDs go by number, and those of a VLAN do not count.
     other = port(tmp_path, "mlx5_1", "Ethernet")
     gid(other, 2, V4_OTHER, "RoCE v2", "eth2.100")
     gid(other, 10, V4, "RoCE v2", "eth2")

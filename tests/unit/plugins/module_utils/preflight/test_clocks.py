@@ -8,7 +8,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement imp
 
 
 def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> dict[str, Any]:
-    """A machine whose clock is ahead, and that took `before` and `after` seconds on the way."""
+    """A machine whose clock is ahead, with `before` and `after` seconds for the way there and back."""
     sent = 1000.0
     return {"time": sent + before + ahead, "clock": {"sent": sent, "received": sent + before + after}}
 

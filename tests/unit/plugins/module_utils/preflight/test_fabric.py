@@ -22,7 +22,7 @@ def of(interfaces: list[Interface], hcas: tuple[Hca, ...], address: str, trains:
 
 
 def sorted_findings(**changed: Context) -> list[tuple[str, str]]:
-    """The findings of three machines, some of which differ: where, by key."""
+    """The keys and places of the findings of three machines, some of which differ."""
     findings = network_findings({"a": host(1), "b": host(2), "c": host(3), **changed})
     assert all(finding.remedy for finding in findings)
     return sorted((finding.key.removeprefix("network."), finding.where) for finding in findings)

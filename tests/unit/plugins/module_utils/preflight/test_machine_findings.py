@@ -117,7 +117,7 @@ EXPECTED: list[Row] = [
 
 
 @pytest.mark.parametrize(("changes", "expected", "shown", "words"), EXPECTED)
-def test_what_is_expected(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
+def test_findings_of_an_expectation(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
     check(changes, FULL | expected, shown, words)
 
 
@@ -199,7 +199,7 @@ ALWAYS: list[Row] = [
     (used_by(3, container="", memory_mib=1023), {}, "gpu.processes warning", ""),
     (used_by(3, container="", memory_mib=1024), {}, "gpu.processes error", ""),
     (used_by(4, of_node=True), {}, "", ""),
-    # That of a job's own mistake is left out.
+    # An Xid of a job's own mistake is left out.
     ({"xids": [Xid("0000:3b:00", 31, 1, "x"), Xid("0000:83:00", 79, 2, "y")]}, {}, "gpu.xid error", "0000:83:00 | 79"),
     ({"xids": [Xid("0000:5e:00", 63, 1, "y")]}, {}, "gpu.xid warning", "63"),
     ({"kernel_log_error": "dmesg: not permitted"}, {}, "gpu.xid note", "not permitted"),
@@ -240,7 +240,7 @@ ALWAYS: list[Row] = [
 
 
 @pytest.mark.parametrize(("changes", "expected", "shown", "words"), ALWAYS)
-def test_what_is_wrong(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
+def test_findings(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
     check(changes, expected, shown, words)
 
 
@@ -264,7 +264,7 @@ OF_PORTS: list[Row] = [
     ({"ports_in_use": [20000], "ephemeral_ports": (1024, 65535)}, {"ports": [DASHBOARD]}, "", ""),
     ({"ports_in_use": [22, 20000]}, {}, "machine.port error", "20000 | GCS of ray-head | cluster_port_base"),
     ({"ports_in_use": [8265]}, {}, "machine.port error", "8265 | cluster_dashboard_port"),
-    # Ray passes over those of worker processes.
+    # Ray passes over ports of worker processes.
     ({"ports_in_use": [21020, 21500, 21999]}, {}, "machine.port warning", "21020, 21500, 21999 | worker-0"),
     # Of the node itself, of another node, of another cluster, not up, with another port.
     *((head(state=state, host_ports=[8265]), {}, "", "") for state in ("running", "restarting", "paused")),

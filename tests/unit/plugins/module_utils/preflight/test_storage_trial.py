@@ -41,7 +41,7 @@ def test_file_that_is_not_seen() -> None:
     assert findings(b=seeing(seconds=None)) == findings(b=seeing(right=False)) == [("canary", "b")]
     assert findings(b=seeing(uid=65534)) == [("owner", "b")]
     assert ("owner", "b") in findings(b=replace(B, written={**WRITTEN, "seen_uid": 65534}))
-    # A machine that could not write is said once.
+    # A machine that could not write is reported once.
     silent = TrialResult(error="Permission denied (user)")
     unseen = {name: replace(trials()[name], seen={"b": {"seconds": None}}) for name in ("a", "c")}
     assert findings(b=silent, **unseen) == [("trial", "b")]
@@ -51,5 +51,5 @@ def test_locks() -> None:
     free = replace(B, locks={"flock": "free", "fcntl": "held"})
     assert findings(b=free) == findings(b=replace(B, locks={"fcntl": "unsupported"})) == [("locks", "b")]
     holder = replace(trials()["a"], written={**WRITTEN, "locks": ["fcntl"]})
-    # Nobody holds the other one, so that it is no news that it is free.
+    # Nobody holds the other lock: it may be free.
     assert findings(a=holder, b=free) == [("locks", "a")]

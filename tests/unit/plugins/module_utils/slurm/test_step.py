@@ -53,7 +53,7 @@ def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
     environment = dict(line.split("=", 1) for line in job.run("env").stdout.decode().splitlines() if "=" in line)
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["SLURM_JOB_ID"]) == ("2,3", job.number)
     assert not {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONPATH"} & environment.keys()
-    # Each of two waits for the other.
+    # Two commands run at the same time: each waits for the other.
     names = [str(job.directory / "a"), str(job.directory / "b")]
     argv = [sys.executable, "-I", RELAY, job.number, "sh", "-c", "touch $1; while [ ! -e $2 ]; do sleep 0.02; done", ""]
     both = [subprocess.Popen([*argv, *order]) for order in (names, names[::-1])]

@@ -149,7 +149,7 @@ SHARED = {"shared_root_source": "/srv/shared"}
         ({}, {"ray_node_address": "fd00::2"}, ""),
         ({}, {"ray_node_address": None, "ansible_host": "10.0.0.2"}, ""),
         ({}, {"ray_node_address": None, "ansible_host": "gpu-2.example.org"}, "gpu-2"),
-        # Of two machines, unless it has another meaning.
+        # The address of another machine, unless both nodes are on one.
         ({}, {"ray_node_address": "10.0.0.1"}, TWO),
         (HOST | {"ray_node_machine": "gpu-1"}, HOST | {"ray_node_machine": "gpu-1"}, ""),
         # A container network does not span two machines.

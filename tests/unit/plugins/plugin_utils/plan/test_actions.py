@@ -45,7 +45,7 @@ def head(before: NodePlan = HEAD, **changes: Any) -> NodePlan:
         (plan(), None, "create", False),
         (plan(rotate_token=True), None, "create", False),
         (plan(), existing(plan()), "keep", False),
-        # An image that was removed, of a node that runs, is not missed.
+        # A node that runs does not need its image any more.
         (replace(plan(), image_id=""), existing(plan()), "keep", False),
         *((plan(), existing(plan(), state=state), "start", False) for state in ("exited", "created", "dead")),
         *(

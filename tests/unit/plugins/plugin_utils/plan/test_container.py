@@ -111,7 +111,7 @@ def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> 
     assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
     assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
     assert arguments["capabilities"] == ["IPC_LOCK"]
-    # Both by hand and by itself is once.
+    # A device that the inventory also names is passed once.
     named = on_hcas(devices=["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"])
     assert named["devices"] == ["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"]
     for without in (on_hcas(rdma="false"), on_hcas(role="head"), on_hcas(network="mvp-ray")):

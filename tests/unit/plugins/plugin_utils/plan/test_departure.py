@@ -57,7 +57,7 @@ def test_worker_of_the_inventory() -> None:
     # It left the inventory.
     result = leave("worker-9", ray_node("worker-9"))
     assert result == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
-    # Of this one, the host has nothing.
+    # The host has nothing of this node.
     assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
 
 
@@ -67,11 +67,11 @@ def refusals(leaving: Departure, **silent: str) -> list[str]:
     return [finding.problem for finding in findings]
 
 
-def test_what_cannot_be_taken_out() -> None:
+def test_nodes_that_cannot_be_removed() -> None:
     assert refusals(leave("worker-0", ray_node("worker-0"))) == refusals(leave("worker-1")) == []
     for leaving in (leave(""), leave("ray-head", ray_node("ray-head")), leave("worker-7")):
         assert len(refusals(leaving)) == 1
-    # On no machine.
+    # It is on no machine.
     assert len(refusals(leave("worker-8", ray_node("worker-8")))) == 1
     out = leave("worker-0", **{"gpu-0": HEALTHY})
     assert out.gone and out.to_json()["gone"]
@@ -86,7 +86,7 @@ def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8"), ray_node("worker-7", state="DEAD")]
     (finding,) = left_behind(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
     assert (finding.where, finding.severity) == ("worker-8", WARNING)
-    # Of a container with this name only if it is the cluster's: jobs name the nodes that they start.
+    # The command removes a container of this name only if it is the cluster's: jobs name the nodes that they start.
     listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
     assert finding.remedy == f"on its machine: docker rm -fv $(docker {listed})"
     podman = {name: replace(host, engine=replace(host.engine, name="podman")) for name, host in MACHINES.items()}

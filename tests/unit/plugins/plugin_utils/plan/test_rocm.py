@@ -89,5 +89,5 @@ def test_variables_that_select_gpus_are_refused(name: str) -> None:
     for node in ({}, {"name": "ray-head", "role": "head"}):
         with pytest.raises(PlanError, match=name):
             plan(env={name: "0,1"}, **node)
-    # Of NVIDIA, they are the inventory's own business.
+    # Without ROCm they are not refused.
     assert plan(accelerator="cpu", images={"cpu": "i"}, env={name: "0"}).accelerator == "cpu"

@@ -77,7 +77,7 @@ def test_nodes_that_will_not_come_have_the_reason() -> None:
         ended = results(process, worker_0={"started": {"changed": True}, "inspected": inspection})
         absent = expected(ended, True)["worker-0"].absent
         assert absent.startswith("its process ended") and words in absent
-    # Once is no loop, and neither is a container with a history.
+    # One restart is no loop, and neither are restarts before this run.
     for result in ({"changed": True}, {"changed": False}):
         once = {"started": result, "inspected": {"stdout": f"running 0 {1 if result['changed'] else 9}"}}
         assert expected(results(node("worker-0"), worker_0=once), True)["worker-0"].absent == ""

