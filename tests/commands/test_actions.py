@@ -86,11 +86,11 @@ def hostile(text: str) -> dict[str, Any]:
 
 
 def drain(*answers: tuple[list[str], float] | str, check: bool = False, **arguments: Any) -> Case:
-    given = [
-        each if isinstance(each, str) else {"changed": True, "result": {"jobs": each[0], "waited": each[1]}}
-        for each in answers
+    replies = [
+        answer if isinstance(answer, str) else {"changed": True, "result": {"jobs": answer[0], "waited": answer[1]}}
+        for answer in answers
     ]
-    return Case("ray_node_drain", {"worker": "gpu-1", "node_id": "a", "state": "drained", **arguments}, given, check)
+    return Case("ray_node_drain", {"worker": "gpu-1", "node_id": "a", "state": "drained", **arguments}, replies, check)
 
 
 def nodes(*answers: Any, **arguments: Any) -> Case:
@@ -102,8 +102,8 @@ ADDRESSES = ("10.0.0.1", "fd00::1", "$(id)", "10.0.0.1;id", "fe80::1%$(id)", "he
 
 
 def presence(*awaited: str, addresses: Sequence[Any] = ()) -> dict[str, Any]:
-    found = {"complete": not awaited, "missing": [], "awaited": awaited, "problem": "", "jobs": []}
-    return {"result": {**found, "nodes": [{"node_ip": address} for address in addresses]}}
+    result = {"complete": not awaited, "missing": [], "awaited": awaited, "problem": "", "jobs": []}
+    return {"result": {**result, "nodes": [{"node_ip": address} for address in addresses]}}
 
 
 def evidence(answer: Any, check: bool = False) -> Case:
@@ -212,9 +212,9 @@ def test_the_request_of_a_submission(outcomes: dict[str, Outcome]) -> None:
     ((verb, request),) = outcomes["submit"].calls
     jobspec = {**MINIMAL, "secrets": ["AWS_SECRET_ACCESS_KEY"]}
     # Only the roles take keys from the command line. Of the environment, only what the inventory allows is sent.
-    given = {"jobspec": jobspec, "command_line": [], "defaults": {"retries": 2}, "secrets": {"HF_TOKEN": "given"}}
+    arguments = {"jobspec": jobspec, "command_line": [], "defaults": {"retries": 2}, "secrets": {"HF_TOKEN": "given"}}
     run = {"shared_root": "/private", "notify": "", "limits": {}, "submitted_by": WHO, "check": False}
-    assert (verb, request) == ("submit", {**given, **run})
+    assert (verb, request) == ("submit", {**arguments, **run})
     assert outcomes["submit"].result.items() >= {**SUBMITTED, "changed": True, "failed": False}.items()
 
 
@@ -235,7 +235,7 @@ def test_a_job_is_submitted_again(outcomes: dict[str, Outcome]) -> None:
 
 def test_a_sweep_ends_with_the_first_job_that_is_refused(outcomes: dict[str, Outcome]) -> None:
     result, requests = outcomes["sweep"].result, [request for _verb, request in outcomes["sweep"].calls]
-    assert result["failed"] and result["changed"] and [each["submission_id"] for each in result["jobs"]] == ["lr-0"]
+    assert result["failed"] and result["changed"] and [job["submission_id"] for job in result["jobs"]] == ["lr-0"]
     assert [request["command_line"][-1] for request in requests] == [
         {"set": [f"submission_id=lr-{number}", f"lr={number}"]} for number in range(2)
     ]

@@ -28,11 +28,11 @@ def run(tmp_path: Path, tasks: str, *arguments: str, hosts: str = "a", **environ
     book.write_text(tasks if tasks.startswith("- hosts") else f"{head}  tasks:\n{tasks}")
     interpreter = f"ansible_python_interpreter={sys.executable}"
     inventory = ["-i", "".join(f"{host}," for host in hosts.split()), "-c", "local", "-e", interpreter]
-    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "ANSIBLE_FORCE_COLOR")}
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "ANSIBLE_FORCE_COLOR")}
     done = subprocess.run(
         ["ansible-playbook", *inventory, str(book), *arguments],
         cwd=tmp_path,
-        env={**own, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(tmp_path / "home"), **environment},
+        env={**env, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(tmp_path / "home"), **environment},
         text=True,
         capture_output=True,
         check=False,

@@ -42,14 +42,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_no_link_in_the_tarball_is_broken(project: Path) -> None:
     collection = project / "collections" / "ansible_collections" / "argus" / "verl"
-    found = list(collection.rglob("*.md"))
+    files = list(collection.rglob("*.md"))
     broken = [
         f"{page.relative_to(collection)}: {target}: {why}"
-        for page in found
+        for page in files
         for _line, target in pages.links(page)
         if (why := problem(page, target))
     ]
-    assert len(found) > 40
+    assert len(files) > 40
     assert not broken, "\n".join(broken)
 
 

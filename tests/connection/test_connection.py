@@ -48,10 +48,10 @@ class Ssh:
 
     def variables(self) -> dict[str, Any]:
         """What an inventory has to know of it: not one of these is ssh's default."""
-        known = f"-o UserKnownHostsFile={self.directory}/known -o IdentitiesOnly=yes"
+        options = f"-o UserKnownHostsFile={self.directory}/known -o IdentitiesOnly=yes"
         return {
             **{"ansible_host": "127.0.0.1", "ansible_port": self.port, "ansible_user": getpass.getuser()},
-            **{"ansible_ssh_private_key_file": f"{self.directory}/key", "ansible_ssh_common_args": known},
+            **{"ansible_ssh_private_key_file": f"{self.directory}/key", "ansible_ssh_common_args": options},
         }
 
     def logins(self) -> int:

@@ -26,7 +26,7 @@ def without_the_worker(tmp_path: Path) -> tuple[Path, ...]:
     hosts["ray"]["children"]["workers"]["hosts"] = {NODES[1]: None}
     file = tmp_path / "hosts.yml"
     file.write_text(yaml.safe_dump(hosts))
-    # Its variables name directories that are found from its own.
+    # Its variables name directories relative to its own.
     variables = (INVENTORY / "group_vars" / "all" / "cluster.yml").read_text()
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars" / "all.yml").write_text(variables.replace(CHECKOUT, str(REPO)))
@@ -74,7 +74,7 @@ def test_node_that_cannot_be_planned_stops_the_run_or_is_left_out(tmp_path: Path
     assert "go on with fewer workers: -e cluster_min_workers=1" in said(done.stdout)
     assert containers("{{.ID}}") == before
 
-    # What the engine refuses to start is known at once, too: nothing waits for it.
+    # A node that the engine refuses to start is known at once, too: nothing waits for it.
     sources = inventory(tmp_path / "device.yml", ray_node_devices=["/dev/none:/dev/none"])
     done = playbook("cluster_up", check=False, inventories=sources, ray_node_start_timeout=900)
     assert done.returncode != 0
@@ -90,8 +90,8 @@ def test_node_is_taken_out(tmp_path: Path) -> None:
     playbook("cluster_up")
     refused = playbook("drain", check=False, node=HEAD)
     assert refused.returncode != 0 and "is the head" in said(refused.stdout), refused.stdout
-    wrong = playbook("drain", check=False, node="test-ray-worker-2")
-    assert wrong.returncode != 0 and f'did you mean "{WORKER}"?' in said(wrong.stdout), wrong.stdout
+    unknown = playbook("drain", check=False, node="test-ray-worker-2")
+    assert unknown.returncode != 0 and f'did you mean "{WORKER}"?' in said(unknown.stdout), unknown.stdout
 
     # It has left the inventory, and is named wherever the cluster is shown.
     sources = without_the_worker(tmp_path)
@@ -112,7 +112,7 @@ def test_node_is_taken_out(tmp_path: Path) -> None:
     assert waiting.returncode != 0
     assert f"{WORKER} gets no new work. Waits for holder-" in said(waiting.stdout), waiting.stdout
     assert f"{WORKER} is still used after" in said(waiting.stdout) and "holder-" in waiting.stdout, waiting.stdout
-    # Work that is refused stays away: how long is looked decides only what would be noticed.
+    # Refused work never starts: a longer look would only notice more.
     assert not placed_on(WORKER, 10)
     shown = playbook("cluster_status")
     assert f"{WORKER}  draining" in shown.stdout, shown.stdout

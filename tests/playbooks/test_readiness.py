@@ -14,7 +14,7 @@ import yaml
 from system import INVENTORY, REPO, SHARED_ROOT, playbook, said
 
 SLOW, HANGING = "test-ray-worker-2", "test-ray-worker-3"
-# What a worker with a bad link sends, of which it and Ray can live.
+# The bandwidth of a worker with a bad link: enough for it and for Ray to work.
 RATE = ("rate", "240mbit", "burst", "64kb", "latency", "100ms")
 # Only root may slow down the network of a container that has no rights to it.
 SHAPES = os.geteuid() == 0 and all(map(shutil.which, ("nsenter", "tc")))
@@ -48,20 +48,20 @@ def test_workers_that_cannot_join_or_work_are_named(tmp_path: Path) -> None:
     assert rows == [["test-ray-worker-1", "recreate"]]
     assert again.stdout.count("changed: [") == 1
 
-    with bad(SLOW, HANGING):
+    with degraded(SLOW, HANGING):
         deep = {"preflight_tier": "deep", "artifacts_dir": str(tmp_path), **places}
         checked = playbook("preflight", check=False, inventories=sources, **deep)
     text = said(checked.stdout)
     assert checked.returncode != 0
     assert f"error {HANGING} runs nothing that Ray starts on it" in text
-    found = json.loads((tmp_path / "preflight" / "test.json").read_text())["findings"]
-    named = {(each["key"], each["where"]) for each in found if each["key"].startswith("collective.")}
+    findings = json.loads((tmp_path / "preflight" / "test.json").read_text())["findings"]
+    named = {(finding["key"], finding["where"]) for finding in findings if finding["key"].startswith("collective.")}
     slow = {("collective.bandwidth", SLOW)} if SHAPES else set()
-    assert named == {*slow, ("collective.works", HANGING)}, found
+    assert named == {*slow, ("collective.works", HANGING)}, findings
 
 
 @contextmanager
-def bad(slow: str, hanging: str) -> Iterator[None]:
+def degraded(slow: str, hanging: str) -> Iterator[None]:
     """Let one worker send slowly, and another one hang."""
     inspected = ["docker", "inspect", "--format", "{{.State.Pid}}", slow]
     pid = subprocess.run(inspected, text=True, capture_output=True, check=True).stdout.strip()

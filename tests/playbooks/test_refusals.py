@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("no_cluster")
 def traces() -> str:
     """Return everything that a run leaves on this machine, except data."""
     state = sorted(str(path) for path in (REPO / ".cache" / "test" / "state").rglob("*"))
-    own = ["--quiet", "--all", "--filter", "label=argus.verl.cluster=test"]
-    containers = subprocess.run(["docker", "ps", *own], text=True, capture_output=True, check=True).stdout
+    options = ["--quiet", "--all", "--filter", "label=argus.verl.cluster=test"]
+    containers = subprocess.run(["docker", "ps", *options], text=True, capture_output=True, check=True).stdout
     networks = subprocess.run(
         ["docker", "network", "ls", "--format", "{{.Name}}"], text=True, capture_output=True
     ).stdout

@@ -59,7 +59,7 @@ def reserve() -> Any:
 
 
 def status() -> Any:
-    """Two machines write the status in turn, and one reads what the other writes: what was lost, or was no status."""
+    """Two machines write the status in turn, and one reads what the other writes: lost updates and invalid reads."""
     in_turn = [Archive(root / "jobs" / "written") for root in (ONE, OTHER)]
     in_turn[0].reserve()
     for number in range(TIMES):
@@ -73,14 +73,14 @@ def status() -> Any:
             for number in range(TIMES):
                 archive.set_status("RUNNING", count=number, filler="x" * 20_000)
             return []
-        wrong, last, deadline = [], 0, time.monotonic() + 120
+        problems, last, deadline = [], 0, time.monotonic() + 120
         while last < TIMES - 1 and time.monotonic() < deadline:
-            found = archive.status_json()
-            count = found.get("count", 0)
-            if len(found.get("filler", "x" * 20_000)) != 20_000 or count < last:
-                wrong.append(f"{count} after {last}")
+            current = archive.status_json()
+            count = current.get("count", 0)
+            if len(current.get("filler", "x" * 20_000)) != 20_000 or count < last:
+                problems.append(f"{count} after {last}")
             last = count
-        return wrong if last == TIMES - 1 else [*wrong, f"{last} at the end"]
+        return problems if last == TIMES - 1 else [*problems, f"{last} at the end"]
 
     return lost, at_once(work)[1]
 
@@ -116,11 +116,11 @@ def retry() -> Any:
     job = Setup(ONE / "retry")
     job.policy = {"retries": 1, "workload": "sft"}
     job.run("killed")
-    seen, there = [], OTHER / "retry" / "jobs" / "sft-1"
+    seen, other = [], OTHER / "retry" / "jobs" / "sft-1"
 
     def last() -> int | None:
-        found = checkpoints.last_complete(there / "checkpoints", "sft")
-        return found.step if found else None
+        checkpoint = checkpoints.last_complete(other / "checkpoints", "sft")
+        return checkpoint.step if checkpoint else None
 
     seen.append(last())
     for step, ranks in ((10, 2), (20, 1)):
@@ -131,42 +131,42 @@ def retry() -> Any:
     seen.append(last())
     truncated.write_bytes(truncated.read_bytes()[:50_000])
     seen.append(last())
-    job.code_path, job.archive = OTHER / "retry" / "common/code/verl" / job.code_path.name, Archive(there)
+    job.code_path, job.archive = OTHER / "retry" / "common/code/verl" / job.code_path.name, Archive(other)
     job.cwd, job.path = OTHER / "retry" / "cwd", OTHER / "retry" / "bin"
     job.write_plan("steps")
     attempts.prepare(job.archive, 2)
     code, _output = job.run("steps", attempt=2)
-    own = Archive(ONE / "retry" / "jobs" / "sft-1")
-    log = own.log_tail(100_000)
+    archive = Archive(ONE / "retry" / "jobs" / "sft-1")
+    log = archive.log_tail(100_000)
     return {
         "seen": seen,
         "code": code,
-        "state": own.status_json()["state"],
-        "resumed_from_step": own.status_json()["resumed_from_step"],
+        "state": archive.status_json()["state"],
+        "resumed_from_step": archive.status_json()["resumed_from_step"],
         "resumes": "global_step_10" in log.rpartition("overrides")[2],
     }
 
 
 def outage() -> Any:
-    """The server is away when the trainer ends; /tmp/cut asks for it, /tmp/away and /tmp/back tell of it."""
+    """The server is away when the trainer ends: /tmp/cut requests the outage, /tmp/away and /tmp/back report it."""
     (ONE / "outage").mkdir()
     job, go = Setup(ONE / "outage"), Path("/tmp/go")
     process = job.start("waits", GO=str(go), LINES="2000")
-    there = Archive(OTHER / "outage" / "jobs" / "sft-1")
-    until(lambda: "pids" in there.log_tail(1000))
+    archive = Archive(OTHER / "outage" / "jobs" / "sft-1")
+    until(lambda: "pids" in archive.log_tail(1000))
     Path("/tmp/cut").touch()
     until(Path("/tmp/away").exists)
     go.touch()
     until(Path("/tmp/back").exists)
     output, errors = process.communicate(timeout=300)
-    found = there.status_json()
+    current = archive.status_json()
     return {
         "code": process.returncode,
         "errors": errors.decode(),
-        "state": found["state"],
-        "kind": found["failure"]["kind"],
-        "lines": there.log_tail(1 << 20).count("x" * 94 + "\n"),
-        "whole": there.log_tail(1 << 20) == output.decode(),
+        "state": current["state"],
+        "kind": current["failure"]["kind"],
+        "lines": archive.log_tail(1 << 20).count("x" * 94 + "\n"),
+        "whole": archive.log_tail(1 << 20) == output.decode(),
     }
 
 

@@ -49,7 +49,7 @@ def docker(*arguments: str, **options: object) -> str:
 
 
 def answers(address: str) -> bool:
-    """Whether an SSH server greets there."""
+    """Whether an SSH server answers at the address."""
     try:
         with socket.create_connection((address, PORT), timeout=1) as connection:
             return connection.recv(4) == b"SSH-"
@@ -77,8 +77,8 @@ class Rig:
 
     def ssh(self, machine: str) -> list[str]:
         """The command line of a plain SSH client."""
-        known = f"UserKnownHostsFile={self.directory / 'known_hosts'}"
-        return ["ssh", "-i", str(self.key), "-p", str(PORT), "-o", known, f"{USER}@{self.machines[machine]}"]
+        option = f"UserKnownHostsFile={self.directory / 'known_hosts'}"
+        return ["ssh", "-i", str(self.key), "-p", str(PORT), "-o", option, f"{USER}@{self.machines[machine]}"]
 
     def up(self, subnet: str, engine: str = "", share: Path | None = None, options: Iterable[str] = ()) -> None:
         """Start the machines. With an engine, each has this image; all have the shared directory as /private."""
@@ -111,7 +111,7 @@ class Rig:
         (self.directory / "known_hosts").write_text("".join(lines))
 
     def _stores(self, tag: str, engine: str) -> dict[str, list[str]]:
-        """Make a store with the image for each machine. By machine, the mounts that it needs.
+        """Make a store with the image for each machine, and return the mounts that each machine needs.
 
         The layers of this machine's engine are mounted read-only where they are directories, which takes a second.
         Other stores, as that of containerd, get the image from one tar.
@@ -142,16 +142,16 @@ class Rig:
     def _wait(self, engine: bool) -> None:
         deadline = time.monotonic() + START_SECONDS
         for machine, address in self.machines.items():
-            asked = ["exec", "--user", USER, self.container(machine), "docker", "info"]
+            command = ["exec", "--user", USER, self.container(machine), "docker", "info"]
             while not answers(address) or (
-                engine and subprocess.run(["docker", *asked], capture_output=True, check=False).returncode
+                engine and subprocess.run(["docker", *command], capture_output=True, check=False).returncode
             ):
                 if time.monotonic() > deadline:
                     sys.exit(f"{self.container(machine)} did not start within {START_SECONDS} s")
                 time.sleep(0.1)
 
     def sessions(self) -> dict[str, tuple[int, int]]:
-        """By machine, how many connections and how many sessions its SSH server has accepted since its start."""
+        """How many connections and sessions the SSH server of each machine has accepted since its start."""
         counted = {}
         for machine in self.machines:
             log = docker("logs", self.container(machine), stderr=subprocess.STDOUT)

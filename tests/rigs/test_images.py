@@ -77,9 +77,9 @@ def inventory(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def provided(inventory: Path, name: str, check: bool = True, **variables: Any) -> str:
     """Run the playbook for an image of this name, and return what it said."""
-    given = {"cluster_images": {"cpu": name}, **variables}
+    extra_vars = {"cluster_images": {"cpu": name}, **variables}
     done = subprocess.run(
-        ["ansible-playbook", "-i", str(inventory), str(PLAYBOOK), "-e", json.dumps(given)],
+        ["ansible-playbook", "-i", str(inventory), str(PLAYBOOK), "-e", json.dumps(extra_vars)],
         env=ENVIRONMENT,
         text=True,
         capture_output=True,
@@ -142,15 +142,15 @@ def test_files_of_a_site_without_a_registry(rig: Rig, inventory: Path, tmp_path:
     docker("save", "--output", str(archive), BUILT)
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     (SHARE / "images.tar").write_bytes(archive.read_bytes())
-    here, there = {"path": str(archive)}, {"url": "file:///private/images.tar", "sha256": sha256}
-    for given in (here, there):
+    local, remote = {"path": str(archive)}, {"url": "file:///private/images.tar", "sha256": sha256}
+    for source in (local, remote):
         remove(rig)
-        provided(inventory, BUILT, cluster_image_archive=given)
+        provided(inventory, BUILT, cluster_image_archive=source)
         assert "" not in ids(rig, BUILT)
         assert left_files(rig) == []
 
     remove(rig)
-    refused = provided(inventory, BUILT, check=False, cluster_image_archive={**there, "sha256": "0" * 64})
+    refused = provided(inventory, BUILT, check=False, cluster_image_archive={**remote, "sha256": "0" * 64})
     assert refused.count(f"the image {BUILT}: The checksum for ") == 2
     assert ids(rig, BUILT) == ["", ""] and left_files(rig) == []
 

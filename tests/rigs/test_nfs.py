@@ -48,7 +48,7 @@ for path in sorted(Path("/private/common/code/verl").iterdir()):
 """
 
 
-def of_root(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def root_findings(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The findings on the shared root. The guest is a small machine, without an engine."""
     return [finding for finding in answer["findings"] if finding["key"].startswith("root.")]
 
@@ -56,7 +56,7 @@ def of_root(answer: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_mount_is_seen_as_nfs_with_its_server(nfs: Guest) -> None:
     expect = {"shared_root": "/private", "shared_root_fstypes": ["nfs", "nfs4"]}
     answer = nfs.module("machine_info", uid=UID, **MACHINE, expect=expect)
-    assert of_root(answer) == []
+    assert root_findings(answer) == []
     (mount,) = answer["machine"]["mounts"]
     assert (mount["mount_point"], mount["fstype"], mount["source"]) == ("/private", "nfs4", "127.0.0.1:/")
     assert {"vers=4.2", "hard"} <= set(mount["options"])
@@ -65,15 +65,15 @@ def test_the_mount_is_seen_as_nfs_with_its_server(nfs: Guest) -> None:
 
 def test_root_without_rights_works_as_the_owner_of_the_shared_root(nfs: Guest) -> None:
     expect = {"shared_root": "/private", "user": f"{UID}:{UID}"}
-    assert of_root(nfs.module("machine_info", **MACHINE, expect=expect)) == []
-    (finding,) = of_root(nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"}))
+    assert root_findings(nfs.module("machine_info", **MACHINE, expect=expect)) == []
+    (finding,) = root_findings(nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"}))
     assert (finding["key"], "root_squash" in finding["remedy"]) == ("root.writable", True)
 
-    def tried(state: str) -> dict[str, Any]:
+    def run_step(state: str) -> dict[str, Any]:
         return nfs.module("machine_info", **trial(state, "a", "/private", ["a"]))["trial"]  # type: ignore[no-any-return]
 
-    assert tried("written")["seen_uid"] == UID
-    tried("removed")
+    assert run_step("written")["seen_uid"] == UID
+    run_step("removed")
 
 
 def trial(state: str, host: str, shared_root: str, hosts: list[str]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_trial_of_two_machines(nfs: Guest) -> None:
 
     first, second = run("written")
     assert (first["locks"], "locks" in second) == (["flock", "fcntl"], False)
-    assert all((each["renamed"], each["seen_uid"]) == (True, UID) for each in (first, second))
+    assert all((answer["renamed"], answer["seen_uid"]) == (True, UID) for answer in (first, second))
     first, second = run("compared")
     assert first["seen"]["b"]["right"]
     assert second["seen"]["a"]["right"]
@@ -103,25 +103,25 @@ def test_trial_of_two_machines(nfs: Guest) -> None:
 def test_two_machines_stage_one_snapshot_at_once(nfs: Guest) -> None:
     nfs.python(CHECKOUT, uid=UID)
     assert sorted(nfs.python(BOTH, uid=UID).split()) == ['"exists"', '"staged"']
-    # Also the one that is complete waits for the other's lock, and finds all of it.
+    # A run that finds the snapshot complete still waits for the lock of the other.
     assert nfs.python(STAGE, "/again", uid=UID).split() == ['"exists"']
     assert [name for name in nfs.python(LEFT).splitlines() if name.startswith(".")] == []
 
 
-def seen(nfs: Guest, *scenes: str) -> dict[str, Any]:
-    """What two machines see of each other's jobs."""
+def scene_results(nfs: Guest, *scenes: str) -> dict[str, Any]:
+    """The results of scenes in which two machines see each other's jobs."""
     program = f"{COLLECTION}/tests/rigs/jobs_on_two_machines.py"
     return dict(json.loads(nfs.python(program, "/private", "/again", *scenes, uid=UID)))
 
 
 def test_two_machines_share_archives(nfs: Guest) -> None:
-    found = seen(nfs, "reserve", "status", "events", "retry")
-    one, other = found["reserve"]
+    results = scene_results(nfs, "reserve", "status", "events", "retry")
+    one, other = results["reserve"]
     assert [first != second for first, second in zip(one, other, strict=True)] == [True] * len(one)
-    # Neither was anything lost of a status that both write in turn, nor is one incomplete or old for who reads it.
-    assert found["status"] == [[], []]
-    assert found["events"] == [60, 60]
-    retry = found["retry"]
+    # No update of a status that both write in turn is lost, and no reader gets an incomplete or old one.
+    assert results["status"] == [[], []]
+    assert results["events"] == [60, 60]
+    retry = results["retry"]
     # Of step 20, there is one rank of two, then all, then half of a shard.
     assert retry.pop("seen") == [None, 10, 10, 20, 10]
     assert retry == {"code": 0, "state": "SUCCEEDED", "resumed_from_step": 10, "resumes": True}
@@ -129,7 +129,7 @@ def test_two_machines_share_archives(nfs: Guest) -> None:
 
 def test_a_server_that_is_away_delays_the_end_of_a_job_only(nfs: Guest) -> None:
     nfs.run("sh", "-c", OUTAGE)
-    assert seen(nfs, "outage")["outage"] == {
+    assert scene_results(nfs, "outage")["outage"] == {
         "code": 3,
         "errors": "",
         "state": "FAILED",

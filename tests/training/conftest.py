@@ -20,5 +20,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("acceptance")
         for number, line in LINES.items():
             terminalreporter.line(f"{number}  {line.expected}")
-            for what in line.seen or ["NOT SEEN"]:
-                terminalreporter.line(f"     {what}")
+            for fact in line.seen or ["NOT SEEN"]:
+                terminalreporter.line(f"     {fact}")

@@ -55,7 +55,7 @@ def paths_of_root(trace: Path) -> Iterator[str]:
             if (user := BECOMES.search(rest)) and int(user["effective"] or user["only"] or 0):
                 others.add(pid)
         elif pid not in others and (path := BELOW.search(rest.partition(", [")[0] if call == "execve" else rest)):
-            # The arguments of a program are not opened by that.
+            # execve does not open the arguments of the program.
             yield f"{call} {path[0]}"
 
 
@@ -79,11 +79,11 @@ def test_root_opens_nothing_below_the_shared_root_and_only_the_program_enters_no
     assert traced(tmp_path / "trace", command) == []
     assert job.wait("STOPPED") and (tmp_path / job.submission_id / "status.json").exists()
     commands = entries(tmp_path / "trace")
-    assert commands and [each for each in commands if PROGRAM not in each] == []
+    assert commands and [entry for entry in commands if PROGRAM not in entry] == []
     # Another command would be noticed.
     traced(tmp_path / "trace", ["docker", "exec", HEAD, "true"])
-    assert [each for each in entries(tmp_path / "trace") if PROGRAM not in each]
-    # A path would be noticed of root, and of root alone.
+    assert [entry for entry in entries(tmp_path / "trace") if PROGRAM not in entry]
+    # A path that root opens would be noticed, and only such a path.
     status = str(job.archive.path / "status.json")
     assert f"openat {status}" in traced(tmp_path / "trace", ["cat", status])
     assert traced(tmp_path / "trace", ["setpriv", "--reuid=61000", "sh", "-c", f"cat {status} || true"]) == []

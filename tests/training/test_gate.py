@@ -131,8 +131,8 @@ def jobs_of_ray() -> str:
 def test_refused_with_all_mistakes_at_once(
     submit: Submit, name: str, changes: dict[str, Any], prepare: list[Callable[[], None]], expected: list[str]
 ) -> None:
-    for each in prepare:
-        each()
+    for step in prepare:
+        step()
     job = submit(name, check=False, **{"resources": ONE_GPU, **changes})
     output = said(job.submitted)
     assert [piece for piece in expected if piece not in output] == [], job.submitted

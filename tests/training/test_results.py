@@ -1,4 +1,4 @@
-"""Jobs that end with success and are none."""
+"""Jobs that end with success although something is wrong."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) 
     # After what was typed, the value as Python writes it.
     assert isinstance(ast.literal_eval(answer.strip().splitlines()[-1]), str), answer
     status = job.wait()
-    told = {warning["kind"]: warning for warning in status["warnings"]}
-    assert {"reward_raises", "prompts_cut"} <= set(told)
-    raised, cut = told["reward_raises"], told["prompts_cut"]
+    warnings = {warning["kind"]: warning for warning in status["warnings"]}
+    assert {"reward_raises", "prompts_cut"} <= set(warnings)
+    raised, cut = warnings["reward_raises"], warnings["prompts_cut"]
     assert raised["of"] == cut["of"] == cut["count"] == 3 * 8 * 4
     assert 0 < raised["count"] < raised["of"] == 96
     assert "ValueError: the judge cannot read this answer (/private/user/code/sometimes.py, line 12)" in raised["text"]
@@ -95,15 +95,15 @@ def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) 
     shown = said(job.submitted)
     assert "starting workers" in shown or "loading weights" in shown or "first rollout" in shown
     assert f"WARNING {raised['text'][:30]}" in shown
-    assert f"SUCCEEDED with {len(told)} warnings" in shown
+    assert f"SUCCEEDED with {len(warnings)} warnings" in shown
     shown = said(playbook("status", submission_id=job.submission_id).stdout)
-    assert f"SUCCEEDED with {len(told)} warnings" in shown and raised["text"][:30] in shown
+    assert f"SUCCEEDED with {len(warnings)} warnings" in shown and raised["text"][:30] in shown
     assert list((job.archive.path / "logs" / "tensorboard").glob("events.out.tfevents.*"))
-    # How long its start took, of the phases that lasted at least as long as a look, and its page, from the head.
+    # The phases of its start that lasted at least one poll, and its page from the head.
     assert {"driver", "first rollout"} <= set(status["attempts"][0]["phases"])
     assert "first rollout" in shown
     address = re.findall(r"http://\S+/index\.html", playbook("pages").stdout)[0]
     page = address.replace("index.html", f"{job.submission_id}/report.html")
     until(lambda: raised["text"][:30] in read(page), "the page of the job tells the warning")
     events = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "WARNING"]
-    assert {event["about"] for event in events} >= set(told), json.dumps(events)
+    assert {event["about"] for event in events} >= set(warnings), json.dumps(events)

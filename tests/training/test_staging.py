@@ -82,7 +82,7 @@ def progress() -> dict[str, Any]:
 def downloads() -> int:
     """How often a download of the weights was started."""
     requests = [json.loads(line) for line in on_node(HEAD, "cat", LOG).splitlines()]
-    return len([each for each in requests if each["method"] == "GET" and each["path"].startswith("/cdn/")])
+    return len([request for request in requests if request["method"] == "GET" and request["path"].startswith("/cdn/")])
 
 
 def names() -> list[str]:
@@ -106,7 +106,7 @@ def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None) -> No
     with staging() as first:
         until(lambda: progress().get("done") and downloads())
         pid = str(progress()["pid"])
-        # It ends nothing before it is killed, however long the second one takes to come.
+        # The stopped process cannot end before it is killed, however late the second run comes.
         on_node(HEAD, "kill", "-STOP", pid)
         with staging() as second:
             time.sleep(2)

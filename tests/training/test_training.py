@@ -78,8 +78,8 @@ def assert_archive(job: Job) -> None:
     assert [entry for entry in index if entry.get("error")] == []
     assert all((archive.path / entry["file"]).is_file() for entry in index)
     for moment in ("submit", "start", "end"):
-        found = {re.sub(rf".*?Z-{moment}-", "", entry["file"]) for entry in index if entry["moment"] == moment}
-        assert found >= {"ray_status.txt", "ray_job_list.json", "ray_list_nodes.json", "ray_list_actors.json"}
+        names = {re.sub(rf".*?Z-{moment}-", "", entry["file"]) for entry in index if entry["moment"] == moment}
+        assert names >= {"ray_status.txt", "ray_job_list.json", "ray_list_nodes.json", "ray_list_actors.json"}
     assert any(entry["file"].endswith("/stacks.txt") for entry in index)
     events = [event["event"] for event in lines_of(archive, "events.jsonl")]
     assert events[0] == "SUBMITTED" and set(events[1:3]) == {"KEPT", "RUNNING"}
@@ -131,8 +131,8 @@ def assert_fixed_batches(job: Job) -> None:
 
 @pytest.mark.acceptance
 def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) -> None:
-    asked = {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16}
-    job = submit("grpo", form="json", **DOCUMENT, ray=RAY, trainer_overrides={**OVERRIDES, **asked})
+    overrides = {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16}
+    job = submit("grpo", form="json", **DOCUMENT, ray=RAY, trainer_overrides={**OVERRIDES, **overrides})
     for key in ("trainer_overrides: algorithm.adv_estimator", "env_vars.RAY_ADDRESS", "env_vars.HF_HOME"):
         assert f"{key} {ANYWAY}" in said(job.submitted)
     job.wait()
@@ -188,11 +188,11 @@ def files(submission_id: str) -> set[tuple[str, int, int]]:
 
 def assert_of_its_own(job: Job, earlier: dict[str, set[tuple[str, int, int]]]) -> None:
     """The job has changed nothing of earlier ones, and another JobSpec does not get its id."""
-    own = files(job.submission_id)
+    job_files = files(job.submission_id)
     jobspec = str(REPO / "inventories" / "dev" / "jobspecs" / "ppo.yaml")
     refused = playbook("submit", check=False, jobspec=jobspec, set=f"submission_id={job.submission_id}")
     assert f"'{job.submission_id}' is taken by another JobSpec" in said(refused.stdout)
-    assert (own, earlier) == (files(job.submission_id), {name: files(name) for name in earlier})
+    assert (job_files, earlier) == (files(job.submission_id), {name: files(name) for name in earlier})
     assert {job.submission_id, *earlier} <= set(typed("1.3").split())
     if before := [name for name in earlier if name.startswith("test-ppo-")]:
         seen("1.3", f"{before[-1]} as it was, then {job.submission_id}, whose id another JobSpec did not get")
@@ -204,16 +204,16 @@ def assert_critic(job: Job, steps: int) -> None:
     assert_finite_and_moving(job.values("critic/vf_loss"), steps)
     assert_finite_and_moving(job.values("critic/rewards/mean"), steps)
     assert job.archive.checkpoints() == [steps]
-    there = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{steps}").iterdir()}
-    assert {"actor", "critic"} <= there
+    parts = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{steps}").iterdir()}
+    assert {"actor", "critic"} <= parts
 
 
-def assert_runtime_env(job: Job, asked: dict[str, Any]) -> None:
+def assert_runtime_env(job: Job, settings: dict[str, Any]) -> None:
     """Ray has the parts of the runtime environment that the JobSpec has, beside those of the collection."""
     code = f"import json; print(json.dumps(dict(c.get_job_info({job.submission_id!r}).runtime_env)))"
     environment = json.loads(in_ray(code))
-    assert environment["config"].items() >= asked["config"].items()
-    assert environment["env_vars"].items() >= asked["env_vars"].items()
+    assert environment["config"].items() >= settings["config"].items()
+    assert environment["env_vars"].items() >= settings["env_vars"].items()
     assert environment["env_vars"]["PYTHONPATH"].startswith("/private/common/code/verl/")
 
 
@@ -238,7 +238,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     # What concerns Ray is in the inventory, apart from the JobSpec. A mini-batch is larger than the batch.
     of_ray = {"env_vars": {"WANDB_MODE": "offline"}, "config": {"setup_timeout_seconds": 900}}
     changed += ("-e", json.dumps({"job_defaults": {"ray": {**RAY, "runtime_env": of_ray}}}))
-    asked = {**OVERRIDES, "trainer.total_training_steps": 90, "data.train_batch_size": 6}
+    overrides = {**OVERRIDES, "trainer.total_training_steps": 90, "data.train_batch_size": 6}
     job = submit(
         "ppo",
         arguments=changed,
@@ -247,7 +247,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
             "env_vars": {**DOCUMENT["env_vars"], "PYTHONPATH": f"{VERL}:/private/user/trackers:$PYTHONPATH"},
         },
         reward_fn_path="graders.digits:score",
-        trainer_overrides=asked,
+        trainer_overrides=overrides,
     )
     assert "verl adds 2 empty samples of 128 tokens to the 6 of a step" in said(job.submitted)
     job.wait()
@@ -272,7 +272,7 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     for database in (job.archive.path / "logs" / "mlflow.db", of_trackio):
         with contextlib.closing(sqlite3.connect(database)) as tables:
             assert tables.execute("SELECT COUNT(DISTINCT step) FROM metrics").fetchone() == (4,)
-    # What the same JobSpec would run now is something else.
+    # The same JobSpec would run something else now.
     (package / "share.py").write_text("def share(text):\n    return 1.0\n")
     again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))
     assert "changed: user/code/graders/share.py" in said(again.stdout)

@@ -107,8 +107,8 @@ def test_grpo_resumes_after_a_node_was_lost(submit: Submit) -> None:
     first, second = job.wait()["attempts"]
     assert (first["kind"], second["state"]) == ("node_lost", "SUCCEEDED") and second["resumed_from"] > 0
     # Each attempt has its own metrics file, because verl truncates the file at its start.
-    own = [line["step"] for line in lines_of(job.archive, "logs/metrics-2.jsonl")]
-    assert min(own) in (second["resumed_from"], second["resumed_from"] + 1)
+    steps = [line["step"] for line in lines_of(job.archive, "logs/metrics-2.jsonl")]
+    assert min(steps) in (second["resumed_from"], second["resumed_from"] + 1)
     assert_all_steps(job, 10)
     assert events(job).count("RETRYING") == 1 and events(job)[-1] == "CLOSED"
     # All attempts together have as many checkpoints as one keeps.
@@ -137,8 +137,8 @@ def test_ppo_resumes_after_a_worker_of_its_engine_was_killed(submit: Submit) -> 
 def ranks_of(job: Job, node: str) -> list[str]:
     """The processes of a job on a node that are a rank of torchrun."""
     lines = on_node(node, "ps", "-eo", "pid=,args=").splitlines()
-    wanted = f"-m {job.archive.plan().module} "
-    return [line.split()[0] for line in lines if wanted in line and job.submission_id in line]
+    module = f"-m {job.archive.plan().module} "
+    return [line.split()[0] for line in lines if module in line and job.submission_id in line]
 
 
 def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
@@ -148,7 +148,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
     ranks = {node: ranks_of(job, node) for node in NODES}
-    assert {node: len(found) for node, found in ranks.items()} == dict(zip(NODES, (0, 1, 1), strict=True))
+    assert {node: len(processes) for node, processes in ranks.items()} == dict(zip(NODES, (0, 1, 1), strict=True))
     on_node(NODES[2], "kill", "-KILL", *ranks[NODES[2]])
     until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
     driver = job.archive.read_status().driver["host"]
@@ -309,14 +309,14 @@ def namespace_of_the_head() -> Path:
 
 def submissions_in(namespace: Path) -> list[int]:
     """The processes of the program in a container that submit a job, by their ids on this machine."""
-    found = []
+    pids = []
     for process in Path("/proc").glob("[0-9]*"):
         # Others end meanwhile.
         with contextlib.suppress(OSError):
             submits = (process / "cmdline").read_bytes().endswith(b"\0submit\0--json\0")
             if submits and (process / "ns/pid").readlink() == namespace:
-                found.append(int(process.name))
-    return found
+                pids.append(int(process.name))
+    return pids
 
 
 def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> Non
     pids: list[int] = []
     while not (job.archive.path / "config" / "job_spec.json").exists():
         assert submitting.poll() is None
-        # To look for them takes longer than to submit, once the job has been examined.
+        # Looking for them takes longer than submitting, once the job has been examined.
         pids = submissions_in(head)
     for pid in pids:
         # One may end with another.

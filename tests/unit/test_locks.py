@@ -27,20 +27,20 @@ def entries(path: str) -> list[str]:
 
 
 def pins(path: str) -> dict[str, list[Pin]]:
-    found: dict[str, list[Pin]] = {}
+    packages: dict[str, list[Pin]] = {}
     for line in entries(path):
         requirement = Requirement(line.partition(" --hash")[0])
-        found.setdefault(canonicalize_name(requirement.name), []).append(Pin(requirement, tuple(HASH.findall(line))))
-    return found
+        packages.setdefault(canonicalize_name(requirement.name), []).append(Pin(requirement, tuple(HASH.findall(line))))
+    return packages
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_fits_its_source_and_every_package_has_one_version_and_hashes(lock: str) -> None:
     for line in entries(lock):
         assert re.fullmatch(r"[\w.-]+==\S+( ; .*?)?( +--hash=sha256:[0-9a-f]{64})+", line), line
-    # Twice only where markers choose between the two.
-    for name, found in pins(lock).items():
-        assert len(found) == 1 or all(pin.requirement.marker for pin in found), name
+    # A package is listed twice only where markers choose between the two.
+    for name, candidates in pins(lock).items():
+        assert len(candidates) == 1 or all(pin.requirement.marker for pin in candidates), name
     # It fits its source.
     locked = pins(lock)
     lines = entries(str(Path(lock).with_suffix(".in")))
@@ -55,8 +55,8 @@ def test_the_image_with_vllm_changes_no_package_of_the_one_below() -> None:
 
 def test_the_lock_of_the_tests_contains_that_of_the_controller() -> None:
     tests = pins("requirements-dev.txt")
-    for name, found in pins("requirements.txt").items():
-        assert {(str(pin.requirement.specifier), pin.hashes) for pin in found} <= {
+    for name, candidates in pins("requirements.txt").items():
+        assert {(str(pin.requirement.specifier), pin.hashes) for pin in candidates} <= {
             (str(pin.requirement.specifier), pin.hashes) for pin in tests[name]
         }, name
 
@@ -64,12 +64,12 @@ def test_the_lock_of_the_tests_contains_that_of_the_controller() -> None:
 @pytest.mark.parametrize(("version", "ansible"), [("3.11", "12.3.0"), ("3.12", "14.5.0"), ("3.13", "14.5.0")])
 def test_each_python_gets_its_release_of_ansible(version: str, ansible: str) -> None:
     environment = {"python_version": version, "python_full_version": f"{version}.1"}
-    found = [
+    versions = [
         str(pin.requirement.specifier)
         for pin in pins("requirements.txt")["ansible"]
         if pin.requirement.marker and pin.requirement.marker.evaluate(environment)
     ]
-    assert found == [f"=={ansible}"]
+    assert versions == [f"=={ansible}"]
 
 
 def test_the_image_has_the_cpu_build_of_torch_and_nothing_for_gpus() -> None:

@@ -110,8 +110,8 @@ def imports_in(name: str) -> Iterator[tuple[str, ast.Import | ast.ImportFrom, bo
 
 def imported_modules(name: str) -> set[str]:
     """The files that a file imports, without itself and without the packages of these files."""
-    found = {other for other, _node, _inside in imports(name) if other in MODULES} - {name}
-    return {other for other in found if not any(each.startswith(f"{other}.") for each in found)}
+    modules = {other for other, _node, _inside in imports(name) if other in MODULES} - {name}
+    return {other for other in modules if not any(module.startswith(f"{other}.") for module in modules)}
 
 
 def listed(offenders: Iterable[str]) -> str:

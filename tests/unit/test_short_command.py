@@ -104,7 +104,7 @@ def test_a_verb_is_a_playbook_with_variables(ran: Callable[[str], list[str]], ty
 def test_overrides_and_tags_of_a_job(directory: Path) -> None:
     _code, [call], _text = run(directory, "submit", "a b.yaml", "--wait", "x.y=[1, 2]", "--tag", "team=a", "+z='q'")
     assert [*call[:4], call[5]] == ["submit.yml", "-e", "job_wait=true", "-e", "-e"]
-    variables = [json.loads(each) for each in call[4::2]]
+    variables = [json.loads(text) for text in call[4::2]]
     assert variables == [{"jobspec": "a b.yaml"}, {"set": ["tags.team=a", "x.y=[1, 2]", "+z='q'"]}]
     # All are in `set`: the program tells keys of the JobSpec from overrides of the trainer.
     typed = ["submit", "a.yaml", "--retries", "2", "--queue", "2h", "tags.by=me", "--priority", "-5"]
@@ -129,18 +129,18 @@ def test_a_sweep(directory: Path) -> None:
     def swept(*arguments: str) -> dict[str, Any]:
         """The variables of the only run for a sweep."""
         _code, [call], _text = run(directory, "submit", "grpo.yaml", *arguments)
-        return {name: value for each in call if each.startswith("{") for name, value in json.loads(each).items()}
+        return {name: value for text in call if text.startswith("{") for name, value in json.loads(text).items()}
 
     axes = ["--sweep", "optim.lr=1e-5,1e-4", "--sweep", "data.n=4,8"]
-    given = swept(*axes, "retries=1", "--at-once", "1")
-    assert given["set"] == ["wait_for_resources=30d", "retries=1"]
-    sweep = given["job_sweep"]
+    variables = swept(*axes, "retries=1", "--at-once", "1")
+    assert variables["set"] == ["wait_for_resources=30d", "retries=1"]
+    sweep = variables["job_sweep"]
     tags = [f"tags.sweep={sweep['name']}", "tags.lr=1e-5", "tags.n=8"]
     assert sweep["at_once"] == 1 and sweep["jobs"][1]["set"] == ["optim.lr=1e-5", "data.n=8", *tags]
     names = [job["submission_id"] for job in sweep["jobs"]]
     assert names[1].startswith("grpo-") and names[1].endswith("-lr-1e-5-n-8") and len(set(names)) == 4
     assert swept(*axes, "--queue", "1h")["set"] == ["wait_for_resources=1h"]
-    # A name that is too long still is a name.
+    # A name that would be too long is cut, and stays unique.
     jobs = swept("--sweep", f"a={'x' * 80},{'y' * 80}")["job_sweep"]["jobs"]
     assert jobs[0]["submission_id"] != jobs[1]["submission_id"] and max(len(job["submission_id"]) for job in jobs) <= 63
 
@@ -193,10 +193,10 @@ def test_nobody_else_names_the_inventory(directory: Path, name: str) -> None:
 def test_the_settings_are_those_beside_the_inventory_or_of_the_collection(directory: Path) -> None:
     (directory / "bin" / "ansible-playbook").write_text('#!/bin/sh\necho "config: $ANSIBLE_CONFIG"\n')
     (directory / "ansible.cfg").touch()
-    own, collection = (f"config: {place / 'ansible.cfg'}\n" for place in (directory, REPO))
+    local, collection = (f"config: {place / 'ansible.cfg'}\n" for place in (directory, REPO))
     assert collection in run(directory, "up")[2]
     (directory / ".argus").write_text("hosts")
-    assert run(directory, "up")[2] == own
+    assert run(directory, "up")[2] == local
     assert run(directory, "up", ANSIBLE_CONFIG="mine")[2] == "config: mine\n"
     (directory / "ansible.cfg").chmod(0o666)
     assert collection in run(directory, "up")[2]
@@ -216,7 +216,7 @@ def test_wrong_usage_runs_nothing(
 
 def test_every_verb_has_its_playbook_and_its_variables(directory: Path, ran: Callable[[str], list[str]]) -> None:
     """The variables are those of roles."""
-    known = {
+    names = {
         name
         for specs in (REPO / "roles").glob("*/meta/argument_specs.yml")
         for entry in yaml.safe_load(specs.read_text())["argument_specs"].values()
@@ -227,7 +227,7 @@ def test_every_verb_has_its_playbook_and_its_variables(directory: Path, ran: Cal
     for verb in verbs:
         playbook, *variables = ran(verb if verb in NONE else f"{verb} a")
         assert (REPO / "playbooks" / playbook).exists()
-        assert {each.partition("=")[0] for each in variables[1::2]} <= known | {"node", "jobspec", "dest"}, variables
+        assert {text.partition("=")[0] for text in variables[1::2]} <= names | {"node", "jobspec", "dest"}, variables
 
 
 NONE = ("status", "session", "pages", "up", "down", "check", "nodes", "stage", "staged", "gc", "validate")
@@ -246,7 +246,7 @@ def test_a_verb_has_the_same_options_in_a_node() -> None:
     for name in shared - {"drain", "stage", "pages"}:
         command = cli.program.get_command(context, name)
         assert command
-        of_node = {option for each in command.params for option in each.opts}
+        of_node = {option for parameter in command.params for option in parameter.opts}
         options = {option for action in verbs[name]._actions for option in action.option_strings}
         missing = options - OF_THE_CONTROLLER - of_node - ({"--tag"} if name == "submit" else set())
         assert not missing, f"argus {name} in a node has no {missing}"

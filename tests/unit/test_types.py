@@ -29,7 +29,7 @@ def all_dataclasses() -> Iterator[tuple[str, type]]:
     prefix = f"{module_utils.__name__}."
     program = pkgutil.walk_packages(argus.__path__, "argus.")
     machines = pkgutil.walk_packages(module_utils.__path__, prefix)
-    for module in itertools.chain(program, (each for each in machines if not each.name.startswith(f"{prefix}argus"))):
+    for module in itertools.chain(program, (info for info in machines if not info.name.startswith(f"{prefix}argus"))):
         loaded = importlib.import_module(module.name)
         for name, kind in vars(loaded).items():
             if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__module__ == module.name:
@@ -37,7 +37,7 @@ def all_dataclasses() -> Iterator[tuple[str, type]]:
 
 
 def test_dataclasses_are_frozen() -> None:
-    found = dict(all_dataclasses())
-    assert len(found) > 80
-    mutable = {name for name, kind in found.items() if not kind.__dataclass_params__.frozen}  # type: ignore[attr-defined]
+    classes = dict(all_dataclasses())
+    assert len(classes) > 80
+    mutable = {name for name, kind in classes.items() if not kind.__dataclass_params__.frozen}  # type: ignore[attr-defined]
     assert mutable == MUTABLE

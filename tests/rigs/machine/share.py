@@ -28,13 +28,13 @@ def main(identifier: str, reference: str, *stores: str) -> None:
     records = layer_records(content.read_bytes())
     layers = [(record / "cache-id").read_text() for record in records]
     for store in map(Path, stores):
-        known = store / "image" / "overlay2"
-        (known / "imagedb" / "content" / "sha256").mkdir(parents=True)
-        shutil.copy(content, known / "imagedb" / "content" / "sha256")
+        target = store / "image" / "overlay2"
+        (target / "imagedb" / "content" / "sha256").mkdir(parents=True)
+        shutil.copy(content, target / "imagedb" / "content" / "sha256")
         for record in records:
-            shutil.copytree(record, known / "layerdb" / "sha256" / record.name)
+            shutil.copytree(record, target / "layerdb" / "sha256" / record.name)
         tags = {reference.rpartition(":")[0]: {reference: identifier}}
-        (known / "repositories.json").write_text(json.dumps({"Repositories": tags}))
+        (target / "repositories.json").write_text(json.dumps({"Repositories": tags}))
         (store / "overlay2" / "l").mkdir(parents=True)
         for layer in layers:
             # The engine marks a layer as in use beside its files.

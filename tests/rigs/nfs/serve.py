@@ -22,10 +22,10 @@ def main(device: str) -> None:
     say({"rc": 0, "stdout": "", "stderr": Path("/run/boot.log").read_text()})
     with os.fdopen(os.dup(line), "r") as commands:
         for text in commands:
-            asked = json.loads(text)
-            user = {"user": asked["uid"], "group": asked["uid"], "extra_groups": []}
-            env = {**os.environ, **asked["env"]}
-            done = subprocess.run(asked["argv"], env=env, **user, text=True, capture_output=True, check=False)
+            request = json.loads(text)
+            user = {"user": request["uid"], "group": request["uid"], "extra_groups": []}
+            env = {**os.environ, **request["env"]}
+            done = subprocess.run(request["argv"], env=env, **user, text=True, capture_output=True, check=False)
             say({"rc": done.returncode, "stdout": done.stdout, "stderr": done.stderr})
 
 

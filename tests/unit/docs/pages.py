@@ -55,13 +55,13 @@ def slug(heading: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     names = set()
     for line in lines(page):
         heading = HEADING.match(line.text)
         if heading:
             name = slug(heading[1])
-            count = found[name] = found.get(name, -1) + 1
+            count = counts[name] = counts.get(name, -1) + 1
             names.add(f"{name}-{count}" if count else name)
     return names
 
@@ -69,9 +69,9 @@ def anchors(page: Path) -> set[str]:
 def links(page: Path) -> Iterator[tuple[Line, str]]:
     for line in lines(page):
         # The text of a link may be code; code may look like a link.
-        without_code = CODE.sub(lambda found: "x" * len(found[0]), line.text)
-        for found in LINK.finditer(without_code):
-            yield line, found[1]
+        without_code = CODE.sub(lambda match: "x" * len(match[0]), line.text)
+        for match in LINK.finditer(without_code):
+            yield line, match[1]
 
 
 def cells(row: str) -> list[str]:
@@ -84,13 +84,13 @@ def quotes(page: Path) -> Iterator[tuple[str, str]]:
     column: int | None = None
     inside = False
     for line in lines(page):
-        for found in BOLD_CODE.finditer(line.text):
-            yield line.place, found[2].strip()
+        for match in BOLD_CODE.finditer(line.text):
+            yield line.place, match[2].strip()
         row = line.text.startswith("|")
         if row and not inside:
             titles = [cell.lower() for cell in cells(line.text)]
             column = titles.index("message") if "message" in titles else None
         elif row and column is not None:
-            for found in CODE.finditer(cells(line.text)[column]):
-                yield line.place, found[2].strip().replace("\\|", "|")
+            for match in CODE.finditer(cells(line.text)[column]):
+                yield line.place, match[2].strip().replace("\\|", "|")
         inside = row

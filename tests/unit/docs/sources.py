@@ -44,7 +44,7 @@ def of_python(text: str) -> Iterator[str]:
             continue
         if value := value_of(node):
             yield plain(value)
-            # Of a table, what is indented below a row is a message.
+            # Text that is indented below a row of a table is a message.
             yield from map(plain, re.findall(r"(?:^    .*\n?)+", value, re.M))
         # The pieces of a string are no strings of their own; what is filled in may hold some.
         children = ast.iter_child_nodes(node)
@@ -53,10 +53,10 @@ def of_python(text: str) -> Iterator[str]:
 
 @cache
 def strings() -> set[str]:
-    found: set[str] = set()
+    texts: set[str] = set()
     for file in (file for place in PLACES for file in (pages.REPO / place, *(pages.REPO / place).rglob("*"))):
         if file.suffix == ".py":
-            found.update(of_python(file.read_text(encoding="utf-8")))
+            texts.update(of_python(file.read_text(encoding="utf-8")))
         elif file.suffix in TEXT_SUFFIXES or file.name == "Makefile":
-            found.add(plain(FILLED.sub(HOLE, file.read_text(encoding="utf-8"))))
-    return found
+            texts.add(plain(FILLED.sub(HOLE, file.read_text(encoding="utf-8"))))
+    return texts

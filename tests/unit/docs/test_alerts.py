@@ -38,5 +38,5 @@ def test_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     file = tmp_path / "queries.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
     subprocess.run(["promtool", "check", "rules", str(file)], check=True, capture_output=True)
-    known = {family.name for family in JobCollector(lambda: [Archive(tmp_path / "jobs" / "a")]).collect()}
-    assert {name for query in queries for name in re.findall(r"argus_\w+", query)} == known
+    metrics = {family.name for family in JobCollector(lambda: [Archive(tmp_path / "jobs" / "a")]).collect()}
+    assert {name for query in queries for name in re.findall(r"argus_\w+", query)} == metrics

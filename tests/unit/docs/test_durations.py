@@ -24,11 +24,11 @@ def actual(file: str, name: str) -> object:
 
 
 def test_every_duration_is_that_of_the_source() -> None:
-    rows = [found for line in pages.lines(PAGE) if (found := ROW.search(line.text))]
+    rows = [match for line in pages.lines(PAGE) if (match := ROW.search(line.text))]
     assert len(rows) > 20
-    wrong = [
+    outdated = [
         f"{row['file']}: {row['name']} is {seconds}, not {row['number']} {row['unit']}"
         for row in rows
         if (seconds := actual(row["file"], row["name"])) != int(row["number"]) * UNITS[row["unit"]]
     ]
-    assert not wrong, "\n".join(wrong)
+    assert not outdated, "\n".join(outdated)

@@ -16,12 +16,12 @@ LEAST = 0.3
 @cache
 def patterns() -> tuple[tuple[int, re.Pattern[str]], ...]:
     """The strings of the source that have words of their own, each with how many letters these are."""
-    found = []
+    compiled = []
     for source in sources.strings():
         parts = source.split(sources.HOLE)
         if sum(map(len, parts)) >= 8:
-            found.append((sum(map(len, parts)), re.compile(".*?".join(map(re.escape, parts)))))
-    return tuple(found)
+            compiled.append((sum(map(len, parts)), re.compile(".*?".join(map(re.escape, parts)))))
+    return tuple(compiled)
 
 
 def is_written(message: str) -> bool:
@@ -34,19 +34,19 @@ def is_written(message: str) -> bool:
 def rows(text: str) -> Iterator[list[str]]:
     """The rows of the tables of findings in a text, with wrapped cells joined."""
     columns: list[int] = []
-    found: list[list[str]] = []
+    joined: list[list[str]] = []
     for line in [*text.splitlines(), ""]:
         if TITLES.match(line):
             columns = [title.start() for title in re.finditer(r"(?:^|(?<=  ))\S", line)]
         elif columns and line.startswith(("error ", "warning ", " ")):
             cells = [line[start:end].strip() for start, end in zip(columns, [*columns[1:], None], strict=True)]
             if cells[0]:
-                found.append(cells)
+                joined.append(cells)
             else:
-                found[-1] = [f"{before} {cell}".strip() for before, cell in zip(found[-1], cells, strict=True)]
+                joined[-1] = [f"{before} {cell}".strip() for before, cell in zip(joined[-1], cells, strict=True)]
         else:
             columns = []
-    yield from found
+    yield from joined
 
 
 def examples() -> Iterator[tuple[str, str]]:

@@ -22,8 +22,8 @@ def problem(page: Path, target: str) -> str:
 def test_no_link_is_broken() -> None:
     links = [(page, line.place, target) for page in pages.pages() for line, target in pages.links(page)]
     assert len(links) > 100
-    found = [f"{place}: {target}: {why}" for page, place, target in links if (why := problem(page, target))]
-    assert not found, "\n".join(found)
+    broken = [f"{place}: {target}: {why}" for page, place, target in links if (why := problem(page, target))]
+    assert not broken, "\n".join(broken)
 
 
 def test_every_page_of_docs_is_linked_from_another() -> None:

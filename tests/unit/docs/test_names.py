@@ -21,7 +21,7 @@ def code() -> Iterator[tuple[str, str]]:
     """Code in the text of pages, and their blocks of commands, with their places."""
     for page in pages.pages():
         for line in pages.lines(page):
-            yield from ((line.place, found[2]) for found in pages.CODE.finditer(line.text))
+            yield from ((line.place, match[2]) for match in pages.CODE.finditer(line.text))
         for number, text in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
             if text.startswith("    "):
                 yield f"{page.relative_to(pages.REPO)}:{number}", text.partition("#")[0]
@@ -46,13 +46,13 @@ def test_targets_of_make_exist() -> None:
 
 
 def test_variables_of_commands_exist() -> None:
-    known: set[str] = set()
+    options: set[str] = set()
     for specs in pages.REPO.glob("roles/*/meta/argument_specs.yml"):
         for spec in yaml.safe_load(specs.read_text(encoding="utf-8"))["argument_specs"].values():
-            known |= set(spec["options"])
+            options |= set(spec["options"])
     named = [(place, name) for place, text in code() for name in VARIABLE.findall(text)]
     assert len(named) > 20
-    assert [f"{place}: {name}" for place, name in named if name not in known] == []
+    assert [f"{place}: {name}" for place, name in named if name not in options] == []
 
 
 def test_the_table_of_commands_is_complete() -> None:

@@ -26,18 +26,18 @@ def prose(text: str) -> str:
 
 
 def test_pages_are_plain_english() -> None:
-    found = [
+    phrases = [
         f"{line.place}: {match[0]!r}"
         for page in pages.pages()
         for line in pages.lines(page)
         for match in FORBIDDEN.finditer(prose(line.text))
     ]
-    assert not found, "\n".join(found)
+    assert not phrases, "\n".join(phrases)
 
 
 def test_sources_are_plain_english() -> None:
     paths = [path for place in SOURCES for path in (pages.REPO / place, *(pages.REPO / place).rglob("*"))]
-    found = [
+    phrases = [
         f"{path.relative_to(pages.REPO)}:{number}: {match[0]!r}"
         for path in paths
         if path.is_file() and path.suffix in SUFFIXES
@@ -45,7 +45,7 @@ def test_sources_are_plain_english() -> None:
         for match in FORBIDDEN.finditer(line)
     ]
     assert len(paths) > 100
-    assert not found, "\n".join(found)
+    assert not phrases, "\n".join(phrases)
 
 
 def test_no_command_hashes_what_a_job_could_have_replaced() -> None:

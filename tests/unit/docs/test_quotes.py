@@ -24,10 +24,10 @@ def fits(quote: str, source: str) -> bool:
     """Whether all that a quote says stands in the source, in this order and with the same ends of words."""
     at = 0
     for part in fragments(quote):
-        found = source.find(part, at)
-        if found < 0:
+        start = source.find(part, at)
+        if start < 0:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return True
 
 
@@ -46,5 +46,5 @@ def test_every_quoted_message_is_in_the_source() -> None:
 
 
 def test_troubleshooting_quotes_messages() -> None:
-    """The markup is what the test above goes by: were it lost, that test would pass."""
+    """The test above depends on the markup: without it, that test would pass."""
     assert sum(place.startswith("docs/troubleshooting.md") for place, _text in quoted()) > 20

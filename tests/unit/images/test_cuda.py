@@ -21,8 +21,8 @@ def test_lock_has_what_is_asked_for() -> None:
 
 
 def test_the_image_of_rocm_adds_the_same_with_hashes() -> None:
-    own = (IMAGES / "rocm" / "requirements.txt").read_text()
-    assert (CUDA / "requirements.txt").read_text().startswith(own)
+    rocm = (IMAGES / "rocm" / "requirements.txt").read_text()
+    assert (CUDA / "requirements.txt").read_text().startswith(rocm)
     assert set(pins(IMAGES / "rocm" / "requirements.txt")) == {"debugpy", "py-spy"}
     for image in ("cuda", "rocm"):
         (install,) = re.findall(r"pip install (.*?)\n(?! )", (IMAGES / image / "Dockerfile").read_text(), re.DOTALL)
@@ -34,9 +34,9 @@ def test_the_image_of_rocm_adds_the_same_with_hashes() -> None:
 @pytest.mark.parametrize("package", ["py-spy", "transferqueue"])
 def test_versions_are_those_with_which_the_cpu_image_is_tested(package: str) -> None:
     def hashes(image: str) -> set[str]:
-        found = re.search(rf"^{package}==.*?(?=^\S|\Z)", (IMAGES / image / "requirements.txt").read_text(), re.M | re.S)
-        assert found
-        return set(re.findall(r"sha256:[0-9a-f]{64}", found[0]))
+        entry = re.search(rf"^{package}==.*?(?=^\S|\Z)", (IMAGES / image / "requirements.txt").read_text(), re.M | re.S)
+        assert entry
+        return set(re.findall(r"sha256:[0-9a-f]{64}", entry[0]))
 
     assert pins(CUDA / "requirements.txt")[package] == pins(IMAGES / "cpu" / "requirements.txt")[package]
     assert hashes("cuda") == hashes("cpu")

@@ -72,8 +72,8 @@ def test_packages_have_the_hashes_of_what_was_installed(tmp_path: Path, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     text = bill("--wheels", tmp_path)
     assert text == bill("--wheels", tmp_path)
-    own = {"bom-ref": "verl-cpu@0.1.0", "name": "verl-cpu", "version": "0.1.0", "type": "library"}
-    assert own in json.loads(text)["components"]
+    component = {"bom-ref": "verl-cpu@0.1.0", "name": "verl-cpu", "version": "0.1.0", "type": "library"}
+    assert component in json.loads(text)["components"]
     packages = by_name(text, "pypi")
     for name, content in (("pyyaml", b"wheel"), ("antlr4-python3-runtime", b"source")):
         assert packages[name]["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}]
@@ -83,8 +83,8 @@ def test_packages_have_the_hashes_of_what_was_installed(tmp_path: Path, monkeypa
 def check(*packages: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
     listed = [{"purl": f"pkg:pypi/{package['name']}@1", **package} for package in packages]
     argv = [sys.executable, LICENCES, "--list"]
-    given = json.dumps({"components": listed})
-    return subprocess.run(argv, input=given, text=True, capture_output=True, check=False)
+    document = json.dumps({"components": listed})
+    return subprocess.run(argv, input=document, text=True, capture_output=True, check=False)
 
 
 AGPL, APACHE = "AGPL-3.0-only OR SSPL-1.0", "Apache-2.0 AND CNRI-Python"
@@ -107,9 +107,9 @@ ODD: dict[str, tuple[list[dict[str, Any]], str]] = {
 def test_licences() -> None:
     good = [{"name": name, "licenses": licences} for name, licences in GOOD.items()]
     assert check(*good).returncode == 0
-    found = check(good[0], *({"name": name, "licenses": licences} for name, (licences, _stated) in ODD.items()))
-    assert found.returncode == 1
+    result = check(good[0], *({"name": name, "licenses": licences} for name, (licences, _stated) in ODD.items()))
+    assert result.returncode == 1
     for name, (_licences, stated) in ODD.items():
-        assert f"{name}: the licence {stated} is not in tools/licences.py" in found.stderr
+        assert f"{name}: the licence {stated} is not in tools/licences.py" in result.stderr
     # An empty bill is no success.
     assert check().returncode == 1

@@ -21,23 +21,23 @@ def read(inventory: Path, **environment: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def hosts(found: dict[str, Any], group: str) -> list[str]:
-    inside = found.get(group, {})
-    return [*inside.get("hosts", []), *(host for child in inside.get("children", []) for host in hosts(found, child))]
+def hosts(data: dict[str, Any], group: str) -> list[str]:
+    inside = data.get(group, {})
+    return [*inside.get("hosts", []), *(host for child in inside.get("children", []) for host in hosts(data, child))]
 
 
 def test_tasks_of_two_nodes_and_of_one() -> None:
-    found = read(REPO / "inventories" / "inside" / "hosts.py", DSTACK_NODES_IPS="10.0.0.1\n10.0.0.2")
+    inventory = read(REPO / "inventories" / "inside" / "hosts.py", DSTACK_NODES_IPS="10.0.0.1\n10.0.0.2")
     # The first host has a worker, too: its GPUs train.
-    assert (hosts(found, "head"), hosts(found, "workers")) == (["node-head"], ["node-0", "node-1"])
-    variables = found["_meta"]["hostvars"]
-    reached = {host: (own.get("ansible_host"), own.get("ansible_connection", "ssh")) for host, own in variables.items()}
+    assert (hosts(inventory, "head"), hosts(inventory, "workers")) == (["node-head"], ["node-0", "node-1"])
+    nodes = inventory["_meta"]["hostvars"]
+    reached = {host: (node.get("ansible_host"), node.get("ansible_connection", "ssh")) for host, node in nodes.items()}
     local, other = ("10.0.0.1", "local"), ("10.0.0.2", "argus.verl.ssh")
     assert reached == {"node-head": local, "node-0": local, "node-1": other}
-    assert {own["ray_node_runtime"] for own in variables.values()} == {"process"}
-    found = read(REPO / "inventories" / "inside" / "hosts.py", DSTACK_NODES_IPS="")
-    assert (hosts(found, "head"), hosts(found, "workers")) == (["node-head"], ["node-0"])
-    assert all("ansible_host" not in own for own in found["_meta"]["hostvars"].values())
+    assert {node["ray_node_runtime"] for node in nodes.values()} == {"process"}
+    inventory = read(REPO / "inventories" / "inside" / "hosts.py", DSTACK_NODES_IPS="")
+    assert (hosts(inventory, "head"), hosts(inventory, "workers")) == (["node-head"], ["node-0"])
+    assert all("ansible_host" not in node for node in inventory["_meta"]["hostvars"].values())
 
 
 def test_groups_of_instances_of_a_cloud(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_groups_of_instances_of_a_cloud(tmp_path: Path) -> None:
         name: {**host, **({"ec2_tags": roles[name]} if name in roles else {})} for name, host in addresses.items()
     }
     (copy / "1_instances.yml").write_text(json.dumps({"all": {"hosts": instances}}))
-    found = read(copy)
-    assert (hosts(found, "head"), hosts(found, "workers")) == (["ctl"], ["gpu-0", "gpu-1"])
-    assert sorted(hosts(found, "ray")) == ["ctl", "gpu-0", "gpu-1"]
-    variables = found["_meta"]["hostvars"]
+    inventory = read(copy)
+    assert (hosts(inventory, "head"), hosts(inventory, "workers")) == (["ctl"], ["gpu-0", "gpu-1"])
+    assert sorted(hosts(inventory, "ray")) == ["ctl", "gpu-0", "gpu-1"]
+    variables = inventory["_meta"]["hostvars"]
     assert (variables["ctl"]["preflight_gpus"], variables["gpu-1"]["preflight_gpus"]) == (0, 8)
     validate = ["ansible-playbook", "--inventory", str(copy), str(REPO / "playbooks" / "validate.yml")]
     done = subprocess.run(validate, env=ENVIRONMENT, text=True, capture_output=True, check=False)

@@ -23,11 +23,11 @@ def plays(playbook: Path) -> list[dict[str, Any]]:
 
 def groups(playbook: Path) -> set[str]:
     """The groups of the plays of a playbook, and of those that it imports."""
-    found = {NAMES.get(play["hosts"], play["hosts"]) for play in plays(playbook) if "hosts" in play}
+    hosts = {NAMES.get(play["hosts"], play["hosts"]) for play in plays(playbook) if "hosts" in play}
     for play in plays(playbook):
         if IMPORT in play and play[IMPORT] != VALIDATE:
-            found |= groups(playbook.with_name(f"{play[IMPORT].removeprefix('argus.verl.')}.yml"))
-    return found
+            hosts |= groups(playbook.with_name(f"{play[IMPORT].removeprefix('argus.verl.')}.yml"))
+    return hosts
 
 
 # Around those of a cluster, which validate: the hosts come from Slurm first, and go back last.

@@ -21,11 +21,11 @@ def entry_points(role: Path) -> dict[str, dict[str, Any]]:
 
 def options(role: Path) -> dict[str, dict[str, Any]]:
     """The options of all entry points; one that several have is the same in each."""
-    found: dict[str, dict[str, Any]] = {}
+    merged: dict[str, dict[str, Any]] = {}
     for entry in entry_points(role).values():
         for name, option in entry.get("options", {}).items():
-            assert found.setdefault(name, option) == option, f"{name} is documented in two ways"
-    return found
+            assert merged.setdefault(name, option) == option, f"{name} is documented in two ways"
+    return merged
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)

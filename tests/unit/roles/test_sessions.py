@@ -25,12 +25,12 @@ def tasks_of(tasks: list[Task], above: Task) -> Iterator[Task]:
 
 
 def test_the_head_is_asked_once_for_all_hosts() -> None:
-    asked = [
+    delegated = [
         (file.name, task)
         for file in (REPO / "roles").glob("*/tasks/*.yml")
         for task in tasks_of(yaml.safe_load(file.read_text()), {})
         # The play of a drain has no other host.
         if "groups.head" in str(task.get("delegate_to", "")) and file.name != "drain.yml"
     ]
-    assert {"machine.yml", "ready.yml", "down.yml"} <= {name for name, _task in asked}
-    assert [(name, task["name"]) for name, task in asked if not task.get("run_once")] == []
+    assert {"machine.yml", "ready.yml", "down.yml"} <= {name for name, _task in delegated}
+    assert [(name, task["name"]) for name, task in delegated if not task.get("run_once")] == []

@@ -19,10 +19,10 @@ JOBSPECS = sorted(REPO.glob("inventories/*/jobspecs/*.yaml"))
 MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "m", "dataset": "d"}
 
 
-def problems(given: Any) -> list[str]:
+def problems(jobspec: Any) -> list[str]:
     schema = json.loads(SCHEMA.read_text())
     jsonschema.Draft7Validator.check_schema(schema)
-    return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(given)]
+    return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(jobspec)]
 
 
 def test_what_follows_from_the_keys_is_up_to_date() -> None:

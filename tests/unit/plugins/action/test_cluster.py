@@ -39,8 +39,8 @@ PROGRAM = "argus-1.zip"
 
 def probed(**changed: Any) -> dict[str, Any]:
     """The variables of a host that was probed, as Ansible keeps them."""
-    there: Machine = replace(HEALTHY, **{"uid": 0, "gpus": [], "program": PROGRAM, **changed})
-    return {"__preflight": {"machine": json.loads(json.dumps(there.to_json()))}}
+    host: Machine = replace(HEALTHY, **{"uid": 0, "gpus": [], "program": PROGRAM, **changed})
+    return {"__preflight": {"machine": json.loads(json.dumps(host.to_json()))}}
 
 
 def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -86,8 +86,8 @@ TEXTS: dict[str, tuple[str, Any]] = {
 
 
 def test_settings_of_the_command_line_are_text() -> None:
-    wrong = {node: {"ray_node_gpus": "x"} for node in ("a", "b")} | {"c": {"ray_node_accelerator": "mi"}}
-    assert [finding.where for finding in node_variables(wrong, wrong, {})[1]] == ["a, b", "c"]
+    invalid = {node: {"ray_node_gpus": "x"} for node in ("a", "b")} | {"c": {"ray_node_accelerator": "mi"}}
+    assert [finding.where for finding in node_variables(invalid, invalid, {})[1]] == ["a, b", "c"]
     for name, (text, value) in TEXTS.items():
         typed, _problems = node_variables(["worker-1"], {"worker-1": {name: text}}, {})
         assert (typed["worker-1"][name], type(typed["worker-1"][name])) == (value, type(value))
@@ -98,15 +98,15 @@ def test_settings_of_the_command_line_are_text() -> None:
 
 def test_plan_of_a_node() -> None:
     node = worker(variables(ray_head=probed(images={"argus-verl-cpu:0.1.0": Image("sha256:1", {})})))
-    wanted = {"action": "create", "disrupts": False, "absent": "", "image": "argus-verl-cpu:0.1.0"}
-    wanted |= {"image_missing": False, "user": "61000:61000", "host": "ray-head", "process": {}, "podman": {}}
-    assert wanted.items() <= node.items() and node["container"]["name"] == "worker-1"
+    fields = {"action": "create", "disrupts": False, "absent": "", "image": "argus-verl-cpu:0.1.0"}
+    fields |= {"image_missing": False, "user": "61000:61000", "host": "ray-head", "process": {}, "podman": {}}
+    assert fields.items() <= node.items() and node["container"]["name"] == "worker-1"
     expected = {"name": "worker-1", "head": False, "cpus": 48, "gpus": 4, "resources": {"worker_node": 100}}
     assert node["expected"] == {**expected, "since": None, "absent": ""}
-    there = {"argus-verl-cpu:0.1.0": Image("sha256:1", {INPUTS_LABEL: "old"})}
+    images = {"argus-verl-cpu:0.1.0": Image("sha256:1", {INPUTS_LABEL: "old"})}
     for inputs, missing in (("new", True), ("old", False)):
         builds = {"argus-verl-cpu:0.1.0": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
-        assert worker(variables(ray_head=probed(images=there)), builds=builds)["image_missing"] is missing
+        assert worker(variables(ray_head=probed(images=images)), builds=builds)["image_missing"] is missing
 
 
 def test_values_of_a_play_and_choices() -> None:
@@ -148,14 +148,14 @@ ERROR = {"where": "box", "problem": "7 GPUs", "remedy": "x", "severity": "error"
     ],
 )
 def test_plan_on_a_machine_with_errors(box: dict[str, Any], absent: str) -> None:
-    own = probed() if box else {}
-    own |= {name: value for name, value in box.items() if name != "findings"}
+    hostvars = probed() if box else {}
+    hostvars |= {name: value for name, value in box.items() if name != "findings"}
     if "findings" in box:
-        own["__preflight"]["findings"] = box["findings"]
-        assert worker(variables(ray_head=own), is_checked=False)["action"] == "create"
-    node = worker(variables(ray_head=own))
+        hostvars["__preflight"]["findings"] = box["findings"]
+        assert worker(variables(ray_head=hostvars), is_checked=False)["action"] == "create"
+    node = worker(variables(ray_head=hostvars))
     assert (node["absent"], node["action"]) == (f"its machine box: {absent}", "none") if absent else ("", "create")
-    unreached = unreached_findings(planner(variables(ray_head=own)).plan().machines.values())
+    unreached = unreached_findings(planner(variables(ray_head=hostvars)).plan().machines.values())
     is_silent = box.get("__preflight") == SILENT or not box
     assert [(finding.where, finding.severity) for finding in unreached] == [("box", "error")] * is_silent
 
@@ -184,11 +184,11 @@ def test_a_run_without_enough_workers_stops() -> None:
 # --- Machines ---------------------------------------------------------------------------------------------------------
 
 
-def test_machines_and_what_is_there() -> None:
+def test_machines_and_their_nodes() -> None:
     both = {"ray-head": container(), "worker-0": container(), "worker-7": container()}
     whole = plan(variables(ray_head=probed(containers=both), worker_1={**OTHER, **probed(uid=7, gid=8)}))
     assert whole["prepares"] and whole["starts"] and whole["head_answers"] and whole["head_runs"]
-    assert {host: (each["name"], each["nodes"], each["user"]) for host, each in whole["machines"].items()} == {
+    assert {host: (entry["name"], entry["nodes"], entry["user"]) for host, entry in whole["machines"].items()} == {
         "ray-head": ("box", NODES[:2], "61000:61000"),
         "worker-1": ("other", ["worker-1"], "7:8"),
     }
@@ -205,10 +205,10 @@ def test_machines_and_what_is_there() -> None:
 
 def test_a_cluster_that_runs_as_planned_needs_nothing_but_a_new_program() -> None:
     nodes = plan(variables(ray_head=probed()))["nodes"]
-    there = {name: container(labels=node["container"]["labels"]) for name, node in nodes.items()}
-    whole = plan(variables(ray_head=probed(containers=there)))
+    containers = {name: container(labels=node["container"]["labels"]) for name, node in nodes.items()}
+    whole = plan(variables(ray_head=probed(containers=containers)))
     assert (whole["prepares"], whole["starts"], whole["disrupts"], whole["changes"]) == (False, False, False, [])
-    outdated = plan(variables(ray_head=probed(containers=there, program="argus-0.zip")))
+    outdated = plan(variables(ray_head=probed(containers=containers, program="argus-0.zip")))
     assert (outdated["prepares"], outdated["starts"]) == (True, False)
 
 
@@ -217,8 +217,8 @@ def test_a_cluster_that_runs_as_planned_needs_nothing_but_a_new_program() -> Non
 
 def process_host(**changes: Any) -> dict[str, Any]:
     """The variables of a node without a container, whose host was probed."""
-    there = machine(process=replace(PROCESS_HOST, **changes), program=PROGRAM).to_json()
-    return {**PROCESS, "__preflight": {"machine": there}}
+    host = machine(process=replace(PROCESS_HOST, **changes), program=PROGRAM).to_json()
+    return {**PROCESS, "__preflight": {"machine": host}}
 
 
 def processes() -> dict[str, Any]:
@@ -233,7 +233,7 @@ def test_plan_of_a_process_takes_addresses_from_the_hosts() -> None:
     hostvars = processes()
     command = worker(hostvars, "worker-0")["process"]["command"]
     assert {"--address=10.0.0.20:20000", "--node-ip-address=10.0.0.21", "--node-manager-port=21010"} <= set(command)
-    # What the inventory says, if it says anything.
+    # An address of the inventory comes first.
     hostvars["ray-head"]["ray_node_address"] = "10.1.0.20"
     assert "--address=10.1.0.20:20000" in worker(hostvars, "worker-0")["process"]["command"]
     # With --limit the head was not probed.
@@ -262,9 +262,9 @@ def test_processes_that_left_the_inventory() -> None:
     hostvars = processes()
     hostvars["worker-0"] = process_host(neighbours=["worker-1", "worker-7"])
     whole = plan(hostvars)
-    there = whole["machines"]["worker-0"]
-    assert there["surplus"] == ["/home/ml/.local/state/argus-verl/mvp/nodes/worker-7"]
-    assert there["sessions"].startswith("/tmp/argus-verl-")
+    machine = whole["machines"]["worker-0"]
+    assert machine["surplus"] == ["/home/ml/.local/state/argus-verl/mvp/nodes/worker-7"]
+    assert machine["sessions"].startswith("/tmp/argus-verl-")
     (row,) = [row for row in whole["changes"] if row[0] == "worker-7"]
     assert row[1] == "none" and "drain.yml -e node=worker-7" in row[2]
     # The paths of its sockets would be too long.
@@ -285,23 +285,23 @@ def test_public_variables_include_all_defaults_of_the_roles() -> None:
 
 def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
     hostvars = variables()
-    # Those of the command line are known, and results of earlier plays are none: one run may have several playbooks.
-    known = ("tags", "retries", "model", "set", "submission_id", "jobspec", "__staging_models", "_cluster_nam")
+    # Variables of the command line are known, and results of earlier playbooks of the run are not checked.
+    names = ("tags", "retries", "model", "set", "submission_id", "jobspec", "__staging_models", "_cluster_nam")
     for host in hostvars:
-        hostvars[host] |= dict.fromkeys(known, "x")
+        hostvars[host] |= dict.fromkeys(names, "x")
     assert inventory_findings(hostvars, GROUPS) == []
     for host in hostvars:
         hostvars[host]["shared_roots"] = "/x"
     (finding,) = inventory_findings(hostvars, GROUPS)
     assert finding.where == "all hosts" and "shared_root" in finding.remedy
-    found = inventory_findings(variables(), GROUPS, ["worker-0"], ["head"], ["/nowhere/hosts.yml"])
-    assert [finding.where for finding in found] == ["group head", "/nowhere/hosts.yml"]
+    findings = inventory_findings(variables(), GROUPS, ["worker-0"], ["head"], ["/nowhere/hosts.yml"])
+    assert [finding.where for finding in findings] == ["group head", "/nowhere/hosts.yml"]
 
 
 def test_variables_of_the_inventory_of_slurm_are_known() -> None:
     hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
     assert process_nodes(hostvars, GROUPS) == ["worker-0"]
-    own = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
-    assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
-    (finding,) = inventory_findings(variables(worker_0=own | {"slurm_memroy": "8G"}), GROUPS)
+    settings = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
+    assert inventory_findings(variables(worker_0=settings | {"slurm_nodes": 2}), GROUPS) == []
+    (finding,) = inventory_findings(variables(worker_0=settings | {"slurm_memroy": "8G"}), GROUPS)
     assert "slurm_memroy" in finding.problem and "slurm_memory" in finding.remedy

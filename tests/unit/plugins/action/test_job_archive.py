@@ -34,7 +34,7 @@ Fetch = Callable[..., tuple[dict[str, Any], list[tuple[Any, ...]]]]
 
 @pytest.fixture
 def fetch(monkeypatch: pytest.MonkeyPatch, archive: Path) -> Fetch:
-    """Runs the action with a head that packs the archive, or fails; the result, and what the head was asked for."""
+    """Runs the action with a head that packs the archive, or fails; the result, and the calls of the head."""
 
     def fetch(answer: Answer | ProgramError | None = None, check_mode: bool = False, **arguments: Any) -> Any:
         calls: list[tuple[Any, ...]] = []
@@ -49,8 +49,8 @@ def fetch(monkeypatch: pytest.MonkeyPatch, archive: Path) -> Fetch:
 
         monkeypatch.setattr(job_archive.ActionModule, "fetch", packed)
         monkeypatch.setattr(action.ActionBase, "run", lambda *_arguments: {})
-        given = {"submission_id": "grpo-1", "dest": str(archive.parents[1] / "here"), **arguments}
-        task = SimpleNamespace(check_mode=check_mode, args=given, async_val=0, delegate_to=None)
+        task_args = {"submission_id": "grpo-1", "dest": str(archive.parents[1] / "here"), **arguments}
+        task = SimpleNamespace(check_mode=check_mode, args=task_args, async_val=0, delegate_to=None)
         module = job_archive.ActionModule(task, None, None, None, None, None)
         return module.run(None, {"inventory_hostname": "head"}), calls
 
@@ -67,10 +67,10 @@ def test_a_fetch(fetch: Fetch, tmp_path: Path) -> None:
     request = {"submission_id": "grpo-1", "checkpoints": False}
     assert calls == [("head", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
     # -e passes text.
-    for given, is_whole in (("no", False), ("true", True)):
-        ((_node, request, most, _seconds),) = fetch(check_mode=True, checkpoints=given)[1]
+    for text, is_whole in (("no", False), ("true", True)):
+        ((_node, request, most, _seconds),) = fetch(check_mode=True, checkpoints=text)[1]
         assert (request["checkpoints"], most) == (is_whole, limits(is_whole).bundle)
-    # A page that a job has made, with the time of one of ours.
+    # A page that a job has forged, with the time of a real one.
     times = page.stat()
     page.write_text("forged")
     os.utime(page, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -96,11 +96,11 @@ def test_what_is_left_out_and_broken_does_not_fail_fetch(
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered", "skipped", "expected"),
+    ("submission_id", "answered", "skipped", "expected"),
     [
         ("po-1", "/srv/jobs/grpo-1", [], "grpo-1"),
         ("last", "/srv/jobs/grpo-1", [7, None, "\x1b[2J\n"], "grpo-1"),
-        # What a node answers chooses no other directory.
+        # The answer of a node cannot choose another directory.
         ("grpo-1", "/srv/jobs/other\x1b", None, "grpo-1"),
         ("grpo-1", "/srv/jobs/../grpo-1/..", {"a": 1}, "grpo-1"),
         ("last", 7, 7, "last"),
@@ -108,10 +108,10 @@ def test_what_is_left_out_and_broken_does_not_fail_fetch(
     ],
 )
 def test_the_root_of_a_node_may_answer_anything(
-    fetch: Fetch, tmp_path: Path, asked: str, answered: Any, skipped: object, expected: str
+    fetch: Fetch, tmp_path: Path, submission_id: str, answered: Any, skipped: object, expected: str
 ) -> None:
     answer = Answer(True, False, [], {"archive": answered, "skipped": skipped})
-    result, _calls = fetch(answer, submission_id=asked)
+    result, _calls = fetch(answer, submission_id=submission_id)
     assert result["path"] == str(tmp_path / "here" / expected)
     assert result["left_out"] == (["7", "None", r"\x1b[2J\n"] if isinstance(skipped, list) and skipped else [])
     assert result["archive"].isprintable()

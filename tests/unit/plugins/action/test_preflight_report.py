@@ -22,7 +22,7 @@ def test_what_is_shown_and_saved(tmp_path: Path) -> None:
     _header, rows = preflight_report.hardware_rows(result)
     assert rows == [["a", f"8 x {H100}", "550.90.07", "6.8"], ["b", "-", "-", "-"]]
     same = preflight_report.with_keys([ECC, replace(ECC, where="b"), Finding("c", "z", "")])
-    assert [(each.where, each.problem) for each in same] == [("a, b", "x [gpu.ecc]"), ("c", "z")]
+    assert [(finding.where, finding.problem) for finding in same] == [("a, b", "x [gpu.ecc]"), ("c", "z")]
     file = save(str(tmp_path / "new"), "prod", result)
     assert file == tmp_path / "new" / "prod.json"
     saved = json.loads(file.read_text())

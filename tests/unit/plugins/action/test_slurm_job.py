@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import
 
 WISH = {"python": "/opt/verl/bin/python3", "nodes": "2", "gpus": 8, "cpus": "", "head": [], "setup": None}
 WAITS = Allocation(7, "argus-verl", "PENDING", "Resources")
-Asked = Callable[..., dict[str, Any]]
+RunAction = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -28,61 +28,61 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Asked:
-    """Runs the action. there: the id of the job that there is. states: what Slurm says of it, one after the other."""
+def run_action(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> RunAction:
+    """Runs the action. job_id: that of the job that exists. states: its states in Slurm, one after the other."""
 
     def run(
-        there: int | None, states: list[Allocation | None], check: bool = False, **arguments: Any
+        job_id: int | None, states: list[Allocation | None], check: bool = False, **arguments: Any
     ) -> dict[str, Any]:
         monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         answers: Iterator[Allocation | None] = iter(states)
         done: list[str] = []
-        monkeypatch.setattr(commands, "job_id_of", lambda name: there)
+        monkeypatch.setattr(commands, "job_id_of", lambda name: job_id)
         monkeypatch.setattr(commands, "submit", lambda text: done.append(text) or 7)
         monkeypatch.setattr(commands, "cancel", lambda job: done.append(f"cancel {job}"))
         monkeypatch.setattr(commands, "allocation", lambda job: next(answers))
-        given = {"name": "argus-verl", "wish": WISH, **arguments}
-        task = type("Task", (), {"check_mode": check, "args": given, "async_val": 0, "delegate_to": None})()
+        task_args = {"name": "argus-verl", "wish": WISH, **arguments}
+        task = type("Task", (), {"check_mode": check, "args": task_args, "async_val": 0, "delegate_to": None})()
         job = slurm_job.ActionModule(task, None, None, None, None, None)
         return {**job.run(task_vars={}), "done": done}
 
     return run
 
 
-def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> None:
+def test_a_job_is_submitted_and_waited_for(run_action: RunAction, shown: list[str]) -> None:
     running = replace(WAITS, state="RUNNING", reason="")
-    result = asked(None, [WAITS, WAITS, replace(WAITS, reason="Priority"), running])
+    result = run_action(None, [WAITS, WAITS, replace(WAITS, reason="Priority"), running])
     assert (result["changed"], result["job_id"], result.get("failed")) == (True, 7, None)
     assert "--gpus-per-node=8\n" in result["done"][0] and "--exclusive\n" in result["done"][0]
     # The job, a warning, and each reason once.
     assert len(shown) == 4 and "Resources" in shown[2] and "Priority" in shown[3]
     later = replace(WAITS, starts_at=9.0, reason="ReqNodeNotAvail")
     assert ["expected" in waiting_line(later, now) for now in (8.0, 9.0)] == [True, False]
-    # A job that never runs fails, and is not this run's.
-    for state, told in ((replace(WAITS, state="CANCELLED", reason=""), "CANCELLED"), (None, "not known")):
-        result = asked(9, [state])
-        assert result["failed"] and told in result["msg"] and result["done"] == []
+    # A job that ends before it runs is a failure; this run did not submit it, and cancels nothing.
+    for state, message in ((replace(WAITS, state="CANCELLED", reason=""), "CANCELLED"), (None, "not known")):
+        result = run_action(9, [state])
+        assert result["failed"] and message in result["msg"] and result["done"] == []
 
 
-def test_check_mode_shows_the_script(asked: Asked) -> None:
-    result = asked(None, [], check=True)
+def test_check_mode_shows_the_script(run_action: RunAction) -> None:
+    result = run_action(None, [], check=True)
     assert (result["changed"], result["done"], result["diff"]["after"]) == (True, [], result["script"])
     assert result["script"].startswith("#!/bin/bash\n#SBATCH --job-name=argus-verl\n")
-    assert "script" not in asked(9, [], check=True)
-    # A wish with errors asks for nothing.
-    result = asked(None, [], wish={**WISH, "time": 43200, "gpus": "many"})
+    assert "script" not in run_action(9, [], check=True)
+    # A wish with errors submits nothing.
+    result = run_action(None, [], wish={**WISH, "time": 43200, "gpus": "many"})
     assert result["failed"] and result["done"] == []
     assert "slurm_gpus" in result["msg"] and "slurm_time" not in result["msg"]
 
 
-def test_a_job_that_waits_too_long_is_cancelled(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_waits_too_long_is_cancelled(run_action: RunAction, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 5.0, 11.0])
     monkeypatch.setattr(slurm_job.time, "monotonic", lambda: next(clock))
-    result = asked(None, [WAITS, WAITS], wait_timeout=10.0)
+    result = run_action(None, [WAITS, WAITS], wait_timeout=10.0)
     assert result["failed"] and "Resources" in result["msg"] and result["done"][-1] == "cancel 7"
 
 
-def test_a_job_is_ended(asked: Asked) -> None:
-    assert asked(7, [], state="absent")["done"] == ["cancel 7"]
-    assert asked(7, [], check=True, state="absent") == {"changed": True, "job_id": 7, "done": []}
-    assert asked(None, [], state="absent") == {"changed": False, "job_id": 0, "done": []}
+def test_a_job_is_ended(run_action: RunAction) -> None:
+    assert run_action(7, [], state="absent")["done"] == ["cancel 7"]
+    assert run_action(7, [], check=True, state="absent") == {"changed": True, "job_id": 7, "done": []}
+    assert run_action(None, [], state="absent") == {"changed": False, "job_id": 0, "done": []}

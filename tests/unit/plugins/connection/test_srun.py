@@ -42,10 +42,10 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_command_runs_on_the_host_in_a_step_of_the_job(connection: Any, tmp_path: Path) -> None:
     assert connection.exec_command("cat; echo said >&2; exit 3", b"given") == (3, b"given", b"said\n")
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked[:5] == ["--jobid=7", "--het-group=1", "--nodes=1", "--ntasks=1", "--nodelist=gpu-0"]
-    assert "--overlap" in asked
-    assert asked[asked.index("-c") - 2] == "python3"
+    arguments = (tmp_path / "asked").read_text().splitlines()
+    assert arguments[:5] == ["--jobid=7", "--het-group=1", "--nodes=1", "--ntasks=1", "--nodelist=gpu-0"]
+    assert "--overlap" in arguments
+    assert arguments[arguments.index("-c") - 2] == "python3"
     # A job of one component.
     connection.set_options(var_options={"slurm_job_id": 7, "slurm_node": "gpu-0", "slurm_python": "/usr/bin/python3.9"})
     connection.exec_command("true")
@@ -68,14 +68,14 @@ def test_the_environment_of_the_controller_stays_there(
 
 @pytest.mark.parametrize("size", [0, READ_PART + 1, WRITE_PART + 1])
 def test_files_are_copied(connection: Any, tmp_path: Path, size: int) -> None:
-    source, there, back = tmp_path / "source", tmp_path / "it's there", tmp_path / "back"
+    source, remote, back = tmp_path / "source", tmp_path / "it's there", tmp_path / "back"
     source.write_bytes(os.urandom(size))
-    connection.put_file(str(source), str(there))
-    connection.fetch_file(str(there), str(back))
-    assert there.read_bytes() == back.read_bytes() == source.read_bytes()
+    connection.put_file(str(source), str(remote))
+    connection.fetch_file(str(remote), str(back))
+    assert remote.read_bytes() == back.read_bytes() == source.read_bytes()
     absent = str(tmp_path / "absent")
     with pytest.raises(AnsibleFileNotFound):
-        connection.put_file(absent, str(there))
+        connection.put_file(absent, str(remote))
     with pytest.raises(AnsibleError, match="No such file"):
         connection.fetch_file(absent, str(back))
 

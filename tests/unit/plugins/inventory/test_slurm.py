@@ -34,7 +34,7 @@ class Site:
         (self.bin / "scontrol").write_text('#!/bin/sh\nexec scontrol.$2 "$@"\n')
         (self.bin / "scontrol").chmod(0o755)
 
-    def asked(self) -> str:
+    def requests(self) -> str:
         return (self.root / "asked").read_text()
 
     def parse(self, **options: Any) -> InventoryData:
@@ -43,8 +43,8 @@ class Site:
         file.write_text("\n".join(lines))
         plugin = slurm.InventoryModule()
         plugin._read_config_data = lambda path: None
-        known = {"job_id": options.get("job_id"), "job_name": options.get("job_name", "argus-verl")}
-        plugin.get_option = known.__getitem__
+        settings = {"job_id": options.get("job_id"), "job_name": options.get("job_name", "argus-verl")}
+        plugin.get_option = settings.__getitem__
         inventory = InventoryData()
         assert plugin.verify_file(str(file))
         plugin.parse(inventory, DataLoader(), str(file))
@@ -71,7 +71,7 @@ def test_the_hosts_of_a_job_by_its_id(site: Site) -> None:
     assert variables == [2, "argus.verl.srun", "process"]
     assert ray["cluster_ends_at"] == 1795358681
     assert inventory.hosts["gpu-1"].get_vars()["ray_node_gpus"] == 2
-    assert "squeue" not in site.asked()
+    assert "squeue" not in site.requests()
     (warning,) = site.warnings
     assert "bad disk" in warning and "node=gpu-1" in warning
 
@@ -82,9 +82,9 @@ def test_the_job_with_the_name(site: Site) -> None:
     inventory = site.parse(job_name="mine")
     assert inventory.groups["all"].get_vars()["slurm_job_name"] == "mine"
     assert inventory.hosts["ray-head"].get_vars()["slurm_node"] == "cpu-0"
-    assert "--name=mine" in site.asked()
-    assert "show job --details --oneliner 3" in site.asked()
-    assert "show node --oneliner cpu-0,gpu-0,gpu-1" in site.asked()
+    assert "--name=mine" in site.requests()
+    assert "show job --details --oneliner 3" in site.requests()
+    assert "show node --oneliner cpu-0,gpu-0,gpu-1" in site.requests()
 
 
 def test_without_a_job_there_are_no_hosts(site: Site) -> None:

@@ -43,7 +43,7 @@ def test_a_shared_root_that_root_cannot_look_into_is_not_for_root(
     assert user_of(shared_root) == User(UNPRIVILEGED, UNPRIVILEGED)
 
 
-def given(path: Path, mode: int = 0, owner: int = 0) -> None:
+def set_owner(path: Path, mode: int = 0, owner: int = 0) -> None:
     os.chown(path, owner, owner)
     path.chmod(mode or path.stat().st_mode)
 
@@ -52,11 +52,11 @@ def given(path: Path, mode: int = 0, owner: int = 0) -> None:
     ("root", "jobs", "user"),
     [
         # The owner of the archives, never with the group of root.
-        (given, lambda jobs: os.chown(jobs, NOBODY, 0), NOBODY),
-        (given, lambda jobs: (jobs.rmdir(), jobs.symlink_to("/root")), UNPRIVILEGED),
-        (lambda root: given(root, 0o1777), given, UNPRIVILEGED),
-        (given, lambda jobs: given(jobs, 0o1777), UNPRIVILEGED),
-        (lambda root: given(root, 0o1777), lambda jobs: given(jobs, owner=NOBODY), NOBODY),
+        (set_owner, lambda jobs: os.chown(jobs, NOBODY, 0), NOBODY),
+        (set_owner, lambda jobs: (jobs.rmdir(), jobs.symlink_to("/root")), UNPRIVILEGED),
+        (lambda root: set_owner(root, 0o1777), set_owner, UNPRIVILEGED),
+        (set_owner, lambda jobs: set_owner(jobs, 0o1777), UNPRIVILEGED),
+        (lambda root: set_owner(root, 0o1777), lambda jobs: set_owner(jobs, owner=NOBODY), NOBODY),
     ],
 )
 def test_the_user_of_a_shared_root(shared_root: Path, root: Any, jobs: Any, user: int) -> None:
@@ -98,7 +98,7 @@ def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
 
 
 def test_a_shared_root_in_the_home_directory_of_root_is_reached(shared_root: Path) -> None:
-    """A checkout there is usual, with the shared root of the development cluster in it."""
+    """A checkout is often there, and the shared root of the development cluster is in the checkout."""
     os.chown(shared_root, NOBODY, NOBODY)
     shared_root.parent.chmod(0o700)
     (shared_root / "jobs" / "one").write_text("of a job")

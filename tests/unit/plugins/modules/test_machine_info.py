@@ -42,7 +42,7 @@ def test_owner_of_the_archives_is_not_that_of_what_a_link_leads_to(
 ) -> None:
     (tmp_path / "jobs").symlink_to("/")
     os.chown(tmp_path / "jobs", os.getuid(), 100 if os.getuid() == 0 else os.getgid(), follow_symlinks=False)
-    there = (tmp_path / "jobs").lstat()
+    link = (tmp_path / "jobs").lstat()
     (state,) = result(capsys, expect={"shared_root": str(tmp_path)})["machine"]["mounts"]
-    assert state["archives_owner"] == f"{there.st_uid}:{there.st_gid}"
+    assert state["archives_owner"] == f"{link.st_uid}:{link.st_gid}"
     assert state["mode"] == tmp_path.stat().st_mode & 0o7777

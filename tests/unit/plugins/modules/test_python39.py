@@ -41,14 +41,14 @@ def imported(path: str) -> Iterator[str]:
 
 
 def closure() -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     waiting = list(ON_MACHINES)
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.append(path)
+        if path not in paths:
+            paths.append(path)
             waiting += imported(path)
-    return sorted(found)
+    return sorted(paths)
 
 
 def newer_names(source: str) -> set[str]:

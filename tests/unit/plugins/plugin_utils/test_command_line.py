@@ -15,16 +15,16 @@ Variables = list[dict[str, Any]]
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
+def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
     """The extra variables of a run with these options."""
 
-    def variables(*options: str) -> Variables:
+    def read(*options: str) -> Variables:
         monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": options}))
         # Ansible reads them once.
         monkeypatch.setattr(load_extra_vars, "extra_vars", None, raising=False)
         return extra_variables(DataLoader(), of_new_job=True)
 
-    return variables
+    return read
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Variables]:
         (("job_wait=true shared_root=/x",), [{"job_wait": None, "shared_root": None}]),
     ],
 )
-def test_the_variables_of_a_run(given: Callable[..., Variables], options: tuple[str, ...], expected: Variables) -> None:
-    assert given(*options) == expected
+def test_the_variables_of_a_run(parse: Callable[..., Variables], options: tuple[str, ...], expected: Variables) -> None:
+    assert parse(*options) == expected
 
 
-def test_variables_of_a_file(given: Callable[..., Variables], tmp_path: Path) -> None:
+def test_variables_of_a_file(parse: Callable[..., Variables], tmp_path: Path) -> None:
     # The origin of a job is not its id.
-    given("submission_id=grpo-1")
+    parse("submission_id=grpo-1")
     assert extra_variables(DataLoader(), of_new_job=False) == [{}]
     (tmp_path / "sweep.yml").write_text("other: 3\nset: {deadline: 2026-01-01, a: x}\n")
-    names, changes = given(f"@{tmp_path}/sweep.yml")
+    names, changes = parse(f"@{tmp_path}/sweep.yml")
     assert (names, changes) == ({"other": None}, {"set": {"deadline": "2026-01-01", "a": "x"}})
     # Ansible's own types would reach the archive.
     assert type(changes["set"]["a"]) is str

@@ -49,8 +49,8 @@ def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "inventories" / "dev")])
     names = {"Status": "status", "Follow": "logs", "Stop": "stop", "Evidence": "debug_bundle", "Fetch": "fetch"}
     lines = [f"{name}: playbooks/{book}.yml -e submission_id=sft-1" for name, book in names.items()]
-    found = [" ".join(line.split()).replace("ansible-playbook ", "") for line in job_commands("sft-1", "RUNNING")]
-    assert found == [f"{line} -e job_wait=true" if "logs" in line else line for line in lines]
+    shown = [" ".join(line.split()).replace("ansible-playbook ", "") for line in job_commands("sft-1", "RUNNING")]
+    assert shown == [f"{line} -e job_wait=true" if "logs" in line else line for line in lines]
     ended = ["Status", "Log", "Resubmit", "Fetch"]
     assert [line.partition(":")[0] for line in job_commands("sft-1", "FAILED")] == ended
     assert [line.partition(":")[0] for line in job_commands("sft-1", "SUCCEEDED", 10)] == [*ended, "Export"]

@@ -60,16 +60,16 @@ def test_a_checkout_of_the_same_has_the_same_hash(context: Path) -> None:
 
 
 def test_builds_of_the_inventory(context: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "cpu": {"context": "context", "args": {"N": 1}},
         "cuda": {"context": str(context), "dockerfile": "run.sh", "push": "true"},
     }
-    found = image_builds(given, IMAGES, str(tmp_path))
-    cpu, cuda = found["mine:1"], found["registry.example.org/mine:1"]
+    result = image_builds(settings, IMAGES, str(tmp_path))
+    cpu, cuda = result["mine:1"], result["registry.example.org/mine:1"]
     assert cpu["arguments"] == ["--file", f"{context}/Dockerfile", "--build-arg", "N=1", str(context)]
     assert cuda["arguments"] == ["--file", f"{context}/run.sh", str(context)]
     assert (cpu["push"], cuda["push"]) == (False, True)
-    for images, builds in ((IMAGES, {"cpu": {"context": "gone"}}), ({}, given)):
+    for images, builds in ((IMAGES, {"cpu": {"context": "gone"}}), ({}, settings)):
         with pytest.raises(BuildError):
             image_builds(builds, images, str(tmp_path))
     assert (cpu["inputs"], cuda["inputs"]) == (hashed(context, "Dockerfile", "N=1"), hashed(context, "run.sh"))

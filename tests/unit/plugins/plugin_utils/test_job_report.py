@@ -70,7 +70,7 @@ NO_STEWARD = JobInfo("sft-1", "RUNNING", unattended=True, notice="waits for a st
 
 
 @pytest.mark.parametrize(
-    ("given", "asked", "message"),
+    ("replies", "count", "message"),
     [
         # The head restarts, and contact in between starts the time limit anew.
         ([GONE, AnsibleConnectionFailure("refused"), ENDED], 3, ""),
@@ -87,7 +87,7 @@ NO_STEWARD = JobInfo("sft-1", "RUNNING", unattended=True, notice="waits for a st
     ],
 )
 def test_how_long_a_job_is_followed(
-    monkeypatch: pytest.MonkeyPatch, given: list[JobInfo | Exception], asked: int, message: str
+    monkeypatch: pytest.MonkeyPatch, replies: list[JobInfo | Exception], count: int, message: str
 ) -> None:
     seconds = [0.0]
     sleep = lambda pause: seconds.append(seconds[-1] + pause)  # noqa: E731
@@ -95,7 +95,7 @@ def test_how_long_a_job_is_followed(
     calls: list[JobInfo | Exception] = []
 
     def ask() -> dict[str, Any]:
-        calls.append(given[min(len(calls), len(given) - 1)])
+        calls.append(replies[min(len(calls), len(replies) - 1)])
         if isinstance(calls[-1], Exception):
             raise calls[-1]
         return {"job": calls[-1].to_json()}
@@ -104,4 +104,4 @@ def test_how_long_a_job_is_followed(
         assert next(job for job, _answer in answers(ask, "sft-1") if job.state == "SUCCEEDED") and not message
     except ProgramError as error:
         assert message and message in str(error)
-    assert len(calls) == asked
+    assert len(calls) == count

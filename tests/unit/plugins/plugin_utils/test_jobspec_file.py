@@ -21,9 +21,9 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def loaded(name: str, *inventories: Path | str) -> str:
-    given, findings = load_jobspec(name, [str(inventory) for inventory in inventories])
+    jobspec, findings = load_jobspec(name, [str(inventory) for inventory in inventories])
     assert findings == []
-    return str(given["workload"])
+    return str(jobspec["workload"])
 
 
 def test_where_a_jobspec_is(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,16 +41,16 @@ def test_where_a_jobspec_is(inventory: Path, monkeypatch: pytest.MonkeyPatch) ->
     Path("sft.yaml").write_text("workload: sft\n")
     assert loaded("sft.yaml", inventory, other) == "sft"
     for name, where in (("/proc/self/mem", "/proc/self/mem"), ("none.yaml", "jobspec")):
-        given, (finding,) = load_jobspec(name, [])
-        assert (given, finding.where) == (None, where)
+        jobspec, (finding,) = load_jobspec(name, [])
+        assert (jobspec, finding.where) == (None, where)
 
 
 def test_a_jobspec_in_json(inventory: Path) -> None:
     text = '{\n\t"workload": "ppo",\n\t"trainer_overrides": {"optim.lr": 1e-06}, "submission_id": null\n}\n'
     (inventory / "jobspecs" / "ppo.json").write_text(text)
-    given, findings = load_jobspec("ppo.json", [str(inventory)])
+    jobspec, findings = load_jobspec("ppo.json", [str(inventory)])
     assert findings == []
-    assert given == {"workload": "ppo", "trainer_overrides": {"optim.lr": 1e-6}, "submission_id": None}
+    assert jobspec == {"workload": "ppo", "trainer_overrides": {"optim.lr": 1e-6}, "submission_id": None}
     (finding,) = load_jobspec("po.json", [str(inventory)])[1]
     assert finding.remedy == 'did you mean "ppo.json"?'
     (inventory / "jobspecs" / "twice.json").write_text('{"model": 1, "model": 2}')
@@ -60,8 +60,8 @@ def test_a_jobspec_in_json(inventory: Path) -> None:
 # The last is a JobSpec in place of its file's name.
 @pytest.mark.parametrize("name", ["gpro.yaml", "", "~nobody-at-all/x", "a\0b", "{'a': '" + "x" * 5000], ids=range(5))
 def test_the_files_of_the_inventory_are_named(inventory: Path, name: str) -> None:
-    given, (finding,) = load_jobspec(name, [str(inventory), "box,"])
-    assert (given, finding.where) == (None, "jobspec")
+    jobspec, (finding,) = load_jobspec(name, [str(inventory), "box,"])
+    assert (jobspec, finding.where) == (None, "jobspec")
     assert "grpo.yaml" in finding.remedy
     assert finding.problem.isprintable() and len(finding.problem) < 300
 
@@ -86,9 +86,9 @@ def test_a_file_that_is_not_a_jobspec(inventory: Path, content: bytes, line: int
     file = inventory / "jobspecs" / "bad.yaml"
     file.write_bytes(content)
     started = time.monotonic()
-    given, (finding,) = load_jobspec("bad.yaml", [str(inventory)])
+    jobspec, (finding,) = load_jobspec("bad.yaml", [str(inventory)])
     assert time.monotonic() - started < 30
-    assert given is None
+    assert jobspec is None
     assert finding.where == (f"{file}, line {line}" if line else str(file))
     assert finding.remedy and "\n" not in finding.problem and len(finding.problem) <= 300
 
@@ -112,16 +112,16 @@ def test_a_file_that_is_not_a_jobspec(inventory: Path, content: bytes, line: int
 def test_a_file_that_describes_too_much(inventory: Path, text: str, where: str) -> None:
     (inventory / "jobspecs" / "bomb.yaml").write_text(f"a: &a {{x: 1}}\n{text}" if text.startswith("b: ") else text)
     started = time.monotonic()
-    given, (finding,) = load_jobspec("bomb.yaml", [str(inventory)])
+    jobspec, (finding,) = load_jobspec("bomb.yaml", [str(inventory)])
     assert time.monotonic() - started < 30
-    assert given is None and finding.where.startswith(where)
+    assert jobspec is None and finding.where.startswith(where)
     assert finding.problem.isprintable() and len(finding.problem) < 300
 
 
 def test_ordinary_aliases_and_merges(inventory: Path) -> None:
     (inventory / "jobspecs" / "x.yaml").write_text("a: &a {b: 1, c: 2}\nd: {<<: *a, b: 3}\ne: [*a, *a]\n")
-    given, findings = load_jobspec("x.yaml", [str(inventory)])
+    jobspec, findings = load_jobspec("x.yaml", [str(inventory)])
     assert findings == []
-    assert given == {"a": {"b": 1, "c": 2}, "d": {"b": 3, "c": 2}, "e": [{"b": 1, "c": 2}] * 2}
+    assert jobspec == {"a": {"b": 1, "c": 2}, "d": {"b": 3, "c": 2}, "e": [{"b": 1, "c": 2}] * 2}
     (inventory / "jobspecs" / "x.yaml").write_text("# nothing\n")
     assert load_jobspec("x.yaml", [str(inventory)]) == (None, [])

@@ -49,7 +49,7 @@ def test_images_that_are_missing_and_accepted_findings() -> None:
 
     def missing(**others: Any) -> list[tuple[str, str, str]]:
         findings = report(hostvars, "a", groups=groups, images=images, **others).findings
-        return [(found.where, found.key, found.severity) for found in findings]
+        return [(finding.where, finding.key, finding.severity) for finding in findings]
 
     assert missing() == [("a", "machine.image", ERROR)]
     builds = {"cuda": {"context": "/x"}}
@@ -84,9 +84,9 @@ def test_results_become_findings_and_lines(
         return {"__preflight": RESULT, "__preflight_all_reduce": collective, **trial}
 
     result = report({"a": host("b", 0.1), "b": host("a", None)}, "a", "b")
-    assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *notes]
+    assert [(finding.key, finding.where) for finding in result.findings] == [("storage.canary", "b"), *notes]
     crashed = {"__preflight": RESULT, "__preflight_written": {"msg": "Permission denied", "failed": False}}
-    assert [(each.key, each.problem) for each in report({"a": crashed}, "a").findings] == [
+    assert [(finding.key, finding.problem) for finding in report({"a": crashed}, "a").findings] == [
         ("storage.trial", "Permission denied")
     ]
     assert result.measured == lines
@@ -102,9 +102,9 @@ def test_one_policy_for_machines_that_do_not_answer_and_those_with_errors() -> N
         """Each node represents its machine."""
         hostvars: dict[str, Any] = {name: {"ray_node_machine": f"of {name}", "__preflight": RESULT} for name in NODES}
         hostvars[node] = {"ray_node_machine": "gpu-1", "__preflight": result}
-        present, machines, found = machine_presence(hosts, hostvars, CLUSTER, least)
-        own = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
-        return [finding.severity for finding in tolerated([*found, *own], present, machines)]
+        present, machines, findings = machine_presence(hosts, hostvars, CLUSTER, least)
+        probed = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
+        return [finding.severity for finding in tolerated([*findings, *probed], present, machines)]
 
     for bad in ({"unreachable": True, "msg": "no route"}, {"machine": {}, "findings": [ECC]}):
         for least, severity in ((None, ERROR), (1, WARNING), (2, ERROR)):
@@ -129,17 +129,17 @@ def test_expectations_of_a_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "network", "rdma"),
+    ("settings", "network", "rdma"),
     [
         (("auto", False), "host", "auto"),
         (("auto", True), "host", "true"),
         (("false", "True"), "mvp-ray", "true"),
     ],
 )
-def test_most_demanding_worker_decides(asked: tuple[Any, Any], network: str, rdma: str) -> None:
+def test_most_demanding_worker_decides(settings: tuple[Any, Any], network: str, rdma: str) -> None:
     workers = {
-        "worker_0": {"ray_node_rdma": asked[0], "ray_node_groups": [44]},
-        "worker_1": {"ray_node_rdma": asked[1], "ray_node_groups": "render,44"},
+        "worker_0": {"ray_node_rdma": settings[0], "ray_node_groups": [44]},
+        "worker_1": {"ray_node_rdma": settings[1], "ray_node_groups": "render,44"},
     }
     expected = expected_of(CLUSTER, nodes_of(**workers), network)["ray-head"]
     assert (expected["rdma"], expected["groups"]) == (rdma, ["44", "render"])
@@ -153,8 +153,8 @@ def test_expectations_of_the_host_of_a_process() -> None:
     hostvars = dict.fromkeys(GROUPS["ray"], process)
     expected = expected_of(GROUPS, hostvars, "mvp-ray")
     assert list(expected) == GROUPS["ray"]
-    assert [each["first"] for each in expected["ray-head"]["ports"][:2]] == [9000, 20000]
-    assert {each["node"] for each in expected["w1"]["ports"]} == {"w1"}
+    assert [port["first"] for port in expected["ray-head"]["ports"][:2]] == [9000, 20000]
+    assert {port["node"] for port in expected["w1"]["ports"]} == {"w1"}
     assert expected["w1"]["ports"][0]["first"] == 21010
     # Its address is found on the host.
     assert (expected["w1"]["address"], expected["w1"]["network_env"]) == ("", {"NCCL_IB_HCA": "=mlx5_0"})

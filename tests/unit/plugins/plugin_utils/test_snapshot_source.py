@@ -250,7 +250,7 @@ def test_in_a_hook_of_git_nothing_is_done_to_its_repository(
     repository: Path, controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "init", "--quiet", "--initial-branch=mine", "other")
-    own = commit(tmp_path / "other", {"a": ""})
+    head = commit(tmp_path / "other", {"a": ""})
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
     sources = (f"git+file://{repository}@main", str(repository))
@@ -258,7 +258,7 @@ def test_in_a_hook_of_git_nothing_is_done_to_its_repository(
     monkeypatch.delenv("GIT_DIR")
     monkeypatch.delenv("GIT_INDEX_FILE")
     assert commits == {git(repository, "rev-parse", "HEAD")}
-    assert git(tmp_path / "other", "rev-parse", "refs/heads/mine") == own
+    assert git(tmp_path / "other", "rev-parse", "refs/heads/mine") == head
 
 
 def test_directories_are_found_from_the_inventory_and_from_home(

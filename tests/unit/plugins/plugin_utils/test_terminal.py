@@ -5,14 +5,14 @@ from ansible_collections.argus.verl.plugins.plugin_utils import reporting
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("columns", "expected"),
     [(None, 132), ("80", 80), ("1", 1), ("0", 132), ("wide", 132)],
 )
-def test_the_width_of_the_terminal(given: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_of_the_terminal(columns: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "WIDTH", 132)
     monkeypatch.delenv("COLUMNS", raising=False)
-    if given is not None:
-        monkeypatch.setenv("COLUMNS", given)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
     assert reporting.columns() == expected
     # Sentences are wrapped on a terminal only.
     for is_terminal, width in ((True, expected), (False, None)):

@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import con
 
 
 @pytest.mark.parametrize(
-    ("train", "given", "is_here"),
+    ("train", "origin", "is_here"),
     [
         (["data/a.jsonl"], None, True),
         ("a.jsonl", None, True),
@@ -26,8 +26,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import con
         ({"a": 1}, None, False),
     ],
 )
-def test_the_rule(train: Any, given: Any, is_here: bool) -> None:
-    files = controller_files({"files": {"train": train, "val": None}, "from": given})
+def test_files_of_the_controller(train: Any, origin: Any, is_here: bool) -> None:
+    files = controller_files({"files": {"train": train, "val": None}, "from": origin})
     assert files == ({"train": [train] if isinstance(train, str) else train} if is_here else {})
     # Relative paths of the controller, and absolute ones of nodes.
     with pytest.raises(StagingError):

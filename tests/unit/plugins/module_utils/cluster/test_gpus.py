@@ -34,8 +34,8 @@ def recorded(name: str) -> Gpu:
 def test_recorded_gpus() -> None:
     a100, h200, blackwell = (recorded(f"nvidia_smi_{name}.xml") for name in ("a100", "h200", "blackwell"))
     name, uuid = "NVIDIA A100-SXM4-80GB", "GPU-513536b6-7d19-9063-b049-1e69664bb298"
-    known = Gpu(0, name, uuid, 81920, "535.54.03", "0000:01:00.0", "Enabled", 0, 0, memory_used_mib=50)
-    assert a100 == known
+    expected = Gpu(0, name, uuid, 81920, "535.54.03", "0000:01:00.0", "Enabled", 0, 0, memory_used_mib=50)
+    assert a100 == expected
     assert (h200.name, h200.memory_mib, h200.driver_version) == ("NVIDIA H200", 143771, "580.159.04")
     # "N/A" and "None" are no values.
     assert (h200.uncorrected, h200.mig, h200.recovery) == (0, "Disabled", "")
@@ -79,10 +79,10 @@ def test_a_lost_gpu_is_an_error_beside_the_others() -> None:
 
 
 def test_xids_are_counted_by_gpu_and_number() -> None:
-    found = parse_xids((RECORDED / "kernel_log.txt").read_text())
-    counts = [(xid.bus, xid.number, xid.count) for xid in found]
+    xids = parse_xids((RECORDED / "kernel_log.txt").read_text())
+    counts = [(xid.bus, xid.number, xid.count) for xid in xids]
     assert counts == [("0000:3b:00", 31, 1), ("0000:5e:00", 63, 1), ("0000:83:00", 79, 2)]
-    assert found[2].text == "GPU has fallen off the bus."
+    assert xids[2].text == "GPU has fallen off the bus."
     assert parse_xids("NVRM: Xid (PCI:0000:01:00): 48")[0].text == ""
 
 

@@ -89,9 +89,9 @@ def test_a_container_of_an_earlier_system(add: Add, tmp_path: Path) -> None:
 def test_a_container_without_a_process_is_known_by_name_or_command(
     name: str, config: dict[str, Any], is_legacy: bool, add: Add, tmp_path: Path
 ) -> None:
-    found = look(docker(container(OLD, name, Config={"User": "1000", **config})), tmp_path)
-    assert list(found) == ([name] if is_legacy else [])
-    assert not is_legacy or found[name].owner == "1000"
+    legacy = look(docker(container(OLD, name, Config={"User": "1000", **config})), tmp_path)
+    assert list(legacy) == ([name] if is_legacy else [])
+    assert not is_legacy or legacy[name].owner == "1000"
 
 
 def test_what_is_of_this_collection_is_never_found(add: Add, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_a_machine_without_an_engine_has_processes_only(add: Add, tmp_path: Path
     add(71, "/venv/bin/python -u /venv/site-packages/ray/dashboard/agent.py")
     add(72, "vim notes")
     add(73, "ray::train()")
-    (found,) = look(docker(code=127), tmp_path).values()
-    assert (found.name, found.kind, found.owner) == (f"ray@{ME}", PROCESSES, ME)
-    assert (found.processes, found.work) == ([70, 71, 73], ("ray::train()",))
+    (legacy,) = look(docker(code=127), tmp_path).values()
+    assert (legacy.name, legacy.kind, legacy.owner) == (f"ray@{ME}", PROCESSES, ME)
+    assert (legacy.processes, legacy.work) == ([70, 71, 73], ("ray::train()",))
     with pytest.raises(LegacyError, match="Cannot connect"):
         look(docker(code=1), tmp_path)
 
@@ -125,7 +125,7 @@ def looping(trap: str, title: str = "ray::loop") -> int:
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.END_SECONDS", 0.3)
     pid = looping("trap '' TERM; " if deaf else "")
-    # One that has the number of one that has ended is left alone.
+    # A process that has got the number of an ended one is left alone.
     other = looping("", "other")
     try:
         LegacyMachine("docker", docker()).remove(

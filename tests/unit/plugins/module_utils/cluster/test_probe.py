@@ -29,8 +29,8 @@ def answering(answers: dict[str, Answer]) -> probes.Run:
 
     def run(argv: Sequence[str]) -> Answer:
         line = " ".join(argv)
-        found = [answer for beginning, answer in answers.items() if line.startswith(beginning)]
-        return found[0] if found else (engines.NOT_INSTALLED, "", f"{argv[0]}: not found")
+        matches = [answer for beginning, answer in answers.items() if line.startswith(beginning)]
+        return matches[0] if matches else (engines.NOT_INSTALLED, "", f"{argv[0]}: not found")
 
     return run
 
@@ -86,8 +86,8 @@ def test_memory_is_limited_by_the_container(tree: Path, limit_file: str) -> None
 
 def test_existing_and_missing_paths(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tree / "shared").symlink_to("private")
-    there, link, missing = Probe(root=tree).paths(["/private", "/shared", "/private/models/qwen/x"])
-    assert (there.exists, there.fstype, there.writable, there.error) == (True, "nfs4", True, None)
+    existing, link, missing = Probe(root=tree).paths(["/private", "/shared", "/private/models/qwen/x"])
+    assert (existing.exists, existing.fstype, existing.writable, existing.error) == (True, "nfs4", True, None)
     assert (link.exists, link.mount_point) == (True, "/private")
     # It is on the mount of its nearest existing parent.
     assert (missing.path, missing.exists, missing.mount_point) == ("/private/models/qwen/x", False, "/private")
@@ -97,12 +97,12 @@ def test_existing_and_missing_paths(tree: Path, monkeypatch: pytest.MonkeyPatch)
     # Faked, because root may write everywhere.
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.W_OK | os.X_OK and path != tree / "private")
     assert [state.writable for state in Probe(root=tree).paths(["/private", "/"])] == [False, True]
-    (there,) = Probe(root=tree).paths(["/private"])
-    assert (there.free_bytes, Probe(root=tree).shm_bytes()) == (3 * 10, 70)
+    (existing,) = Probe(root=tree).paths(["/private"])
+    assert (existing.free_bytes, Probe(root=tree).shm_bytes()) == (3 * 10, 70)
 
 
 def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, threads = os.statvfs, []
+    statvfs, threads = os.statvfs, []
 
     def hanging(path: Any) -> os.statvfs_result:
         threads.append(threading.current_thread())
@@ -110,7 +110,7 @@ def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: p
             time.sleep(60)
         if Path(path) == tree / "scratch":
             raise OSError(116, "Stale file handle")
-        return asked(path)
+        return statvfs(path)
 
     (tree / "scratch").mkdir()
     monkeypatch.setattr(os, "statvfs", hanging)
@@ -193,7 +193,7 @@ def test_an_engine_that_fails_and_none(tree: Path) -> None:
     failed = machine("docker", (64, "", "unexpected"))
     assert (failed.engine.status, failed.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
     assert (failed.containers, failed.images) == ({}, {})
-    # No command of it runs.
+    # Without an engine, none of its commands runs.
     none = machine("none", PROGRAMS["docker ps"])
     assert (none.engine.status, none.engine.error, none.images) == (EngineStatus.NONE, None, {"x:1": None})
     assert (none.ephemeral_ports, none.reserved_ports, none.rdma_devices) == (None, [], ())
@@ -202,9 +202,9 @@ def test_an_engine_that_fails_and_none(tree: Path) -> None:
 
 def test_containers_are_found_by_label_or_by_name() -> None:
     inspected = (0, recorded("docker_container_inspect.json"), "")
-    for listed, name, there in ((f"{HEAD}\n", "free", "mvp-ray-head"), ("", "mvp-ray-worker-0", "mvp-ray-worker-0")):
+    for listed, name, expected in ((f"{HEAD}\n", "free", "mvp-ray-head"), ("", "mvp-ray-worker-0", "mvp-ray-worker-0")):
         run = answering({"docker ps": (0, listed, ""), "docker container": inspected})
-        assert list(Probe(run=run).containers("docker", "mvp", [name])) == [there]
+        assert list(Probe(run=run).containers("docker", "mvp", [name])) == [expected]
     with pytest.raises(EngineError):
         Probe(run=answering({"docker": (1, "", "Error: layer does not exist")})).image("docker", "x:1")
 
@@ -232,6 +232,6 @@ def test_the_journal_is_read_where_dmesg_is_forbidden() -> None:
     log = (RECORDED.parent / "preflight" / "kernel_log.txt").read_text()
     for said, xids in ((log, 3), ("", 0)):
         run = answering({"dmesg": (1, "", "not permitted"), "journalctl": (0, said, "")})
-        found, problem = Probe(run=run).xids()
-        # Without rights, it ends with 0 and is empty.
-        assert (len(found), problem == "") == (xids, bool(xids))
+        records, problem = Probe(run=run).xids()
+        # Without rights, journalctl exits with 0 and prints nothing.
+        assert (len(records), problem == "") == (xids, bool(xids))

@@ -37,8 +37,8 @@ def test_another_user_of_the_nodes_gets_the_token_and_an_empty_registry(tmp_path
         assert state.provide_registry(NODES) == []
         with pytest.raises(StateError, match=f"{jobs} belongs to 61000:61000"):
             state.provide_registry(OTHER)
-    there = token.stat()
-    assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (61000, 61000, 0o400)
+    status = token.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (61000, 61000, 0o400)
     assert token.read_text() == text
 
 

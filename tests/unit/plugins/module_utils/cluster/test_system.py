@@ -41,7 +41,7 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     process(tmp_path, 31, "gcs_server", container=OURS)
     process(tmp_path, 32, "raylet")
     process(tmp_path, 33, "python3")
-    # It ends, and has no cgroup any more.
+    # A process that ends has no cgroup any more.
     process(tmp_path, 34, "raylet", "Z")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(Path, "home", lambda: Path("/home/ml"))
@@ -50,13 +50,13 @@ def test_a_machine_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     process(tmp_path, 5, "nvidia-smi", "D")
     process(tmp_path, 6, "dd", "D")
     monkeypatch.setattr(system.time, "sleep", lambda _seconds: process(tmp_path, 6, "dd", "R"))
-    found = read_system(tmp_path)
-    assert (found.kernel, found.open_files, found.locked_memory) == ("6.8.0-45-generic", "4096", "8388608")
-    assert found.stuck == (Process(5, "nvidia-smi", "D"),)
-    assert found.ray == (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", ""))
-    assert (found.token, found.hostname) == ("/home/ml/.ray/auth_token", socket.gethostname())
-    assert found.tmp_total_bytes > found.tmp_free_bytes > 0
-    assert not [address for address in found.addresses if ":" in address]
+    answer = read_system(tmp_path)
+    assert (answer.kernel, answer.open_files, answer.locked_memory) == ("6.8.0-45-generic", "4096", "8388608")
+    assert answer.stuck == (Process(5, "nvidia-smi", "D"),)
+    assert answer.ray == (Process(31, "gcs_server", "S", OURS), Process(32, "raylet", "S", ""))
+    assert (answer.token, answer.hostname) == ("/home/ml/.ray/auth_token", socket.gethostname())
+    assert answer.tmp_total_bytes > answer.tmp_free_bytes > 0
+    assert not [address for address in answer.addresses if ":" in address]
     # Limits are those of the engine, if its user may read them.
     process(tmp_path, 9, "dockerd")
     for limits, open_files in ((LIMITS.format(1048576, "unlimited"), "1048576"), ("", "4096")):

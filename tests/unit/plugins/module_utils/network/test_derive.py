@@ -30,11 +30,11 @@ def host(
     last: int = 20, hcas: list[Hca] | None = None, uplink: str = "eth0", gpus: int = 8, trains: bool = True
 ) -> Host:
     """A machine with one network, whose address ends with a number."""
-    own = [
+    links = [
         Interface("docker0", ("172.17.0.1/16",), 1500, 0.0, "up"),
         Interface(uplink, (f"10.0.0.{last}/24",), 1500, 25.0, "up", uplink=True),
     ]
-    return Host(own, [ib(number) for number in range(8)] if hcas is None else hcas, gpus, f"10.0.0.{last}", trains)
+    return Host(links, [ib(number) for number in range(8)] if hcas is None else hcas, gpus, f"10.0.0.{last}", trains)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_values_of_machines_differ() -> None:
         "NCCL_SOCKET_IFNAME": "=eth0",
         "GLOO_SOCKET_IFNAME": "eth0",
     }
-    found = derive({"a": host(20, [roce(0), roce(1)]), "b": host(21, [roce(4, gid=1)], uplink="enp9s0", gpus=1)})
-    assert (found["a"].gid_index, found["b"].gid_index) == (3, 1)
-    assert (found["a"].interface, found["b"].interface) == ("eth0", "enp9s0")
-    assert found["b"].environment(found["b"].hcas) == {
+    networks = derive({"a": host(20, [roce(0), roce(1)]), "b": host(21, [roce(4, gid=1)], uplink="enp9s0", gpus=1)})
+    assert (networks["a"].gid_index, networks["b"].gid_index) == (3, 1)
+    assert (networks["a"].interface, networks["b"].interface) == ("eth0", "enp9s0")
+    assert networks["b"].environment(networks["b"].hcas) == {
         "NCCL_IB_HCA": "=mlx5_4",
         "NCCL_IB_GID_INDEX": "1",
         "NCCL_SOCKET_IFNAME": "=enp9s0",
@@ -90,7 +90,7 @@ def test_class_is_that_of_most_machines() -> None:
     assert hca_class([head, head, host(hcas=[ib(0)])]) == NDR
     assert hca_class([head]) is hca_class([unknown]) is None
     assert derive({"a": unknown})["a"].hcas == ()
-    # Of as many, the faster one.
+    # Of two equally frequent classes, the faster one.
     assert hca_class(machines[1:]) == hca_class(machines[:0:-1]) == NDR
 
 
@@ -99,15 +99,15 @@ def test_class_is_that_of_most_machines() -> None:
     [
         # Nine adapters for eight GPUs: the one with the default route is the uplink.
         *((8, 9, 8), (4, 5, 4)),
-        # One for each GPU, or all that there is; GPUs that are not known; uneven in any case.
+        # One for each GPU, or all; an unknown number of GPUs; uneven in any case.
         *((8, 8, 8), (8, 2, 2), (8, 1, 1), (1, 1, 1), (0, 9, 9), (8, 7, 7)),
     ],
 )
 def test_uplink_is_left_out_where_the_others_are_shared_evenly(gpus: int, ports: int, used: int) -> None:
-    there = host(hcas=[roce(number) for number in range(ports)], gpus=gpus)
-    found = used_hcas(there, ROCE)
-    assert len(found) == used
-    assert ("mlx5_0" in [hca.device for hca in found]) is (used == ports)
+    machine = host(hcas=[roce(number) for number in range(ports)], gpus=gpus)
+    hcas = used_hcas(machine, ROCE)
+    assert len(hcas) == used
+    assert ("mlx5_0" in [hca.device for hca in hcas]) is (used == ports)
     # A port of InfiniBand with the default route is used.
     assert len(used_hcas(host(hcas=[ib(number) for number in range(9)], uplink="ib0"), NDR)) == 9
 
@@ -129,22 +129,22 @@ def test_bridges_with_one_address_everywhere_are_no_common_network() -> None:
     assert common_network([at(Interface("docker0", ("172.17.0.1/16",)))]) is None
 
 
-def two(last: int, address: str = "") -> Host:
+def dual_homed(last: int, address: str = "") -> Host:
     slow = Interface("eth0", (f"10.0.0.{last}/24",), speed_gbit=1, state="up")
     fast = Interface("eth1", (f"10.9.0.{last}/24",), speed_gbit=100, state="up")
     return at(slow, fast, address=address)
 
 
 def test_network_of_the_inventory_comes_before_the_fastest() -> None:
-    assert common_network([two(1), two(2)]) == ip_network("10.9.0.0/24")
-    assert common_network([two(1, "10.0.0.1"), two(2)]) == ip_network("10.0.0.0/24")
-    found = derive({"a": two(1), "b": two(2)})
-    assert (found["b"].interface, found["b"].address) == ("eth1", "10.9.0.2")
+    assert common_network([dual_homed(1), dual_homed(2)]) == ip_network("10.9.0.0/24")
+    assert common_network([dual_homed(1, "10.0.0.1"), dual_homed(2)]) == ip_network("10.0.0.0/24")
+    networks = derive({"a": dual_homed(1), "b": dual_homed(2)})
+    assert (networks["b"].interface, networks["b"].address) == ("eth1", "10.9.0.2")
     # Without one, as with one subnet for each rack, a machine keeps its own address.
     racks = {
         "a": at(Interface("eth0", ("10.1.0.1/24",)), address="10.1.0.1"),
         "b": at(Interface("eth7", ("10.2.0.1/24",)), address="10.2.0.1"),
         "c": at(Interface("eth0", ("10.3.0.1/32",)), address="10.3.0.9"),
     }
-    assert [each.interface for each in derive(racks).values()] == ["eth0", "eth7", ""]
+    assert [network.interface for network in derive(racks).values()] == ["eth0", "eth7", ""]
     assert derive(racks)["c"].environment([]) == {}

@@ -1,4 +1,4 @@
-"""sysfs trees written by hand, after the kernel's Documentation/ABI/stable/sysfs-class-infiniband. No HCA was there."""
+"""sysfs trees written by hand without an HCA, after the kernel's Documentation/ABI/stable/sysfs-class-infiniband."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def gid(of: Path, index: int, value: str, kind: str, netdev: str = "") -> None:
 def test_infiniband_port_of_sysfs(tmp_path: Path) -> None:
     listed = [(port.device, port.netdev, port.state) for port in parse_ibdev2netdev(recorded("ibdev2netdev.txt"))]
     assert listed[1:3] == [("mlx5_1", "ib1", "up"), ("mlx5_2", "ib2", "down")] and len(listed) == 6
-    there = port(tmp_path, "mlx5_0")
-    gid(there, 0, "fe80:0000:0000:0000:b8ce:f603:0012:3456", "IB/RoCE v1")
+    directory = port(tmp_path, "mlx5_0")
+    gid(directory, 0, "fe80:0000:0000:0000:b8ce:f603:0012:3456", "IB/RoCE v1")
     for name, count in (("link_downed", "3"), ("symbol_error", "0"), ("port_rcv_data", "999")):
-        write(there / "counters" / name, count)
+        write(directory / "counters" / name, count)
     write(tmp_path / "sys/class/infiniband/mlx5_0/device/net/ib0/dev_port", "0")
     assert hcas_of_sysfs(tmp_path) == [
         Hca("mlx5_0", 1, "ib0", "up", 400, "InfiniBand", gid_index=None, errors={"link_downed": 3})
@@ -52,17 +52,17 @@ def test_infiniband_port_of_sysfs(tmp_path: Path) -> None:
 
 
 def test_gid_is_the_first_of_roce_v2_with_an_ipv4_address(tmp_path: Path) -> None:
-    there = port(tmp_path, "mlx5_0", "Ethernet")
+    directory = port(tmp_path, "mlx5_0", "Ethernet")
     for index, value in enumerate((LINK_LOCAL, LINK_LOCAL, V4, V4, V4_OTHER)):
-        gid(there, index, value, "IB/RoCE v1" if index in (0, 2) else "RoCE v2", "eth2")
-    gid(there, 10, UNUSED, "")
+        gid(directory, index, value, "IB/RoCE v1" if index in (0, 2) else "RoCE v2", "eth2")
+    gid(directory, 10, UNUSED, "")
     assert [hca.gid_index for hca in hcas_of_sysfs(tmp_path)] == [3]
-    # By number, and not those of a VLAN.
+    # GIDs go by number, and those of a VLAN do not count.
     other = port(tmp_path, "mlx5_1", "Ethernet")
     gid(other, 2, V4_OTHER, "RoCE v2", "eth2.100")
     gid(other, 10, V4, "RoCE v2", "eth2")
     gid(other, 9, V4, "RoCE v2", "eth2")
-    known = with_sysfs(Hca("mlx5_1", 1, "eth2", "up"), tmp_path)
-    assert (known.gid_index, known.rate_gbit, known.link_layer) == (9, 400, "Ethernet")
-    unknown = Hca("mlx5_7", 1, "ib0", "up")
-    assert with_sysfs(unknown, tmp_path) == unknown
+    present = with_sysfs(Hca("mlx5_1", 1, "eth2", "up"), tmp_path)
+    assert (present.gid_index, present.rate_gbit, present.link_layer) == (9, 400, "Ethernet")
+    absent = Hca("mlx5_7", 1, "ib0", "up")
+    assert with_sysfs(absent, tmp_path) == absent

@@ -21,10 +21,10 @@ ROUTES = (
 
 
 def tree(root: Path, name: str, **files: str) -> None:
-    there = root / "sys/class/net" / name
-    there.mkdir(parents=True)
+    directory = root / "sys/class/net" / name
+    directory.mkdir(parents=True)
     for file, text in files.items():
-        (there / file).write_text(f"{text}\n")
+        (directory / file).write_text(f"{text}\n")
 
 
 def test_interfaces(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_interfaces(tmp_path: Path) -> None:
         Interface("eth0", ("10.0.0.20/24",), 9000, 25.0, "up", uplink=True),
         Interface("ib1", (), 2044, 0.0, "down", uplink=False),
     ]
-    own = Interface("eth0", ("127.0.0.1/8", "169.254.1.1/16", "10.0.0.20/24"))
-    assert [str(each) for each in ipv4_of(own)] == ["10.0.0.20/24"]
-    others = [Interface("eth1", ("10.0.0.200/24",)), own]
-    assert interface_with("10.0.0.20", others) is own and interface_with("127.0.0.1", others) is None
+    local = Interface("eth0", ("127.0.0.1/8", "169.254.1.1/16", "10.0.0.20/24"))
+    assert [str(address) for address in ipv4_of(local)] == ["10.0.0.20/24"]
+    others = [Interface("eth1", ("10.0.0.200/24",)), local]
+    assert interface_with("10.0.0.20", others) is local and interface_with("127.0.0.1", others) is None
     # The addresses are those of this machine.
     (eth0, _ib1) = read_interfaces(tmp_path)
     assert eth0.addresses == tuple(addresses_of_kernel().get("eth0", ()))

@@ -21,8 +21,8 @@ def of(interfaces: list[Interface], hcas: tuple[Hca, ...], address: str, trains:
     return Context("", machine, Expectation(address=address, trains=trains))
 
 
-def found(**changed: Context) -> list[tuple[str, str]]:
-    """The findings of three machines, some of which differ: where, by key."""
+def sorted_findings(**changed: Context) -> list[tuple[str, str]]:
+    """The keys and places of the findings of three machines, some of which differ."""
     findings = network_findings({"a": host(1), "b": host(2), "c": host(3), **changed})
     assert all(finding.remedy for finding in findings)
     return sorted((finding.key.removeprefix("network."), finding.where) for finding in findings)
@@ -66,7 +66,7 @@ BESIDE = Interface("eth5", ("10.7.0.3/24",), 9000)
     ],
 )
 def test_the_machine_that_differs_is_named(changed: dict[str, Context], expected: list[tuple[str, str]]) -> None:
-    assert found(**changed) == expected
+    assert sorted_findings(**changed) == expected
 
 
 @pytest.mark.parametrize(("count", "is_bad"), [(50, False), (51, True)])
@@ -75,5 +75,5 @@ def test_errors_are_compared_with_the_median(count: int, is_bad: bool) -> None:
     usual = tuple(replace(port, errors={"link_downed": 5}) for port in PORTS)
     bad = (*usual[:3], replace(usual[3], errors={"link_downed": count}))
     expected = [("hca_errors", "b")] * is_bad
-    assert found(a=host(1, usual), b=host(2, bad), c=host(3, usual)) == expected
-    assert found(b=with_port(errors={"symbol_error": 10 + is_bad})) == expected
+    assert sorted_findings(a=host(1, usual), b=host(2, bad), c=host(3, usual)) == expected
+    assert sorted_findings(b=with_port(errors={"symbol_error": 10 + is_bad})) == expected

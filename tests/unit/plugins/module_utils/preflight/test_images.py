@@ -22,10 +22,10 @@ BUILT, PULLED = "argus-verl-cpu:0.1.0", "verlai/verl:vllm024.latest"
 
 
 def test_images_that_machines_lack() -> None:
-    there = machine(images={BUILT: Image("sha256:1", {}), PULLED: None})
-    podman = replace(there, engine=replace(there.engine, name="podman"))
-    # Of those that are missing, only the ones that nodes need count.
-    assert missing_images({"a": BUILT}, {"a": there}) == {}
+    docker = machine(images={BUILT: Image("sha256:1", {}), PULLED: None})
+    podman = replace(docker, engine=replace(docker.engine, name="podman"))
+    # Only missing images that nodes need count.
+    assert missing_images({"a": BUILT}, {"a": docker}) == {}
     assert missing_images({"a": PULLED}, {"a": podman}) == {"a": (PULLED, "podman")}
     # One that was not probed, and one whose engine did not say.
     assert missing_images({"a": BUILT, "b": BUILT}, {"b": machine(images={})}) == {}

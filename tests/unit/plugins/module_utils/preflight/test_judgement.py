@@ -52,7 +52,7 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
     (finding,) = differences(CHECK, "it", {"a": "2", "b": "1", "c": "1", "d": ""})
     assert finding.where == "a" and "2 of 3" in finding.problem
     # The first of two that are equally frequent.
-    assert [each.where for each in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
+    assert [finding.where for finding in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
 
 
 def test_findings_are_of_all_hosts_and_worst_first() -> None:
@@ -61,7 +61,7 @@ def test_findings_are_of_all_hosts_and_worst_first() -> None:
     machines = {"a": probed("a", [warning, error]), "b": probed("b"), "c": probed("c", kernel="5.15")}
     result = judge([*machines, "d"], machines, FAST, others=[other])
     assert (result.silent, result.hosts, result.hardware["c"]) == (["d"], ["a", "b", "c", "d"], {"kernel": "5.15"})
-    assert [(each.severity, each.where, each.key) for each in result.findings] == [
+    assert [(finding.severity, finding.where, finding.key) for finding in result.findings] == [
         (ERROR, "a", "root.space"),
         (ERROR, "d", "gpu.ecc"),
         (WARNING, "a", "root.space"),

@@ -27,16 +27,16 @@ FULL |= {"disk_free_gib": 100, "shared_root_free_gib": 200, "shm_gib": 64}
 
 
 def findings(changes: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Finding]:
-    found = machine_findings("gpu-1", replace(HEALTHY, **changes), Expectation(**expected))
-    assert all(finding.where == "gpu-1" and finding.remedy for finding in found)
-    return found
+    results = machine_findings("gpu-1", replace(HEALTHY, **changes), Expectation(**expected))
+    assert all(finding.where == "gpu-1" and finding.remedy for finding in results)
+    return results
 
 
 def check(changes: Mapping[str, Any], expected: Mapping[str, Any], shown: str, words: str) -> None:
-    found = findings(changes, expected)
-    assert ", ".join(f"{finding.key} {finding.severity}" for finding in found) == shown
+    results = findings(changes, expected)
+    assert ", ".join(f"{finding.key} {finding.severity}" for finding in results) == shown
     for word in filter(None, words.split(" | ")):
-        (finding,) = found
+        (finding,) = results
         assert word in f"{finding.problem}: {finding.remedy}"
 
 
@@ -117,7 +117,7 @@ EXPECTED: list[Row] = [
 
 
 @pytest.mark.parametrize(("changes", "expected", "shown", "words"), EXPECTED)
-def test_what_is_expected(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
+def test_findings_of_an_expectation(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
     check(changes, FULL | expected, shown, words)
 
 
@@ -128,8 +128,8 @@ def test_values_of_an_inventory(monkeypatch: pytest.MonkeyPatch) -> None:
     ports = [{"node": "h", "use": "GCS", "first": 1, "last": 2}]
     values = {"gpus": "8", "disk_free_gib": "80", "shared_root_fstypes": "nfs,nfs4", "hcas": "", "ports": ports}
     expected = Expectation.from_json({**values, "token_file": "~/state/auth_token"})
-    known = {"gpus": 8, "disk_free_gib": 80.0, "hcas": 0, "shared_root_fstypes": ["nfs", "nfs4"]}
-    assert {name: getattr(expected, name) for name in known} == known
+    converted = {"gpus": 8, "disk_free_gib": 80.0, "hcas": 0, "shared_root_fstypes": ["nfs", "nfs4"]}
+    assert {name: getattr(expected, name) for name in converted} == converted
     assert (expected.token_file, expected.ports[0].last) == ("/home/ml/state/auth_token", 2)
 
 
@@ -199,7 +199,7 @@ ALWAYS: list[Row] = [
     (used_by(3, container="", memory_mib=1023), {}, "gpu.processes warning", ""),
     (used_by(3, container="", memory_mib=1024), {}, "gpu.processes error", ""),
     (used_by(4, of_node=True), {}, "", ""),
-    # That of a job's own mistake is left out.
+    # An Xid of a job's own mistake is left out.
     ({"xids": [Xid("0000:3b:00", 31, 1, "x"), Xid("0000:83:00", 79, 2, "y")]}, {}, "gpu.xid error", "0000:83:00 | 79"),
     ({"xids": [Xid("0000:5e:00", 63, 1, "y")]}, {}, "gpu.xid warning", "63"),
     ({"kernel_log_error": "dmesg: not permitted"}, {}, "gpu.xid note", "not permitted"),
@@ -240,7 +240,7 @@ ALWAYS: list[Row] = [
 
 
 @pytest.mark.parametrize(("changes", "expected", "shown", "words"), ALWAYS)
-def test_what_is_wrong(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
+def test_findings(changes: dict[str, Any], expected: dict[str, Any], shown: str, words: str) -> None:
     check(changes, expected, shown, words)
 
 
@@ -264,7 +264,7 @@ OF_PORTS: list[Row] = [
     ({"ports_in_use": [20000], "ephemeral_ports": (1024, 65535)}, {"ports": [DASHBOARD]}, "", ""),
     ({"ports_in_use": [22, 20000]}, {}, "machine.port error", "20000 | GCS of ray-head | cluster_port_base"),
     ({"ports_in_use": [8265]}, {}, "machine.port error", "8265 | cluster_dashboard_port"),
-    # Ray passes over those of worker processes.
+    # Ray passes over ports of worker processes.
     ({"ports_in_use": [21020, 21500, 21999]}, {}, "machine.port warning", "21020, 21500, 21999 | worker-0"),
     # Of the node itself, of another node, of another cluster, not up, with another port.
     *((head(state=state, host_ports=[8265]), {}, "", "") for state in ("running", "restarting", "paused")),
@@ -300,26 +300,26 @@ def test_ports(changes: dict[str, Any], expected: dict[str, Any], shown: str, wo
     ],
 )
 def test_root_without_rights_on_nfs(owner: str, mode: int, archives: str | None, is_good: bool) -> None:
-    there = mount(writable=False, owner=owner, mode=mode, archives_owner=archives) | {"uid": 0, "user": "root"}
-    assert [finding.key for finding in findings(there, FULL)] == ([] if is_good else ["root.writable"])
+    changes = mount(writable=False, owner=owner, mode=mode, archives_owner=archives) | {"uid": 0, "user": "root"}
+    assert [finding.key for finding in findings(changes, FULL)] == ([] if is_good else ["root.writable"])
     # Nodes of root have its rights; those of further groups have theirs.
-    assert "root.writable" in {finding.key for finding in findings(there, FULL | {"user": "0:0"})}
+    assert "root.writable" in {finding.key for finding in findings(changes, FULL | {"user": "0:0"})}
     for group in ("5000", "render"):
-        found = findings(there, FULL | {"groups": [group]})
-        assert [finding.key for finding in found] == ([] if is_good or owner == "0:5000" else ["root.writable"])
+        results = findings(changes, FULL | {"groups": [group]})
+        assert [finding.key for finding in results] == ([] if is_good or owner == "0:5000" else ["root.writable"])
 
 
 TOKEN = {"token_file": "/state/mvp/auth_token"}
 
 
 def state(**changes: Any) -> dict[str, Any]:
-    there = replace(PRIVATE, **{"path": "/state/mvp", "fstype": "ext4", "mode": 0o711, **changes})
-    return {"mounts": [replace(PRIVATE, path="/other", writable=False), there]}
+    directory = replace(PRIVATE, **{"path": "/state/mvp", "fstype": "ext4", "mode": 0o711, **changes})
+    return {"mounts": [replace(PRIVATE, path="/other", writable=False), directory]}
 
 
 def modes(directory: int, token: int) -> dict[str, Any]:
-    there = state(mode=directory)
-    return {"mounts": [*there["mounts"], replace(PRIVATE, path="/state/mvp/auth_token", mode=token)]}
+    changes = state(mode=directory)
+    return {"mounts": [*changes["mounts"], replace(PRIVATE, path="/state/mvp/auth_token", mode=token)]}
 
 
 ROOT: dict[str, Any] = {"uid": 0, "user": "root"}
@@ -393,6 +393,6 @@ def test_the_machine_that_differs_is_named(usual: dict[str, Any], other: dict[st
     machines = {"a": on(**usual), "b": on(**usual), "c": on(**other), "d": on(gpus=[], mounts=[])}
     expected = Expectation(shared_root="/private")
     probed = {name: ProbedHost(Context(name, machine, expected), []) for name, machine in machines.items()}
-    found = judge(list(probed), probed, "fast").findings
-    assert {finding.where for finding in found} <= {"c"}
-    assert ", ".join(finding.key for finding in found) == shown
+    results = judge(list(probed), probed, "fast").findings
+    assert {finding.where for finding in results} <= {"c"}
+    assert ", ".join(finding.key for finding in results) == shown

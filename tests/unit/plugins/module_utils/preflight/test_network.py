@@ -21,8 +21,8 @@ ETH0 = Interface("eth0", ("10.0.0.1/24",), 1500, 25, "up", uplink=True)
 
 def context(name: str = "gpu-0", last: int = 1, **expected: object) -> Context:
     eth0 = replace(ETH0, addresses=(f"10.0.0.{last}/24",))
-    known = Expectation(**{"address": f"10.0.0.{last}", **expected})  # type: ignore[arg-type]
-    return Context(name, replace(HEALTHY, interfaces=(eth0,), hcas=HCAS), known)
+    expectation = Expectation(**{"address": f"10.0.0.{last}", **expected})  # type: ignore[arg-type]
+    return Context(name, replace(HEALTHY, interfaces=(eth0,), hcas=HCAS), expectation)
 
 
 BOTH = ("10.0.0.1", "127.0.1.1")
@@ -40,9 +40,9 @@ BOTH = ("10.0.0.1", "127.0.1.1")
     ],
 )
 def test_hostname_of_a_loopback(addresses: list[str], expected: dict[str, Any], severity: str, name: str) -> None:
-    known = context(**expected)
-    machine = replace(known.machine, system=System(hostname="gpu-0", addresses=tuple(addresses)))
-    problems = list(hostname_problems(machine, known.expected))
+    probed = context(**expected)
+    machine = replace(probed.machine, system=System(hostname="gpu-0", addresses=tuple(addresses)))
+    problems = list(hostname_problems(machine, probed.expected))
     assert [(problem.severity, problem.key) for problem in problems] == [(severity, "network.hostname")] * bool(
         severity
     )
@@ -64,9 +64,9 @@ def test_proxy_for_connections_within_the_cluster(no_proxy: str, missing: str) -
         first = context()
         first = replace(first, machine=replace(first.machine, proxies={**proxies, "no_proxy": no_proxy}))
         findings = network_findings({"gpu-0": first, "gpu-1": context("gpu-1", last=2)})
-        found = [finding for finding in findings if finding.key == "network.proxy"]
-        assert [finding.where for finding in found] == (["gpu-0"] if missing and proxies else [])
-        assert all(f" {missing}: " in finding.problem for finding in found)
+        matches = [finding for finding in findings if finding.key == "network.proxy"]
+        assert [finding.where for finding in matches] == (["gpu-0"] if missing and proxies else [])
+        assert all(f" {missing}: " in finding.problem for finding in matches)
 
 
 def test_cells_say_what_is_derived_and_what_is_set() -> None:
@@ -81,5 +81,5 @@ def test_cells_say_what_is_derived_and_what_is_set() -> None:
     assert (table["gpu-1"]["NCCL_IB_HCA"], table["gpu-1"]["GLOO_SOCKET_IFNAME"]) == ("mlx5_7 (set)", "bond0 (set)")
     assert "box" not in table
     contexts["ctl"] = context("ctl", 3, trains=False)
-    found = derived_environment(contexts)
-    assert set(found) == {"gpu-0", "gpu-1", "ctl"} and found["gpu-0"]["GLOO_SOCKET_IFNAME"] == "eth0"
+    environments = derived_environment(contexts)
+    assert set(environments) == {"gpu-0", "gpu-1", "ctl"} and environments["gpu-0"]["GLOO_SOCKET_IFNAME"] == "eth0"

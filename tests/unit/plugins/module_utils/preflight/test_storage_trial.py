@@ -13,18 +13,18 @@ WRITTEN = {"uid": 61000, "seen_uid": 61000, "renamed": True}
 
 def trials(**changed: TrialResult) -> dict[str, TrialResult]:
     """Three machines that see each other; the first holds the locks."""
-    found = {}
+    results = {}
     for name in NAMES:
         seen = {other: {"seconds": 0.1, "uid": 61000, "right": True} for other in NAMES if other != name}
         first = name == "a"
         locks = {} if first else {"flock": "held", "fcntl": "held"}
         written = {**WRITTEN, "locks": ["flock", "fcntl"]} if first else WRITTEN
-        found[name] = TrialResult("", written, seen, locks)
-    return {**found, **changed}
+        results[name] = TrialResult("", written, seen, locks)
+    return {**results, **changed}
 
 
 def findings(**changed: TrialResult) -> list[tuple[str, str]]:
-    return [(found.key.removeprefix("storage."), found.where) for found in trial_findings(trials(**changed))]
+    return [(finding.key.removeprefix("storage."), finding.where) for finding in trial_findings(trials(**changed))]
 
 
 B = trials()["b"]
@@ -41,7 +41,7 @@ def test_file_that_is_not_seen() -> None:
     assert findings(b=seeing(seconds=None)) == findings(b=seeing(right=False)) == [("canary", "b")]
     assert findings(b=seeing(uid=65534)) == [("owner", "b")]
     assert ("owner", "b") in findings(b=replace(B, written={**WRITTEN, "seen_uid": 65534}))
-    # A machine that could not write is said once.
+    # A machine that could not write is reported once.
     silent = TrialResult(error="Permission denied (user)")
     unseen = {name: replace(trials()[name], seen={"b": {"seconds": None}}) for name in ("a", "c")}
     assert findings(b=silent, **unseen) == [("trial", "b")]
@@ -51,5 +51,5 @@ def test_locks() -> None:
     free = replace(B, locks={"flock": "free", "fcntl": "held"})
     assert findings(b=free) == findings(b=replace(B, locks={"fcntl": "unsupported"})) == [("locks", "b")]
     holder = replace(trials()["a"], written={**WRITTEN, "locks": ["fcntl"]})
-    # Nobody holds the other one, so that it is no news that it is free.
+    # Nobody holds the other lock: it may be free.
     assert findings(a=holder, b=free) == [("locks", "a")]

@@ -27,9 +27,9 @@ class Job:
         environment = {**os.environ, **environment, "PYTHONPATH": "/nowhere"}
         self.step = subprocess.Popen([sys.executable, "-I", STEP, str(self.directory)], env=environment)
 
-    def run(self, *argv: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def run(self, *argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [sys.executable, "-I", RELAY, self.number, *argv], input=given, capture_output=True, check=False, timeout=60
+            [sys.executable, "-I", RELAY, self.number, *argv], input=stdin, capture_output=True, check=False, timeout=60
         )
 
 
@@ -43,7 +43,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
     data, long = os.urandom(300_000), "é" * 40_000
-    done = job.run("sh", "-c", 'cat; echo "$0" >&2; exit 7', long, given=data)
+    done = job.run("sh", "-c", 'cat; echo "$0" >&2; exit 7', long, stdin=data)
     # A command longer than one packet.
     assert (done.returncode, done.stdout, done.stderr) == (7, data, f"{long}\n".encode())
     assert job.run("sh", "-c", "kill -9 $$").returncode == 137
@@ -53,7 +53,7 @@ def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
     environment = dict(line.split("=", 1) for line in job.run("env").stdout.decode().splitlines() if "=" in line)
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["SLURM_JOB_ID"]) == ("2,3", job.number)
     assert not {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONPATH"} & environment.keys()
-    # Each of two waits for the other.
+    # Two commands run at the same time: each waits for the other.
     names = [str(job.directory / "a"), str(job.directory / "b")]
     argv = [sys.executable, "-I", RELAY, job.number, "sh", "-c", "touch $1; while [ ! -e $2 ]; do sleep 0.02; done", ""]
     both = [subprocess.Popen([*argv, *order]) for order in (names, names[::-1])]
@@ -61,7 +61,7 @@ def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "amd", "given"),
+    ("environ", "amd", "expected"),
     [
         ({}, False, {}),
         ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"}, False, {"CUDA_VISIBLE_DEVICES": "1"}),
@@ -70,8 +70,8 @@ def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
         ({"HIP_VISIBLE_DEVICES": "2"}, False, {}),
     ],
 )
-def test_devices(environ: dict[str, str], amd: bool, given: dict[str, str]) -> None:
-    assert step.visible_devices(environ, amd) == given
+def test_devices(environ: dict[str, str], amd: bool, expected: dict[str, str]) -> None:
+    assert step.visible_devices(environ, amd) == expected
 
 
 def test_what_a_command_leaves_stays_and_ends_with_the_job(job: Job, tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_what_a_command_leaves_stays_and_ends_with_the_job(job: Job, tmp_path: P
     )
     script += "; print(os.getpid(), flush=True); os.closerange(0, 3); time.sleep(600)"
     pids = []
-    for told in ("", str(tmp_path / "told")):
-        line = f"{sys.executable} -c \"$0\" '{told}' & "
+    for marker in ("", str(tmp_path / "told")):
+        line = f"{sys.executable} -c \"$0\" '{marker}' & "
         done = job.run("sh", "-c", f"{line} exit 0", script)
         pids.append(int(done.stdout))
     assert all(map(alive, pids))

@@ -128,8 +128,8 @@ def test_names_of_nodes(name: str) -> None:
 def test_a_cluster_has_a_head_and_workers(changed: dict[str, list[str]], expected: list[str]) -> None:
     hostvars, groups = one_machine()
     groups |= changed
-    for there in (groups, {name: hosts for name, hosts in groups.items() if hosts}):
-        assert [finding.where for finding in validate(hostvars, there, KNOWN)] == expected
+    for members in (groups, {name: hosts for name, hosts in groups.items() if hosts}):
+        assert [finding.where for finding in validate(hostvars, members, KNOWN)] == expected
 
 
 # --- Machines and networks --------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ SHARED = {"shared_root_source": "/srv/shared"}
         ({}, {"ray_node_address": "fd00::2"}, ""),
         ({}, {"ray_node_address": None, "ansible_host": "10.0.0.2"}, ""),
         ({}, {"ray_node_address": None, "ansible_host": "gpu-2.example.org"}, "gpu-2"),
-        # Of two machines, unless it has another meaning.
+        # The address of another machine, unless both nodes are on one.
         ({}, {"ray_node_address": "10.0.0.1"}, TWO),
         (HOST | {"ray_node_machine": "gpu-1"}, HOST | {"ray_node_machine": "gpu-1"}, ""),
         # A container network does not span two machines.
@@ -172,11 +172,11 @@ def test_machines_and_networks(first: dict[str, Any], second: dict[str, Any], wh
     for node, changes in (("gpu-1", first), ("gpu-2", second)):
         hostvars[node] |= changes
         hostvars[node] = {name: value for name, value in hostvars[node].items() if value is not None}
-    found = validate(hostvars, groups, KNOWN | {"cluster_image_archive", "ray_node_user"})
-    assert [finding.where for finding in found] == ([where] if where else [])
-    assert all(finding.remedy for finding in found)
-    assert [finding.severity for finding in found] == (
-        ["warning"] if "ray_node_user" in second else ["error"] * len(found)
+    findings = validate(hostvars, groups, KNOWN | {"cluster_image_archive", "ray_node_user"})
+    assert [finding.where for finding in findings] == ([where] if where else [])
+    assert all(finding.remedy for finding in findings)
+    assert [finding.severity for finding in findings] == (
+        ["warning"] if "ray_node_user" in second else ["error"] * len(findings)
     )
 
 
@@ -242,6 +242,6 @@ def test_processes(changes: dict[str, Any], of_one: dict[str, Any], variable: st
     hostvars, groups = processes(**changes)
     hostvars["gpu-0"] |= of_one
     hostvars["gpu-0"] = {name: value for name, value in hostvars["gpu-0"].items() if value is not None}
-    found = validate(hostvars, groups, KNOWN)
-    assert (found == []) == (not variable)
-    assert not variable or any(variable in f"{finding.problem}: {finding.remedy}" for finding in found)
+    findings = validate(hostvars, groups, KNOWN)
+    assert (findings == []) == (not variable)
+    assert not variable or any(variable in f"{finding.problem}: {finding.remedy}" for finding in findings)

@@ -27,10 +27,10 @@ def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
 
 def test_image_from_other_inputs_counts_as_missing() -> None:
     labels = {INPUTS_LABEL: "new"}
-    there = machine(images={IMAGES["cpu"]: Image("sha256:1", labels)})
-    current = plan_node(with_settings(SETTINGS, image_inputs="new"), there, WORKERS)
+    host = machine(images={IMAGES["cpu"]: Image("sha256:1", labels)})
+    current = plan_node(with_settings(SETTINGS, image_inputs="new"), host, WORKERS)
     assert (current.image_id, current.outdated) == ("sha256:1", False)
-    other = plan_node(with_settings(SETTINGS, image_inputs="newer"), there, WORKERS)
+    other = plan_node(with_settings(SETTINGS, image_inputs="newer"), host, WORKERS)
     assert (other.image_id, other.outdated) == ("", True)
     # Built by hand, or loaded, without the label.
     assert plan(image_inputs="new").outdated is True

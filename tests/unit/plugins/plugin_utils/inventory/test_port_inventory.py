@@ -33,10 +33,10 @@ PLANNED: dict[Any, str] = {20000: "GCS of head", 20999: "worker processes of hea
 
 @pytest.mark.parametrize("port", [1023, *PLANNED, 20010, 22999, 1024, 8265, 19999, 20004, 23000, 65535])
 def test_port_of_the_dashboard(port: Any) -> None:
-    found = port_inventory_findings(*shared(cluster_dashboard_port=port))
+    findings = port_inventory_findings(*shared(cluster_dashboard_port=port))
     is_good = port in (1024, 8265, 19999, 20004, 23000, 65535)
-    assert [finding.where for finding in found] == ([] if is_good else ["head"])
-    assert all(finding.problem.endswith(PLANNED.get(port, "")) for finding in found)
+    assert [finding.where for finding in findings] == ([] if is_good else ["head"])
+    assert all(finding.problem.endswith(PLANNED.get(port, "")) for finding in findings)
     # A container network has no ports on the machine.
     for variables in ({"cluster_dashboard_port": port}, {"cluster_port_base": 65000}):
         assert port_inventory_findings(*shared(**variables, cluster_network="mvp-ray")) == []

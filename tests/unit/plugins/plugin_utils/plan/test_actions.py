@@ -29,10 +29,10 @@ def existing(plan: NodePlan, **changes: Any) -> Container:
     return container(**{"labels": container_arguments(plan)["labels"], "image_id": plan.image_id, **changes})
 
 
-def decided(plan: NodePlan, there: Container | None) -> Action:
+def decided(plan: NodePlan, current: Container | None) -> Action:
     labels = container_arguments(plan)["labels"]
-    wanted = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
-    return decide(plan, there, *wanted)
+    values = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
+    return decide(plan, current, *values)
 
 
 def head(before: NodePlan = HEAD, **changes: Any) -> NodePlan:
@@ -40,18 +40,18 @@ def head(before: NodePlan = HEAD, **changes: Any) -> NodePlan:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "kind", "disrupts"),
+    ("desired", "current", "kind", "disrupts"),
     [
         (plan(), None, "create", False),
         (plan(rotate_token=True), None, "create", False),
         (plan(), existing(plan()), "keep", False),
-        # An image that was removed, of a node that runs, is not missed.
+        # A node that runs does not need its image any more.
         (replace(plan(), image_id=""), existing(plan()), "keep", False),
         *((plan(), existing(plan(), state=state), "start", False) for state in ("exited", "created", "dead")),
         *(
-            (wanted, existing(there, state=state, **changes), "recreate", state == "running")
+            (desired, existing(current, state=state, **changes), "recreate", state == "running")
             for state in ("running", "exited")
-            for wanted, there, changes in (
+            for desired, current, changes in (
                 (plan(gpus=2), plan(), {}),
                 (plan(gpus=2), plan(), {"labels": {}}),
                 (plan(), plan(), {"image_id": "sha256:old"}),
@@ -68,8 +68,8 @@ def head(before: NodePlan = HEAD, **changes: Any) -> NodePlan:
         (head(ray_node_env={"A": "1"}), existing(HEAD), "recreate", False),
     ],
 )
-def test_actions(wanted: NodePlan, there: Container | None, kind: str, disrupts: bool) -> None:
-    action = decided(wanted, there)
+def test_actions(desired: NodePlan, current: Container | None, kind: str, disrupts: bool) -> None:
+    action = decided(desired, current)
     assert (action.kind, action.disrupts) == (kind, disrupts)
     assert action.reason
 

@@ -32,7 +32,7 @@ def test_ray_start() -> None:
     assert {"--head", "--port=20000", "--dashboard-host=0.0.0.0", "--dashboard-port=8265", "--num-cpus=0"} <= set(first)
     assert {"--address=ray-head:20000", '--resources={"worker_node": 100}', "--num-gpus=4"} <= set(worker)
     for arguments, base in ((first, 20000), (worker, 21000)):
-        ports = [int(each.partition("=")[2]) for each in arguments if "-port=" in each and "dashboard-port" not in each]
+        ports = [int(flag.partition("=")[2]) for flag in arguments if "-port=" in flag and "dashboard-port" not in flag]
         assert len(ports) >= 8 and ports[-2:] == [base + 20, base + 999]
         assert all(base <= port < base + 1000 for port in ports) and len(set(ports)) == len(ports)
         assert {"--object-store-memory=1073741824", "--disable-usage-stats"} <= set(arguments)
@@ -111,7 +111,7 @@ def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> 
     assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
     assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
     assert arguments["capabilities"] == ["IPC_LOCK"]
-    # Both by hand and by itself is once.
+    # A device that the inventory also names is passed once.
     named = on_hcas(devices=["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"])
     assert named["devices"] == ["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"]
     for without in (on_hcas(rdma="false"), on_hcas(role="head"), on_hcas(network="mvp-ray")):
@@ -126,13 +126,13 @@ def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> 
 def test_every_argument_reaches_the_engine() -> None:
     """The task names each argument: one that it forgets would be in the specification only."""
     tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "start_docker.yml").read_text())
-    given = tasks[0]["community.docker.docker_container"]
-    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], rdma="true", groups=["44"]))
+    options = tasks[0]["community.docker.docker_container"]
+    worker = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], rdma="true", groups=["44"]))
     on_host = container_arguments(head(network="host", address="10.0.0.1"))
-    for name in {**wanted, **on_host, **container_arguments(head())}:
-        assert given[name].removesuffix(" | default(omit) }}").removesuffix(" }}") == "{{ container." + name
+    for name in {**worker, **on_host, **container_arguments(head())}:
+        assert options[name].removesuffix(" | default(omit) }}").removesuffix(" }}") == "{{ container." + name
     # Volumes without a name go with the container.
-    assert given["keep_volumes"] is False
+    assert options["keep_volumes"] is False
 
 
 def test_only_the_head_has_the_registry_and_its_tables() -> None:

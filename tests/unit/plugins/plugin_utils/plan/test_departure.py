@@ -52,31 +52,31 @@ def test_worker_of_the_inventory() -> None:
     assert leave("worker-0").last and not leave("worker-0", **{"gpu-0": HEALTHY, "ctl": both}).last
     stopped = {"worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("stopped")))}
     for processes, runs in ((PROCESSES, True), (PROCESSES | stopped, False)):
-        found = departure("worker-0", [ray_node("worker-0", "x")], planned(processes), INVENTORY, "ctl")
-        assert found == Departure("worker-0", "worker-0", "x", runs=runs, last=not runs, in_inventory=True)
+        result = departure("worker-0", [ray_node("worker-0", "x")], planned(processes), INVENTORY, "ctl")
+        assert result == Departure("worker-0", "worker-0", "x", runs=runs, last=not runs, in_inventory=True)
     # It left the inventory.
-    found = leave("worker-9", ray_node("worker-9"))
-    assert found == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
-    # Of this one, the host has nothing.
+    result = leave("worker-9", ray_node("worker-9"))
+    assert result == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
+    # The host has nothing of this node.
     assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
 
 
 def refusals(leaving: Departure, **silent: str) -> list[str]:
-    found = departure_findings(leaving, ["ray-head"], [*INVENTORY, "worker-8"], silent, "gpu_0")
-    assert all(finding.severity == ERROR and finding.remedy for finding in found)
-    return [finding.problem for finding in found]
+    findings = departure_findings(leaving, ["ray-head"], [*INVENTORY, "worker-8"], silent, "gpu_0")
+    assert all(finding.severity == ERROR and finding.remedy for finding in findings)
+    return [finding.problem for finding in findings]
 
 
-def test_what_cannot_be_taken_out() -> None:
+def test_nodes_that_cannot_be_removed() -> None:
     assert refusals(leave("worker-0", ray_node("worker-0"))) == refusals(leave("worker-1")) == []
     for leaving in (leave(""), leave("ray-head", ray_node("ray-head")), leave("worker-7")):
         assert len(refusals(leaving)) == 1
-    # On no machine.
+    # It is on no machine.
     assert len(refusals(leave("worker-8", ray_node("worker-8")))) == 1
     out = leave("worker-0", **{"gpu-0": HEALTHY})
     assert out.gone and out.to_json()["gone"]
-    (found,) = departure_findings(out, ["ray-head"], INVENTORY, {"gpu_1": "off"}, "gpu_0")
-    assert found.severity == WARNING
+    (finding,) = departure_findings(out, ["ray-head"], INVENTORY, {"gpu_1": "off"}, "gpu_0")
+    assert finding.severity == WARNING
     (problem,) = refusals(out, gpu_0="does not answer: off")
     assert "gpu_0 does not answer: off" in problem
     assert not leave("worker-0").gone and not leave("worker-8", ray_node("worker-8")).gone
@@ -84,23 +84,23 @@ def test_what_cannot_be_taken_out() -> None:
 
 def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8"), ray_node("worker-7", state="DEAD")]
-    (found,) = left_behind(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
-    assert (found.where, found.severity) == ("worker-8", WARNING)
-    # Of a container with this name only if it is the cluster's: jobs name the nodes that they start.
+    (finding,) = left_behind(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
+    assert (finding.where, finding.severity) == ("worker-8", WARNING)
+    # The command removes a container of this name only if it is the cluster's: jobs name the nodes that they start.
     listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
-    assert found.remedy == f"on its machine: docker rm -fv $(docker {listed})"
-    podman = {name: replace(there, engine=replace(there.engine, name="podman")) for name, there in MACHINES.items()}
+    assert finding.remedy == f"on its machine: docker rm -fv $(docker {listed})"
+    podman = {name: replace(host, engine=replace(host.engine, name="podman")) for name, host in MACHINES.items()}
     assert "podman rm " in left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].remedy
-    (found,) = left_behind(nodes[1:3], planned(PROCESSES).values(), "mvp", INVENTORY)
-    assert (found.where, found.remedy) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
+    (finding,) = left_behind(nodes[1:3], planned(PROCESSES).values(), "mvp", INVENTORY)
+    assert (finding.where, finding.remedy) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
 
 
 @pytest.mark.parametrize("name", ["{{lookup('pipe','id')}}", "-x", "a\nb", "$(id)", ""])
 def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str) -> None:
     for machines in (MACHINES, PROCESSES):
-        (found,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
-        assert found.remedy == ODD_NAME
-        assert "\n" not in found.where
+        (finding,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
+        assert finding.remedy == ODD_NAME
+        assert "\n" not in finding.where
     assert outside_notes(["worker-0"], INVENTORY) == []
     assert outside_notes(["x", "y"], INVENTORY)[0].endswith("-e node=x")
     (note,) = outside_notes([name], INVENTORY)
@@ -109,11 +109,11 @@ def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str)
 
 def test_containers_of_another_cluster_stay() -> None:
     machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
-    (found,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
-    assert (found.where, found.severity, found.remedy[-3:]) == ("worker-0", WARNING, "mvp")
+    (finding,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
+    assert (finding.where, finding.severity, finding.remedy[-3:]) == ("worker-0", WARNING, "mvp")
     bare = replace(machine, containers={"worker-0": replace(container(), labels={})})
-    (found,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
-    assert (found.where, found.remedy) == ("worker-0", "")
+    (finding,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
+    assert (finding.where, finding.remedy) == ("worker-0", "")
 
 
 # worker-9 has left the inventory, and its files are still on the host of worker-0.

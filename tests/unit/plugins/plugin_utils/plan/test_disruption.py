@@ -53,9 +53,9 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
         # Stopped: nothing runs that it could end.
         "worker-2": planned("recreate", "its settings changed, it is exited", disrupts=False),
     }
-    what = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
-    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, REMEDY)]
-    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, REMEDY, WARNING)]
+    problem = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
+    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", problem, REMEDY)]
+    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", problem, REMEDY, WARNING)]
     assert disruption_findings(plans, IDLE, allowed=False) == []
 
 

@@ -38,13 +38,13 @@ def options(node: NodePlan) -> list[str]:
 def test_the_command_of_a_worker(tmp_path: Path) -> None:
     assert planned_node(SETTINGS, machine(), WORKERS).podman == {}
     for engine in (ROOTFUL, ROOTLESS):
-        there = with_tun(engine, tmp_path)
-        assert there == replace(engine, tun=not engine.rootless)
-        podman = planned_node(with_settings(SETTINGS, cluster_engine="podman"), machine(engine=there), WORKERS)
+        detected = with_tun(engine, tmp_path)
+        assert detected == replace(engine, tun=not engine.rootless)
+        podman = planned_node(with_settings(SETTINGS, cluster_engine="podman"), machine(engine=detected), WORKERS)
         assert podman.podman["argv"][:2] == ["podman", "run"]
     node = with_podman(plan(devices=["/dev/x:/dev/y"], groups=["44"], ulimits=["nofile:9:9"]))
     command = podman_run(container_arguments(node))
-    found = options(node)
+    arguments = options(node)
     secret = podman_run(container_arguments(with_podman(plan(env={"WANDB_API_KEY": "hunter2"}))))
     assert "hunter2" not in " ".join(secret["argv"]) and "WANDB_API_KEY=hunter2\n" in secret["stdin"]
     gpus = container_arguments(with_podman(plan(gpus_there=8, devices=["/dev/x:/dev/x"])))
@@ -60,9 +60,9 @@ def test_the_command_of_a_worker(tmp_path: Path) -> None:
         "--mount=type=bind,source=/var/lib/argus-verl/mvp/auth_token,target=/run/argus-verl/auth_token,readonly",
         f"--mount=type=bind,source={SETTINGS.shared_root_source},target={SETTINGS.shared_root}",
     ):
-        assert found[:2] == ["podman", "run"] and option in found, option
-    assert not [option for option in found if option.startswith(("--pids-limit", "--publish", "--env="))]
-    assert command["argv"][len(found) : len(found) + 3] == [node.image, "ray", "start"]
+        assert arguments[:2] == ["podman", "run"] and option in arguments, option
+    assert not [option for option in arguments if option.startswith(("--pids-limit", "--publish", "--env="))]
+    assert command["argv"][len(arguments) : len(arguments) + 3] == [node.image, "ray", "start"]
     rootful = options(with_podman(plan(cpus=400, read_only=False), ROOTFUL))
     assert "--pids-limit=102400" in rootful
     assert not [option for option in rootful if option.startswith(("--userns", "--read-only"))]

@@ -37,9 +37,9 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
     state = "/home/ml/.local/state/argus-verl/mvp"
     ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{state}/auth_token"}
     ray |= {"RAY_gcs_rpc_server_reconnect_timeout_s": "600", "RAY_TMPDIR": sessions_directory("mvp", "/tmp")}
-    own = {"CLUSTER": "mvp", "NODE": "worker-0", "SHARED_ROOT": "/srv/shared", "SHARED_ROOT_MOUNT": "/private"}
-    own |= {"NODE_DIRECTORY": PROCESS_HOST.directory, "PROGRAM": f"{state}/program"}
-    assert environment == {**user, **ray, **{f"ARGUS_VERL_{name}": value for name, value in own.items()}}
+    argus = {"CLUSTER": "mvp", "NODE": "worker-0", "SHARED_ROOT": "/srv/shared", "SHARED_ROOT_MOUNT": "/private"}
+    argus |= {"NODE_DIRECTORY": PROCESS_HOST.directory, "PROGRAM": f"{state}/program"}
+    assert environment == {**user, **ray, **{f"ARGUS_VERL_{name}": value for name, value in argus.items()}}
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
 )
 def test_action_for_a_process_that_is_there(state: str, changes: dict[str, object], expected: Action) -> None:
     before = process_arguments(process_plan(), PROCESS_HOST, "ml")
-    found = NodeProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
-    host = replace(PROCESS_HOST, node=found)
-    there = machine(process=host, user="ml")
-    plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
+    process = NodeProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
+    host = replace(PROCESS_HOST, node=process)
+    probed = machine(process=host, user="ml")
+    plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), probed, ["worker-0"])  # type: ignore[arg-type]
     assert Action(plan.action, plan.reason, plan.disrupts) == expected
     assert plan.started_at == STARTED
     new = planned_node(PROCESS_SETTINGS, machine(process=PROCESS_HOST, user="ml"), ["worker-0"])

@@ -26,9 +26,9 @@ def node(root: Path, number: int, properties: dict[str, int], *banks: tuple[int,
     (directory / "mem_banks").mkdir(parents=True)
     (directory / "properties").write_text("".join(f"{name} {value}\n" for name, value in properties.items()))
     for bank, (heap, size) in enumerate(banks):
-        there = directory / "mem_banks" / str(bank)
-        there.mkdir()
-        (there / "properties").write_text(f"heap_type {heap}\nsize_in_bytes {size}\nflags 0\n")
+        path = directory / "mem_banks" / str(bank)
+        path.mkdir()
+        (path / "properties").write_text(f"heap_type {heap}\nsize_in_bytes {size}\nflags 0\n")
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_gpus_are_those_of_the_driver_in_the_order_of_hip(root: Path) -> None:
     assert [file.path for file in files] == ["/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD136"]
     assert (files[0].mode, files[0].uid, files[0].gid) == (0o660, os.geteuid(), os.getegid())
     # Those of root, and of devices that are readable only, do not count.
-    given = [(0o660, 109), (0o660, 44), (0o660, 109), (0o660, 0), (0o640, 7)]
-    assert groups_of([DeviceFile("/dev/x", mode, 0, gid) for mode, gid in given]) == ("44", "109")
+    owners = [(0o660, 109), (0o660, 44), (0o660, 109), (0o660, 0), (0o640, 7)]
+    assert groups_of([DeviceFile("/dev/x", mode, 0, gid) for mode, gid in owners]) == ("44", "109")
 
 
 FILES = (DeviceFile("/dev/kfd", 0o660, 0, 109), DeviceFile("/dev/dri/renderD128", 0o660, 0, 44))
@@ -89,5 +89,5 @@ def test_variables_that_select_gpus_are_refused(name: str) -> None:
     for node in ({}, {"name": "ray-head", "role": "head"}):
         with pytest.raises(PlanError, match=name):
             plan(env={name: "0,1"}, **node)
-    # Of NVIDIA, they are the inventory's own business.
+    # Without ROCm they are not refused.
     assert plan(accelerator="cpu", images={"cpu": "i"}, env={name: "0"}).accelerator == "cpu"

