@@ -88,15 +88,26 @@ lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog, lic
 
 # make budget reads the times.
 PYTEST = pytest --junitxml=.cache/durations/$@.xml
-# In memory where there is room: staging writes everything to the disk. Some tests wait, hence more processes than cores.
+# In memory where there is room: staging writes everything to the disk.
 MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 2 ] 2>/dev/null && echo /dev/shm)
 IN_MEMORY = temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
-	  PYTEST_DEBUG_TEMPROOT=$$temporary $(PYTEST) --numprocesses 3 --dist worksteal
+	  PYTEST_DEBUG_TEMPROOT=$$temporary $(PYTEST)
+# Each part collects its own tests only, and prints them when it ends. Some tests wait, hence more parts than cores.
+PARTS = $(MAKE) --no-print-directory --jobs 4 --output-sync --keep-going
 unit: $(VENV)/requirements-dev  ## Run the unit tests
-	@$(IN_MEMORY) tests/argus tests/unit
+	@$(PARTS) unit-1 unit-2 unit-3 unit-4
 
 attacks: $(VENV)/requirements-dev  ## Test what hostile jobs may leave, as another user against root
-	@$(IN_MEMORY) tests/attacks
+	@$(PARTS) attacks-1 attacks-2
+
+unit-1: TESTS = tests/argus/[a-i]*
+unit-2: TESTS = tests/argus/[j-s]*
+unit-3: TESTS = tests/argus/[t-z]*
+unit-4: TESTS = tests/unit
+attacks-1: TESTS = tests/attacks/test_[a-m]*
+attacks-2: TESTS = tests/attacks/test_[n-z]*
+unit-% attacks-%:
+	@$(IN_MEMORY) $(TESTS)
 
 COUNT ?= 200
 SEED ?= 1
@@ -144,7 +155,8 @@ schema: $(VENV)/requirements  ## Write docs/jobspec.schema.json after a change o
 generate: schema  ## Write the generated parts of the documentation
 	$(VENV)/bin/python tools/generate_docs.py
 
-docs: $(VENV)/requirements-dev  ## Build the documentation as a website in .cache/docs
+docs: $(VENV)/requirements-dev  ## Test the documentation, and build it as a website in .cache/docs
+	@$(PYTEST) tests/docs
 	$(VENV)/bin/python tools/build_docs.py
 
 # Existing pins and hashes stay, unless UPGRADE=1. uv reads UV_DEFAULT_INDEX instead of pip's configuration. torch comes

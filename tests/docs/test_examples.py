@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from unit.docs import pages, sources
+from docs import pages, sources
 
 TITLES = re.compile(r"SEVERITY  +WHERE  +WHAT  +WHAT TO DO")
 # How much of a message has to be the source's own words. The rest is filled in, or is another message beside it.

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import re
 
-from unit.docs import pages
+from docs import pages
 
 PAGE = pages.REPO / "docs" / "durations.md"
 ROW = re.compile(r"\| (?P<number>\d+) (?P<unit>s|min|h|d) \| `(?P<file>\S+): (?P<name>\w+)` \|$")

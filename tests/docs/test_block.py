@@ -11,7 +11,7 @@ import yaml
 
 from argus.jobspec.parse import parse_jobspec
 
-REPO = Path(__file__).resolve().parents[3]
+REPO = Path(__file__).resolve().parents[2]
 
 
 def test_the_block_of_the_readme_is_accepted(tmp_path: Path) -> None:

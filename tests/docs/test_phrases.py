@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from unit.docs import pages
+from docs import pages
 
 FORBIDDEN = re.compile(
     r"""as\ it\ says | \bnobody\b | \bsomebody\b | \bwhoever\b | \bno\ word\ of\b | \b(?:is|are)\ said\b

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from unit.docs import pages
+from docs import pages
 
 
 def test_generated_tables_are_current() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 from script_module import script_module
-from unit.docs import pages
+from docs import pages
 
 FOLDERS = "argus|plugins|roles|playbooks|tests|tools|images|inventories|benchmarks|molecule|docs|changelogs"
 FILE = re.compile(rf"(?<![\w./])(?:{FOLDERS})/[\w./-]+\.(?:py|md|yml|yaml|sh|json|svg)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from unit.docs import pages, sources
+from docs import pages, sources
 
 # What is filled in may bring its quotation marks: f"{name!r}".
 WILD = re.compile(r"""["']?<[^<>]*>["']?|…""")

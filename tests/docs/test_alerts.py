@@ -14,7 +14,7 @@ import yaml
 from argus.archive.archive import Archive
 from argus.steward.web import JobCollector
 
-REPO = Path(__file__).resolve().parents[3]
+REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")

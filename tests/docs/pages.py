@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[3]
+REPO = Path(__file__).resolve().parents[2]
 
 CODE = re.compile(r"(`+)(.+?)\1(?!`)")
 BOLD_CODE = re.compile(r"\*\*(`+)(.+?)\1\*\*")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from unit.docs import pages
+from docs import pages
 
 HOLE = "\0"
 PLACES = ("argus", "plugins", "roles", "playbooks", "tools", "images", "Makefile")

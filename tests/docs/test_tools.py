@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from script_module import script_module
-from unit.docs import pages
+from docs import pages
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unit.docs import pages
+from docs import pages
 
 
 def problem(page: Path, target: str) -> str:
