@@ -94,8 +94,8 @@ class Debugger:
     def variables(self, frame: dict[str, Any]) -> dict[str, str]:
         """The local variables of a frame, as text."""
         scope = self.ask("scopes", frameId=frame["id"])["scopes"][0]
-        found = self.ask("variables", variablesReference=scope["variablesReference"])["variables"]
-        return {variable["name"]: variable["value"] for variable in found}
+        variables = self.ask("variables", variablesReference=scope["variablesReference"])["variables"]
+        return {variable["name"]: variable["value"] for variable in variables}
 
     def go_on(self) -> None:
         self.ask("continue", threadId=self.stopped["threadId"])

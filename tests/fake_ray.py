@@ -16,10 +16,10 @@ def answered(path: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The answer of Ray's state API for a path with filters."""
     query = parse_qs(urlsplit(path).query)
     filters = zip(*(query.get(f"filter_{part}", []) for part in ("keys", "predicates", "values")), strict=True)
-    found = list(entries)
+    matches = list(entries)
     for key, predicate, value in filters:
-        found = [entry for entry in found if (str(entry.get(key)) == value) == (predicate == "=")]
-    return {"data": {"result": {"result": found}}}
+        matches = [entry for entry in matches if (str(entry.get(key)) == value) == (predicate == "=")]
+    return {"data": {"result": {"result": matches}}}
 
 
 class FakeClock:

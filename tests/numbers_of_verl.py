@@ -72,6 +72,6 @@ def letters(config: Any, key: str, workload: str, gpus: int, version: str = "0.9
     said = ""
     for value in TRIED:
         findings = config_findings(put(config, {key: value}), workload, 2, gpus, version)
-        own = [finding.severity[0].upper() for finding in findings if finding.key == key]
-        said += own[0] if own else "."
+        severities = [finding.severity[0].upper() for finding in findings if finding.key == key]
+        said += severities[0] if severities else "."
     return said

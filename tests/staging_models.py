@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
     def forget(self) -> None:
         """Forgets all requests."""
-        self.hub.asked.clear()
+        self.hub.requests.clear()
 
 
 def files(directory: Path) -> list[str]:

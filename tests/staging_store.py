@@ -36,7 +36,7 @@ def no_build(_directory: Path, _progress: Progress) -> Built:
     raise AssertionError("built again")
 
 
-def asked(target: Path, how: Build = build, **details: object) -> BuildRequest:
+def build_of(target: Path, how: Build = build, **details: object) -> BuildRequest:
     return BuildRequest("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
 
 

@@ -131,11 +131,11 @@ class Job:
 Submit = Callable[..., Job]
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
+def until(condition: Callable[[], Any], expectation: str, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {seconds} s")
+            pytest.fail(f"{expectation}: not within {seconds} s")
         time.sleep(0.5)
 
 

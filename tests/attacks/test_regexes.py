@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from patterns import RULES, Texts, found
+from patterns import RULES, Texts, expressions
 
 from argus.hooks import redact
 from argus.io import output
@@ -74,7 +74,7 @@ def test_a_line_for_each_of_many_processes() -> None:
 
 
 # Each once, by its place.
-ALL = {f"{one.place} {one.pattern.pattern!r:.40}": one for one in {one.pattern: one for one in found()}.values()}
+ALL = {f"{one.place} {one.pattern.pattern!r:.40}": one for one in {one.pattern: one for one in expressions()}.values()}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import LFS, REWARD_FILE, facts, found, keys, rows_with, version, write
+from checked_job import LFS, REWARD_FILE, facts, findings_of, keys, rows_with, version, write
 from pyarrow import parquet
 
 from argus.staging.tiny import rl_rows, sft_rows
@@ -32,7 +32,7 @@ def test_columns(root: Path, changes: Mapping[str, Any], what: str) -> None:
             del row[name]
 
     write(root, rows_with(change))
-    findings = found(root)
+    findings = findings_of(root)
     assert [(key, severity) for key, _what, severity in findings] == (ERROR if what else [])
     assert all("/private/datasets/rl/train.parquet" in one[1] and what in one[1] for one in findings)
     # Other rewards read what they like, and take any data source.
@@ -58,7 +58,7 @@ def test_files_that_cannot_be_read(root: Path, change: Callable[[bytes], bytes] 
     file.unlink()
     if change:
         file.write_bytes(change(content))
-    ((_key, text, severity),) = [one for one in found(root) if one[0] == "dataset"]
+    ((_key, text, severity),) = [one for one in findings_of(root) if one[0] == "dataset"]
     assert severity == "error" and text.startswith(f"/private/datasets/rl/train.parquet{what}")
 
 
@@ -83,7 +83,7 @@ def test_messages(root: Path, name: str, messages: list[dict[str, Any]], what: s
     rows = (rl_rows if name == "rl" else sft_rows)()["train"]
     rows[1]["prompt" if name == "rl" else "messages"] = messages
     write(root, rows, name=name)
-    reported = found(root, workload="sft" if name == "sft" else "grpo")
+    reported = findings_of(root, workload="sft" if name == "sft" else "grpo")
     assert [severity for _key, _what, severity in reported] == severities
     assert all(f"/private/datasets/{name}/train.parquet, row 1: {what}" in text for _key, text, _severity in reported)
 
@@ -91,7 +91,7 @@ def test_messages(root: Path, name: str, messages: list[dict[str, Any]], what: s
 def test_data_of_the_other_kind_or_with_other_names(root: Path) -> None:
     for workload, name, what in (("sft", "rl", "not for sft"), ("grpo", "sft", "not for ppo and grpo")):
         settings = {f"data.{split}_files": f"{root}/datasets/{name}/{split}.parquet" for split in ("train", "val")}
-        key, text, severity = found(root, workload=workload, settings=settings)[0]
+        key, text, severity = findings_of(root, workload=workload, settings=settings)[0]
         assert (key, severity, what in text) == ("dataset", "error", True)
     write(root, [{"question": "1", "answer": "2"}] * 8)
     assert keys(root)[0] == ("dataset", "error")

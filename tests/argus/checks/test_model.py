@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import LFS, facts, found, keys, safetensors, version
+from checked_job import LFS, facts, findings_of, keys, safetensors, version
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | byt
             (model / name).unlink()
         else:
             (model / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    findings = found(root)
+    findings = findings_of(root)
     assert [(key, severity) for key, _what, severity in findings] == ([("model", "error")] if what else [])
     assert all(what in text for _key, text, _severity in findings)
 
@@ -77,9 +77,9 @@ def test_shards_are_counted(root: Path, model: Path) -> None:
         safetensors(model / f"model-{number}.safetensors", (str(number),))
     shards = {f"model-{number}.safetensors": f"model-{number}.safetensors" for number in range(5)}
     (model / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    assert (found(root), facts(root)["parameters"]) == ([], 60)
+    assert (findings_of(root), facts(root)["parameters"]) == ([], 60)
     (model / "model-4.safetensors").unlink()
-    assert "1 of 5 shards in /private/common/models/tiny are missing: model-4" in found(root)[0][1]
+    assert "1 of 5 shards in /private/common/models/tiny are missing: model-4" in findings_of(root)[0][1]
     for name in (INDEX, *(f"model-{number}.safetensors" for number in range(4))):
         (model / name).unlink()
     (model / TORCH).write_bytes(torch_file())
@@ -99,7 +99,7 @@ def test_a_chat_template_and_a_tokenizer_elsewhere(root: Path, model: Path) -> N
 def test_a_critic_of_its_own(root: Path, model: Path) -> None:
     critic = root / "common/models/critic"
     settings = {"critic.model.path": str(critic)}
-    assert found(root, settings=settings) == []
+    assert findings_of(root, settings=settings) == []
     critic.mkdir()
     key = ("trainer_overrides.critic.model.path", "error")
     assert keys(root, workload="ppo", settings=settings) == [key, key]
@@ -110,14 +110,14 @@ def test_a_critic_of_its_own(root: Path, model: Path) -> None:
     assert "critic_parameters" not in facts(root, settings=settings)
     # What is wrong with a model that is also the critic is reported once.
     (model / SAFETENSORS).unlink()
-    assert len(found(root, workload="ppo")) == 1
+    assert len(findings_of(root, workload="ppo")) == 1
 
 
 def test_another_model_by_an_override(root: Path) -> None:
     key = "actor_rollout_ref.model.path"
     findings = keys(root, settings={key: f"{root}/common/models/other"})
     assert {name for name, _severity in findings} == {f"trainer_overrides.{key}"}
-    assert found(root, settings={key: "Qwen/Qwen2.5-7B"}) == []
+    assert findings_of(root, settings={key: "Qwen/Qwen2.5-7B"}) == []
 
 
 # --- Settings of the job that its config.json contradicts -------------------------------------------------------------

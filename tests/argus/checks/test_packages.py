@@ -13,7 +13,7 @@ from checked_job import (
     REWARD_FILE,
     checked,
     declare,
-    found,
+    findings_of,
     keys,
     request,
     rows_with,
@@ -71,7 +71,7 @@ def test_what_verl_requires(
     installed.update({name: version for name, version in versions.items() if version})
     for name in (name for name, each in versions.items() if not each):
         del installed[name]
-    findings = found(root, settings=settings)
+    findings = findings_of(root, settings=settings)
     assert [(key, severity) for key, _what, severity in findings] == [
         ("code_path", text.split()[0]) for text in expected
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import CODE, REWARD, REWARD_FILE, found, keys, request, version, write
+from checked_job import CODE, REWARD, REWARD_FILE, findings_of, keys, request, version, write
 
 from argus.checks import reward
 from argus.checks.child import lines_of, run_program
@@ -17,7 +17,7 @@ from argus.checks.reward import call_of, reward_findings
 
 def reward_says(root: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
     (root / REWARD_FILE).write_text(text)
-    reported = found(root, **{"reward_file": f"{root}/{REWARD_FILE}", **changes})
+    reported = findings_of(root, **{"reward_file": f"{root}/{REWARD_FILE}", **changes})
     assert not list((root / "user/code").rglob("__pycache__"))
     return [(what.removeprefix(f"/private/{REWARD_FILE}"), level) for key, what, level in reported if "reward" in key]
 
@@ -94,7 +94,7 @@ def test_a_module(root: Path) -> None:
 
     def module_says(name: str, module: str) -> str:
         job = {"reward_file": f"{root}/user/code/{name}", "reward_module": module}
-        findings = found(root, **job, environment={"PYTHONPATH": f"{root}/user/code"})
+        findings = findings_of(root, **job, environment={"PYTHONPATH": f"{root}/user/code"})
         return "".join(what for key, what, _severity in findings if key == "reward_fn_path")
 
     assert module_says("graders/score.py", "graders.score") == ""

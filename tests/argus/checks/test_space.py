@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from checked_job import checked, facts, found, keys, request
+from checked_job import checked, facts, findings_of, keys, request
 
 from argus.checks import paths
 from argus.checks.common import Configuration, Facts
@@ -44,7 +44,7 @@ def test_the_facts(root: Path) -> None:
 
 
 def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:
-    ((key, what, severity),) = found(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})
+    ((key, what, severity),) = findings_of(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})
     assert (key, severity) == ("shared_root", "warning") and what.startswith("could not be checked: TypeError")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from staging_snapshots import attached
-from staging_store import asked, no_build, problems, stage
+from staging_store import build_of, no_build, problems, stage
 
 from argus.staging.listing import UNFINISHED, list_staged
 from argus.staging.lock import Progress, lock_file, locked
@@ -29,7 +29,7 @@ def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> Non
         return Built()
 
     target = tmp_path / "tiny"
-    stage(asked(target, many))
+    stage(build_of(target, many))
     (target / "missing").unlink()
     (target / "longer").write_text("longer than before")
     (target / "changed").write_text("CHANGED")
@@ -50,18 +50,18 @@ def test_what_is_no_change(tiny: Path) -> None:
     for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
         (tiny / name).parent.mkdir(exist_ok=True)
         (tiny / name).write_text("")
-    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build), full=True).status == Status.EXISTS
     # As an editor that keeps the modification time.
     stat = (tiny / "train.parquet").stat()
     (tiny / "train.parquet").write_text("ROWS")
     os.utime(tiny / "train.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build)).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"train\.parquet has other content"):
-        stage(asked(tiny, no_build), full=True)
+        stage(build_of(tiny, no_build), full=True)
     # Its content counts, if its time is another one.
     (tiny / "train.parquet").write_text("rows")
     os.utime(tiny / "train.parquet")
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build)).status == Status.EXISTS
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"a": {"size": 1}}}'])
@@ -73,7 +73,7 @@ def test_other_text_is_not_a_manifest(tmp_path: Path, text: str) -> None:
 
 def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
-        stage(asked(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
+        stage(build_of(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
     assert not (tmp_path / "one").exists()
 
 

@@ -58,7 +58,7 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
     place.forget()
     for how in ({}, {"full": True}, {"check": True}, {"repair": True}):
         assert place.stage(how=how).status == Status.EXISTS
-    assert place.hub.asked == []
+    assert place.hub.requests == []
 
 
 def test_a_branch_stays_where_it_was_when_it_was_first_staged(place: Place) -> None:
@@ -121,7 +121,7 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place) -> None:
     place.forget()
     said = place.refused()
     assert f"no longer fits its manifest: config.json is missing, {FIRST} has other content, tokenizer.json has" in said
-    assert place.hub.asked == []
+    assert place.hub.requests == []
     assert place.stage(how={"repair": True, "check": True}).status == Status.REPAIRED
     repaired = place.stage(how={"repair": True})
     assert (repaired.status, len(repaired.notes)) == (Status.REPAIRED, 3)
@@ -132,7 +132,7 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place) -> None:
     assert place.stage().status == place.stage(how={"full": True}).status == Status.EXISTS
     # Whose time of change is not the manifest's would be read again every time.
     assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
-    assert (place.target / "tokenizer.json").is_symlink() and place.hub.asked == []
+    assert (place.target / "tokenizer.json").is_symlink() and place.hub.requests == []
 
 
 def test_a_changed_link_is_restored_and_a_missing_one_made(place: Place) -> None:
@@ -173,7 +173,7 @@ def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place) -> None:
     staged = Path(stage(request(place.root, "copy", source_of(str(place.cache), place.root))).path)
     assert not any(path.is_symlink() for path in staged.iterdir())
     assert manifest_json(staged)["source"] == str(place.cache / "snapshots" / place.commit)
-    assert place.hub.asked == []
+    assert place.hub.requests == []
     (place.cache / "snapshots" / ("0" * 40)).mkdir()
     with pytest.raises(StagingError, match="2 commits"):
         source_of(str(place.cache), place.root)
@@ -276,7 +276,7 @@ def test_a_directory_that_changes_meanwhile_is_refused(
 
 def test_without_a_token_none_of_the_node_is_used(place: Place) -> None:
     place.stage()
-    assert {each.token for each in place.hub.asked} == {None}
+    assert {each.token for each in place.hub.requests} == {None}
     assert place.hub.token not in repr(place.source(token=place.hub.token))
     assert staging_hub.without_token("hf_secret at https://host/x", "hf_secret\n") == "… at https://host/x"
 
@@ -311,8 +311,8 @@ def test_missing_access_is_reported_with_what_to_do(
     place.forget()
     assert place.stage(token=place.hub.token).status == Status.STAGED
     # Large files are redirected to another host.
-    assert {each.token for each in place.hub.asked if "/cdn/" in each.path} == {None}
-    assert {each.token for each in place.hub.asked if "/cdn/" not in each.path} == {place.hub.token}
+    assert {each.token for each in place.hub.requests if "/cdn/" in each.path} == {None}
+    assert {each.token for each in place.hub.requests if "/cdn/" not in each.path} == {place.hub.token}
     text = "".join(path.read_text(errors="replace") for path in place.root.rglob("*") if path.is_file())
     assert place.hub.token not in text
 
@@ -399,14 +399,14 @@ def test_a_broken_or_stalled_download_is_repeated(place: Place, monkeypatch: pyt
 def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
     content = bytearray(model()[name])
     content[-1] ^= 1
-    place.hub.wrong[f"{NAME}/{name}"] = bytes(content)
+    place.hub.corrupted[f"{NAME}/{name}"] = bytes(content)
     assert f"{NAME} on {place.hub.url}: sent content that does not match its size or hash: {name}." in place.refused()
     assert len(place.hub.gets(name)) == 2
     assert list(place.target.parent.iterdir()) == []
     # What is wrong is missing, what is right has stayed.
     assert files(place.cache / "snapshots" / place.commit) == sorted(set(model()) - {name})
     assert len(files(place.cache / "blobs")) == len(model()) - 1
-    place.hub.wrong.clear()
+    place.hub.corrupted.clear()
     place.forget()
     assert place.stage().status == Status.STAGED
     assert [each.name for each in place.hub.gets()] == [name]
@@ -433,7 +433,7 @@ def test_a_killed_download_continues_with_the_missing_files(place: Place) -> Non
 def test_two_at_once_download_once(place: Place) -> None:
     place.hub.rate = 400_000
     with child(place, "other") as other:
-        until(lambda: place.hub.asked)
+        until(lambda: place.hub.requests)
         assert place.stage().status == Status.STAGED
         assert other.communicate()[0].strip() == Status.STAGED
     assert [len(place.hub.gets(name)) for name in (FIRST, SECOND, "config.json")] == [1, 1, 1]

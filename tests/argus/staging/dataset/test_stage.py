@@ -12,13 +12,13 @@ from staging_datasets import (
     COLUMNS,
     MAPPED,
     QUESTIONS,
-    asked,
     lines,
     mapped,
     read,
     refused,
     rl_row,
     sft_row,
+    stage,
     table,
 )
 from staging_store import manifest_json
@@ -63,7 +63,7 @@ def test_another_option_is_another_dataset(raw: Path, root: Path) -> None:
 def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
     train, val = [rl_row(number) for number in range(10)], [rl_row(number) for number in range(10, 13)]
     files = {"train": [table(raw / "a.parquet", train)], "val": [table(raw / "b.parquet", val)]}
-    assert asked(root, files=files).status == Status.STAGED
+    assert stage(root, files=files).status == Status.STAGED
     assert (read(root), read(root, "val")) == (train, val)
     expected = {"kind": "rl_dataset", "name": "data", "report": [], "source": f"{raw}/a.parquet, {raw}/b.parquet"}
     assert expected.items() <= manifest_json(root / "datasets/data").items()
@@ -71,7 +71,7 @@ def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
 
 def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, root: Path) -> None:
     rows = [*QUESTIONS, QUESTIONS[5], QUESTIONS[1], QUESTIONS[1]]
-    asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=4, **MAPPED)
+    stage(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=4, **MAPPED)
     assert [row["reward_model"]["ground_truth"] for row in read(root, "val")] == ["1", "6", "12", "18"]
     assert [row["extra_info"] for row in read(root, "val")] == [{"split": "val", "index": index} for index in range(4)]
     assert [row["extra_info"]["index"] for row in read(root)] == list(range(19))
