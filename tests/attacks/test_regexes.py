@@ -94,10 +94,10 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def ask(pattern: re.Pattern[Any], text: str) -> None:
-    given = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
-    for _match in pattern.finditer(given):
+    subject = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
+    for _match in pattern.finditer(subject):
         pass
-    pattern.fullmatch(given)
+    pattern.fullmatch(subject)
 
 
 @pytest.mark.parametrize("place", ALL)

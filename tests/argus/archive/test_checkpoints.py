@@ -59,8 +59,8 @@ def test_what_was_saved_without_the_optimizer_is_a_model(tmp_path: Path, workloa
             if not file.name.startswith(kinds or "nothing"):
                 file.unlink()
     tracker(tmp_path, 10)
-    found = inspect(path, workload)
-    assert found.is_model and found.problem and last_complete(tmp_path, workload) is None
+    checkpoint = inspect(path, workload)
+    assert checkpoint.is_model and checkpoint.problem and last_complete(tmp_path, workload) is None
     # A truncated one is not even that.
     for file in [*path.rglob("model_*.pt")][:1]:
         file.write_bytes(b"")

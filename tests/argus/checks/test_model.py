@@ -28,7 +28,7 @@ SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json",
 
 
 @pytest.mark.parametrize(
-    ("files", "what"),
+    ("files", "problem"),
     [
         ({CONFIG: None}, "config.json does not exist"),
         ({CONFIG: None, "adapter_config.json": "{}"}, "is a LoRA adapter"),
@@ -53,15 +53,15 @@ SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json",
         ({SAFETENSORS: None, TORCH: b"\x80\x02" + bytes(100)}, ""),
     ],
 )
-def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | bytes | None], what: str) -> None:
+def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | bytes | None], problem: str) -> None:
     for name, content in files.items():
         if content is None:
             (model / name).unlink()
         else:
             (model / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     findings = findings_of(root)
-    assert [(key, severity) for key, _what, severity in findings] == ([("model", "error")] if what else [])
-    assert all(what in text for _key, text, _severity in findings)
+    assert [(key, severity) for key, _text, severity in findings] == ([("model", "error")] if problem else [])
+    assert all(problem in text for _key, text, _severity in findings)
 
 
 def test_weights_of_another_size(root: Path, model: Path) -> None:
@@ -105,8 +105,8 @@ def test_a_critic_of_its_own(root: Path, model: Path) -> None:
     assert keys(root, workload="ppo", settings=settings) == [key, key]
     (critic / CONFIG).write_bytes((model / CONFIG).read_bytes())
     safetensors(critic / SAFETENSORS, ("a",))
-    known = facts(root, workload="ppo", settings=settings)
-    assert (known["parameters"], known["critic_parameters"]) == (24, 12)
+    values = facts(root, workload="ppo", settings=settings)
+    assert (values["parameters"], values["critic_parameters"]) == (24, 12)
     assert "critic_parameters" not in facts(root, settings=settings)
     # What is wrong with a model that is also the critic is reported once.
     (model / SAFETENSORS).unlink()
@@ -186,5 +186,5 @@ def test_settings_that_a_model_contradicts(
     values = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **config}
     (model / CONFIG).write_text(json.dumps(values))
     version(root, "0.9.1")
-    own = {"data.max_prompt_length": 100, **settings}
-    assert keys(root, workload=own.pop("workload", "grpo"), settings=own) == expected
+    job_settings = {"data.max_prompt_length": 100, **settings}
+    assert keys(root, workload=job_settings.pop("workload", "grpo"), settings=job_settings) == expected

@@ -69,10 +69,10 @@ def test_what_verl_requires(
 ) -> None:
     declare(root, *declared)
     installed.update({name: version for name, version in versions.items() if version})
-    for name in (name for name, each in versions.items() if not each):
+    for name in (name for name, release in versions.items() if not release):
         del installed[name]
     findings = findings_of(root, settings=settings)
-    assert [(key, severity) for key, _what, severity in findings] == [
+    assert [(key, severity) for key, _text, severity in findings] == [
         ("code_path", text.split()[0]) for text in expected
     ]
     assert all(text.partition(" ")[2] in one[1] for text, one in zip(expected, findings, strict=True))
@@ -123,8 +123,8 @@ def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeyp
     assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
     assert worker.installed_version(request(root), "no-such-package") is None
     put_package(tmp_path / "own", "pyarrow", "1.0")
-    own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
-    assert worker.installed_version(own, "pyarrow") == "1.0"
+    job = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
+    assert worker.installed_version(job, "pyarrow") == "1.0"
 
 
 COMMIT = "bbca85c9b8131bacf6efcb4892af882e8ade4b5d"
@@ -153,7 +153,7 @@ def test_a_recipe_names_its_verl(
     (root / CODE / "manifest.json").write_text(json.dumps(manifest))
     (recipe / "REQUIRED_VERL.txt").write_text(pins)
     findings = worker.required_verl_findings(f"{root}/{CODE}", "recipe.gkd.megatron.main_gkd")
-    assert [(finding.key, finding.severity) for finding in findings] == [("code_path", each) for each in severities]
+    assert [(finding.key, finding.severity) for finding in findings] == [("code_path", level) for level in severities]
     assert worker.required_verl_findings(f"{root}/{CODE}", "verl.trainer.main_ppo") == []
 
 

@@ -25,10 +25,10 @@ def test_a_good_job(root: Path, workload: str) -> None:
 
 
 def test_the_facts(root: Path) -> None:
-    known = facts(root, workload="ppo")
-    assert known.pop("free_bytes") > 0
-    assert {"paths", "dataset", "shared_root"} < set(known.pop("seconds"))
-    assert known == {
+    values = facts(root, workload="ppo")
+    assert values.pop("free_bytes") > 0
+    assert {"paths", "dataset", "shared_root"} < set(values.pop("seconds"))
+    assert values == {
         "train_rows": 128,
         "val_rows": 16,
         "data_sources": ["openai/gsm8k"],
@@ -44,8 +44,8 @@ def test_the_facts(root: Path) -> None:
 
 
 def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:
-    ((key, what, severity),) = findings_of(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})
-    assert (key, severity) == ("shared_root", "warning") and what.startswith("could not be checked: TypeError")
+    ((key, problem, severity),) = findings_of(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})
+    assert (key, severity) == ("shared_root", "warning") and problem.startswith("could not be checked: TypeError")
 
 
 def test_values_of_a_configuration() -> None:
@@ -129,7 +129,7 @@ def test_samples_in_flight_are_saved_as_well(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "epochs", "asked", "step", "expected"),
+    ("workload", "epochs", "steps", "step", "expected"),
     [
         # Steps that do not come.
         ("grpo", 1, 40, 0, [("trainer_overrides", "warning")]),
@@ -147,11 +147,11 @@ def test_samples_in_flight_are_saved_as_well(root: Path) -> None:
     ],
 )
 def test_what_is_left_to_train(
-    root: Path, workload: str, epochs: int, asked: int | None, step: int, expected: list[tuple[str, str]]
+    root: Path, workload: str, epochs: int, steps: int | None, step: int, expected: list[tuple[str, str]]
 ) -> None:
     # The name of the job has no part in it.
     path = f"{root}/jobs/global_step-1/checkpoints/global_step_{step}" if step else None
-    settings = {"trainer.total_epochs": epochs, "trainer.total_training_steps": asked, "trainer.resume_from_path": path}
+    settings = {"trainer.total_epochs": epochs, "trainer.total_training_steps": steps, "trainer.resume_from_path": path}
     assert keys(root, workload=workload, settings=settings) == expected
     if not step:
         assert facts(root, settings=settings)["checkpoints_kept"] == 1
@@ -218,8 +218,8 @@ def test_a_good_node_and_one_without_the_shared_root(root: Path) -> None:
     assert seen(root, train, link, root / "common/models/tiny") == []
     size = train.stat().st_size
     assert seen(root, files={str(train): size, str(link): None}) == []
-    ((key, what),) = seen(root, files={str(train): size + 1})
-    assert key == "dataset" and f"has {size} bytes, but {size + 1} bytes on the head" in what
+    ((key, problem),) = seen(root, files={str(train): size + 1})
+    assert key == "dataset" and f"has {size} bytes, but {size + 1} bytes on the head" in problem
     assert list((root / "jobs").iterdir()) == []
     assert seen(root, shared_root=f"{root}/elsewhere") == [("shared_root", "/private/elsewhere/jobs does not exist")]
 
@@ -241,14 +241,14 @@ def test_a_node_that_lacks_a_file(root: Path, path: str, key: str) -> None:
 def test_links_on_a_node(root: Path, tmp_path: Path) -> None:
     home = root / "common/models"
     (tmp_path / "local").mkdir()
-    for name, target, what in (
+    for name, target, problem in (
         ("dangling", root / "hf/gone", "is a link to /private/hf/gone, which does not exist"),
         ("loop", home / "loop", "cannot be read: "),
         ("outside", tmp_path / "local", f"leads out of the shared root /private, to {tmp_path}/local"),
     ):
         (home / name).symlink_to(target)
         ((key, text),) = seen(root, home / name)
-        assert key == "shared_root" and text.startswith(f"/private/common/models/{name} {what}")
+        assert key == "shared_root" and text.startswith(f"/private/common/models/{name} {problem}")
 
 
 def test_what_a_node_cannot_open(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,9 +288,9 @@ def test_interfaces_of_a_node(
     monkeypatch.setattr(paths, "GPU_DEVICES", ())
     name, _equals, value = variable.partition("=")
     findings = check_node(request(root, environment={name: value}))
-    assert [(each.key, each.severity) for each in findings] == ([(f"env_vars.{name}", severity)] if severity else [])
+    assert [(one.key, one.severity) for one in findings] == ([(f"env_vars.{name}", severity)] if severity else [])
     # A node with GPUs uses NCCL.
     monkeypatch.setattr(paths, "GPU_DEVICES", ("/dev/null",))
     findings = check_node(request(root, environment={name: value}))
     expected = "error" if name == "NCCL_SOCKET_IFNAME" and severity else severity
-    assert [each.severity for each in findings] == ([expected] if expected else [])
+    assert [one.severity for one in findings] == ([expected] if expected else [])

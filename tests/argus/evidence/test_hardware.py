@@ -97,9 +97,9 @@ def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list
     ],
 )
 def test_memory_that_grows(usage: Callable[[float], Usage], expected: str) -> None:
-    told = hardware.warnings(half_an_hour(usage))
-    assert [warning.kind for warning in told] == (["memory_grows"] if expected else [])
-    assert all(expected in warning.text for warning in told)
+    warnings = hardware.warnings(half_an_hour(usage))
+    assert [warning.kind for warning in warnings] == (["memory_grows"] if expected else [])
+    assert all(expected in warning.text for warning in warnings)
 
 
 def test_gpus_that_do_nothing() -> None:

@@ -50,8 +50,8 @@ def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_pat
     else:
         (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
     redact.store(archive, {"HF_TOKEN": "hf_secret"})
-    found = file.lstat()
-    assert (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode), found.st_nlink) == (True, 0o600, 1)
+    state = file.lstat()
+    assert (stat.S_ISREG(state.st_mode), stat.S_IMODE(state.st_mode), state.st_nlink) == (True, 0o600, 1)
     assert redact.load(archive) == {"HF_TOKEN": "hf_secret"}
     assert elsewhere.read_text() == "{}"
 

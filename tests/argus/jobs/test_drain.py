@@ -49,9 +49,9 @@ def test_jobs_of_a_node() -> None:
         {"creator_job_id": "04", "state": "CREATED", "bundles": bundles[:1]},
         {"creator_job_id": "04", "state": "PENDING", "bundles": None},
     ]
-    found = wait_while_held(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
+    jobs = wait_while_held(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
     # An interactive driver has no name but Ray's.
-    assert sorted(found) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
+    assert sorted(jobs) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
 
 
 def test_waiting_for_the_jobs_of_a_node() -> None:
@@ -63,8 +63,8 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
             head.listed = []
 
     def waits(timeout: float, held: list[str] | None = None) -> tuple[Any, ...]:
-        found = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
-        return found["jobs"], found["alive"], found["waited"]
+        result = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
+        return result["jobs"], result["alive"], result["waited"]
 
     assert waits(0) == (["grpo-1"], True, 0.0)
     assert waits(4) == (["grpo-1"], True, 4.0)

@@ -16,8 +16,8 @@ def test_the_request_is_that_of_the_registered_jobspec(tmp_path: Path, form: Any
     """Without its id, and without the place of its checkpoints: those of the new job are its own."""
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
-    own = f"trainer.default_local_dir={tmp_path}/jobs/grpo-1/checkpoints"
-    spec = {**JOBSPEC, "submission_id": "grpo-1", "trainer_overrides": form([own, "a=x"])}
+    override = f"trainer.default_local_dir={tmp_path}/jobs/grpo-1/checkpoints"
+    spec = {**JOBSPEC, "submission_id": "grpo-1", "trainer_overrides": form([override, "a=x"])}
     registry.write(Registered("grpo-1", 1.0, spec, str(tmp_path)))
     changes = [{"submission_id": None}, {"set": ["a=2", "deadline=2h"]}]
     request = resubmission(JobRequest(command_line=changes), "grpo-1", registry)

@@ -24,8 +24,8 @@ BLOCKS = LEAST_BYTES // 4096
 def test_what_is_measured(
     flags: int, blocks: int, free: int, files: int, free_files: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = os.statvfs_result((4096, 4096, blocks, free, free, files, free_files, free_files, flags, 255))
-    monkeypatch.setattr(os, "statvfs", lambda _root: found)
+    statistics = os.statvfs_result((4096, 4096, blocks, free, free, files, free_files, free_files, flags, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _root: statistics)
     assert root_problem(Path("/srv")) == expected
 
 

@@ -54,7 +54,7 @@ def test_a_jobspec_that_is_no_plain_data_of_a_sane_size(changes: Any, where: str
 
 
 def test_what_jobspecs_contain() -> None:
-    given = {**MINIMAL, "tags": {"day": date(2026, 1, 1), "text": "a\n\tb ä 漢 \u202e", 1: None, "n": 1.5, "is": True}}
-    assert limit_findings(given) == []
+    values = {**MINIMAL, "tags": {"day": date(2026, 1, 1), "text": "a\n\tb ä 漢 \u202e", 1: None, "n": 1.5, "is": True}}
+    assert limit_findings(values) == []
     assert limit_findings({**MINIMAL, "trainer_overrides": nested(30)}) == []
     assert limit_findings({**MINIMAL, "trainer_overrides": [f"a.b{index}=1" for index in range(5000)]}) == []

@@ -53,8 +53,8 @@ async def opened(browser: Page, file: Path, width: int = 1400, scheme: str = "li
 
 async def until(browser: Page, condition: str) -> Any:
     for _ in range(150):
-        if found := await browser.value(f"!!({condition})"):
-            return found
+        if value := await browser.value(f"!!({condition})"):
+            return value
         await asyncio.sleep(0.1)
     raise AssertionError(f"never: {condition}")
 

@@ -93,7 +93,7 @@ def put(target: Path) -> None:
     stage(BuildRequest("rl_dataset", target.name, target, build))
 
 
-def found(target: Path, verify: str = "no") -> list[dict[str, Any]]:
+def entries(target: Path, verify: str = "no") -> list[dict[str, Any]]:
     return [entry.as_dict() for entry in list_staged(target.parents[1], verify)]
 
 
@@ -108,10 +108,10 @@ def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
         expected = f"downloading acme/sums on {socket.gethostname()}, 1 MiB of 4 MiB (25 %)"
         # The thread that writes the progress every second may have started before.
         give_up = time.monotonic() + 10
-        while not found(target)[0].get("source", "").startswith(expected):
+        while not entries(target)[0].get("source", "").startswith(expected):
             assert time.monotonic() < give_up
             time.sleep(0.05)
-        (busy,) = found(target)
+        (busy,) = entries(target)
     assert (busy["kind"], busy["name"], busy["path"], busy["problems"]) == (UNFINISHED, "sums", str(target), [])
     assert busy["bytes"] >= 300
 
@@ -121,11 +121,11 @@ def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
     lock_file(target).write_text('{"host": "head-1", "pid": 17, "step": "", "done": 0, "total": 0}')
     # Of others' making.
     (target.parent / ".snapshot").mkdir()
-    (left,) = found(target)
+    (left,) = entries(target)
     assert left["problems"] == ["was left unfinished by head-1, process 17: .sums.lock, .sums.staging-0123abcd"]
     assert "source" not in left
     put(target)
-    assert [each["kind"] for each in found(target)] == ["rl_dataset"]
+    assert [entry["kind"] for entry in entries(target)] == ["rl_dataset"]
 
 
 FILES = {"0/train.jsonl": b"0123456789", "1/train.jsonl": b"", "2/a/b.py": b"b" * 3000}
@@ -146,7 +146,7 @@ def test_files_arrive_in_a_directory_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         member("0/link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         member("0/hard", type=tarfile.LNKTYPE, linkname="0/train.jsonl"),
@@ -162,9 +162,9 @@ def test_files_arrive_in_a_directory_of_their_own(tmp_path: Path) -> None:
     ],
     ids=lambda info: repr(info.name),
 )
-def test_other_members_leave_nothing(tmp_path: Path, wrong: tarfile.TarInfo) -> None:
+def test_other_members_leave_nothing(tmp_path: Path, invalid: tarfile.TarInfo) -> None:
     announced, tar = attached(FILES)
-    tar = tar.rstrip(b"\0") + b"\0" * (-len(tar.rstrip(b"\0")) % 512) + wrong.tobuf() + b"\0" * 1024
+    tar = tar.rstrip(b"\0") + b"\0" * (-len(tar.rstrip(b"\0")) % 512) + invalid.tobuf() + b"\0" * 1024
     with pytest.raises(StagingError):
         receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "sums")
     assert list(tmp_path.iterdir()) == []

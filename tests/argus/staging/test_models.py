@@ -52,7 +52,7 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
     source = {"source": NAME, "revision": "main", "commit": place.commit, "endpoint": place.hub.url}
     assert {"kind": "model", "name": "name", **source}.items() <= said.items()
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in model().items()}
-    assert {name: each["sha256"] for name, each in said["files"].items()} == hashes
+    assert {name: file["sha256"] for name, file in said["files"].items()} == hashes
     # Nothing of the way is left, and what exists causes no request.
     assert names(place.target.parent) == [".name.manifest.json", "name"]
     place.forget()
@@ -84,7 +84,7 @@ def test_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
     some = {"revision": "v1", "exclude": ["README.md", "training/"]}
     for name, exclude in (("without", some["exclude"]), ("all", [])):
         assert place.stage(name, revision="v1", exclude=exclude).status == Status.STAGED
-    assert [each.name for each in place.hub.gets()] == ["pytorch_model.bin"]
+    assert [request.name for request in place.hub.gets()] == ["pytorch_model.bin"]
     everything = {
         name: set(manifest_json(place.target.with_name(name))["files"]) for name in ("name", "without", "all")
     }
@@ -126,7 +126,7 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place) -> None:
     repaired = place.stage(how={"repair": True})
     assert (repaired.status, len(repaired.notes)) == (Status.REPAIRED, 3)
     # The content of the other files is still in the cache.
-    assert [each.name for each in place.hub.gets()] == [FIRST]
+    assert [request.name for request in place.hub.gets()] == [FIRST]
     assert manifest_json(place.target) == before
     place.forget()
     assert place.stage().status == place.stage(how={"full": True}).status == Status.EXISTS
@@ -192,8 +192,8 @@ def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root:
     (directory / "more.json").write_text("{}")
     (directory / "README.md").write_text("longer than before")
     (directory / "generation_config.json").unlink()
-    what = r"README.md has another size, generation_config.json is missing, more.json is new"
-    with pytest.raises(StagingError, match=what):
+    problems = r"README.md has another size, generation_config.json is missing, more.json is new"
+    with pytest.raises(StagingError, match=problems):
         of_directory(root, directory)
     (directory / FIRST).unlink()
     (directory / FIRST).symlink_to("/nowhere")
@@ -276,7 +276,7 @@ def test_a_directory_that_changes_meanwhile_is_refused(
 
 def test_without_a_token_none_of_the_node_is_used(place: Place) -> None:
     place.stage()
-    assert {each.token for each in place.hub.requests} == {None}
+    assert {request.token for request in place.hub.requests} == {None}
     assert place.hub.token not in repr(place.source(token=place.hub.token))
     assert staging_hub.without_token("hf_secret at https://host/x", "hf_secret\n") == "… at https://host/x"
 
@@ -311,8 +311,8 @@ def test_missing_access_is_reported_with_what_to_do(
     place.forget()
     assert place.stage(token=place.hub.token).status == Status.STAGED
     # Large files are redirected to another host.
-    assert {each.token for each in place.hub.requests if "/cdn/" in each.path} == {None}
-    assert {each.token for each in place.hub.requests if "/cdn/" not in each.path} == {place.hub.token}
+    assert {request.token for request in place.hub.requests if "/cdn/" in request.path} == {None}
+    assert {request.token for request in place.hub.requests if "/cdn/" not in request.path} == {place.hub.token}
     text = "".join(path.read_text(errors="replace") for path in place.root.rglob("*") if path.is_file())
     assert place.hub.token not in text
 
@@ -368,14 +368,14 @@ PLAIN = "http://mirror.example.com"
 def test_the_address_of_the_hub(
     monkeypatch: pytest.MonkeyPatch, address: str | None, token: str | None, why: str
 ) -> None:
-    for variable, given in ((None, address), (address, None)):
+    for variable, endpoint in ((None, address), (address, None)):
         if variable is not None:
             monkeypatch.setenv("HF_ENDPOINT", variable + "/")
         if not why:
-            assert resolve_endpoint(given, token) == (address or ENDPOINT)
+            assert resolve_endpoint(endpoint, token) == (address or ENDPOINT)
             continue
         with pytest.raises(StagingError) as refused:
-            resolve_endpoint(given, token)
+            resolve_endpoint(endpoint, token)
         assert why in str(refused.value) and "geheim" not in str(refused.value)
 
 
@@ -409,7 +409,7 @@ def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
     place.hub.corrupted.clear()
     place.forget()
     assert place.stage().status == Status.STAGED
-    assert [each.name for each in place.hub.gets()] == [name]
+    assert [request.name for request in place.hub.gets()] == [name]
 
 
 def test_a_killed_download_continues_with_the_missing_files(place: Place) -> None:
@@ -424,7 +424,7 @@ def test_a_killed_download_continues_with_the_missing_files(place: Place) -> Non
     until(lambda: place.hub.gets(FIRST))
     place.forget()
     assert place.stage().status == Status.STAGED
-    assert [each.name for each in place.hub.gets()] == [FIRST]
+    assert [request.name for request in place.hub.gets()] == [FIRST]
     assert names(place.target.parent) == [".name.manifest.json", "name"]
     assert len(files(place.cache / "blobs")) == len(model())
     assert place.stage(how={"full": True}).status == Status.EXISTS

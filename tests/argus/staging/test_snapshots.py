@@ -29,9 +29,9 @@ def test_a_snapshot_is_what_a_job_imports_whatever_the_umask(root: Path, tree: P
         path = snapshot(root, source_of(str(tree), root), "mine").path
     finally:
         os.umask(before)
-    found = [Path(path), *Path(path).rglob("*")]
-    assert {oct(each.stat().st_mode & 0o777) for each in found if each.is_file()} == {"0o444"}
-    assert {oct(each.stat().st_mode & 0o777) for each in found if each.is_dir()} == {"0o555"}
+    entries = [Path(path), *Path(path).rglob("*")]
+    assert {oct(entry.stat().st_mode & 0o777) for entry in entries if entry.is_file()} == {"0o444"}
+    assert {oct(entry.stat().st_mode & 0o777) for entry in entries if entry.is_dir()} == {"0o555"}
     code = "import verl, mvp_marker; print(verl.__file__, mvp_marker.MARKER)"
     done = subprocess.run(
         [sys.executable, "-v", "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
@@ -162,7 +162,7 @@ def sparse(verl: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "what"),
+    ("spoil", "problem"),
     [
         (link_to_a_file_elsewhere, "/verl/key.py: leads out of "),
         (
@@ -176,10 +176,10 @@ def sparse(verl: Path) -> None:
         (sparse, "has files of more than 4 GiB"),
     ],
 )
-def test_what_a_source_may_not_have(tree: Path, snapshots: Path, spoil: Callable[[Path], object], what: str) -> None:
+def test_what_a_source_may_not_have(tree: Path, snapshots: Path, spoil: Callable[[Path], object], problem: str) -> None:
     spoil(tree / "verl")
     for read in (lambda: source_of(str(tree), snapshots), lambda: overlay(tree, "mine")):
-        with pytest.raises(StagingError, match=re.escape(what)):
+        with pytest.raises(StagingError, match=re.escape(problem)):
             read()
 
 

@@ -327,18 +327,18 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, real = tmp_path / "tiny", fcntl.flock
-    found = []
+    locks = []
 
     def flock(lock: IO[str], how: int) -> None:
         """As if the holder ended after the waiting process opened the file and before it locks it."""
-        if not found:
+        if not locks:
             lock_file(target).unlink()
-        found.append(lock)
+        locks.append(lock)
         real(lock, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(target):
-        assert len(found) == 2
+        assert len(locks) == 2
         # What others see is what is locked.
         with lock_file(target).open() as other, pytest.raises(BlockingIOError):
             real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -385,13 +385,13 @@ def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     """NFS says so at any use of the file."""
     real, tries = getattr(os, call), []
 
-    def stale(what: str | int | Path, *arguments: Any) -> Any:
-        path = Path(f"/proc/self/fd/{what}").readlink() if isinstance(what, int) else Path(what)
+    def stale(file: str | int | Path, *arguments: Any) -> Any:
+        path = Path(f"/proc/self/fd/{file}").readlink() if isinstance(file, int) else Path(file)
         if path == lock_file(tmp_path / "tiny"):
-            tries.append(what)
+            tries.append(file)
             if len(tries) == 1:
                 raise OSError(errno.ESTALE, "Stale file handle")
-        return real(what, *arguments)
+        return real(file, *arguments)
 
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as patched:

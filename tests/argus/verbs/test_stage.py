@@ -53,8 +53,8 @@ OF_REQUEST = ("kind", "endpoint", "token", "repair", "verify", "upload", "diff")
 
 
 def request_of(item: dict[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in item.items() if name not in OF_REQUEST}
-    return {"item": own, **{name: item[name] for name in OF_REQUEST if name in item}}
+    values = {name: value for name, value in item.items() if name not in OF_REQUEST}
+    return {"item": values, **{name: item[name] for name in OF_REQUEST if name in item}}
 
 
 class Program:
@@ -93,20 +93,20 @@ def test_a_model_is_staged_verified_repaired_and_removed(hub: Hub, root: Path, p
     path = f"{root}/common/models/Name"
     facts = {"commit": commit, "bytes": sum(map(len, model().values())), "source": NAME}
     absent = {"name": "Name", "path": path, "notes": [], "findings": []}
-    there, it = {**absent, **facts}, f"model {path}\n"
+    present, it = {**absent, **facts}, f"model {path}\n"
 
     def said(status: str, before: str, after: str) -> dict[str, Any]:
         changed = status not in ("exists", "absent")
         return {"status": status, "changed": changed, "diff": [{"before": before, "after": after}]}
 
     assert program(item, check=True) == {**absent, **said("staged", "", it)}
-    assert program(item) == {**there, **said("staged", "", it)}
-    assert program(item) == {**there, **said("exists", it, it)}
+    assert program(item) == {**present, **said("staged", "", it)}
+    assert program(item) == {**present, **said("exists", it, it)}
     Path(path, "config.json").unlink()
-    repaired = {**there, **said("repaired", it, it), "notes": ["config.json is missing"]}
+    repaired = {**present, **said("repaired", it, it), "notes": ["config.json is missing"]}
     assert program({**item, "repair": True}) == repaired
     gone = {**item, "state": "absent"}
-    assert program(gone, check=True) == {**there, **said("removed", it, "")}
+    assert program(gone, check=True) == {**present, **said("removed", it, "")}
     assert program(gone) == {**absent, **said("removed", it, "")}
     assert program(gone) == {**absent, **said("absent", "", "")}
     assert not list(root.glob("hf/hub/models--*"))

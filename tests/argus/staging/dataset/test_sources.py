@@ -67,10 +67,10 @@ def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     assert not hub.gets()
     assert stage(root, **hubs(hub)).status == Status.STAGED
     assert [row["reward_model"]["ground_truth"] for row in read(root)] == [str(number) for number in range(1, 16)]
-    assert {each.name for each in hub.gets()} == {"train-0.jsonl", "train-1.jsonl", "test.jsonl"}
+    assert {request.name for request in hub.gets()} == {"train-0.jsonl", "train-1.jsonl", "test.jsonl"}
     text = (root / "datasets/data/manifest.json").read_text()
-    wanted = {"source": "team/sums", "revision": "main", "commit": commit, "endpoint": hub.url}
-    assert hub.token not in text and wanted.items() <= json.loads(text).items()
+    origin = {"source": "team/sums", "revision": "main", "commit": commit, "endpoint": hub.url}
+    assert hub.token not in text and origin.items() <= json.loads(text).items()
     # It causes no request any more.
     put(hub, main__test=QUESTIONS[16:])
     count = len(hub.requests)

@@ -75,10 +75,10 @@ def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, roo
     assert [row["reward_model"]["ground_truth"] for row in read(root, "val")] == ["1", "6", "12", "18"]
     assert [row["extra_info"] for row in read(root, "val")] == [{"split": "val", "index": index} for index in range(4)]
     assert [row["extra_info"]["index"] for row in read(root)] == list(range(19))
-    found = manifest_json(root / "datasets/data")
-    assert found["rows"] == {"train": 19, "val": 4}
+    manifest = manifest_json(root / "datasets/data")
+    assert manifest["rows"] == {"train": 19, "val": 4}
     # Findings name rows as they were before some were taken out.
-    assert found["report"] == [
+    assert manifest["report"] == [
         "train: has the same prompt as an earlier row: 2 rows, counted from 0: 21 (as 1), 22 (as 1)",
         "val: has a prompt that is also in train, so validation repeats training data: 1 row, counted from 0: 5",
     ]
@@ -86,8 +86,8 @@ def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, roo
 
 def test_validation_needs_some_rows_and_not_all(raw: Path, root: Path) -> None:
     file = lines(raw / "a.jsonl", QUESTIONS)
-    for wanted in (0, 20, 21, -1):
-        assert f"val_rows: is {wanted}, of 20 rows" in refused(root, files={"train": [file]}, val_rows=wanted, **MAPPED)
+    for count in (0, 20, 21, -1):
+        assert f"val_rows: is {count}, of 20 rows" in refused(root, files={"train": [file]}, val_rows=count, **MAPPED)
     assert "val: has no rows. Set files.val, or set val_rows" in refused(root, files={"train": ["/a.jsonl"]})
     files = {"train": [file], "val": [lines(raw / "b.jsonl", [])]}
     assert f"{raw}/b.jsonl: there are no rows" in refused(root, files=files, **MAPPED)
@@ -151,8 +151,8 @@ def checked(workload: str, batch: int = 100, **splits: Sequence[Mapping[str, Any
 )
 def test_what_is_wrong_with_a_row(workload: str, second: Mapping[str, Any], error: str, warning: str) -> None:
     row = rl_row if workload == RL else sft_row
-    found = checked(workload, train=[row(0), {**row(1), **second}])
-    for texts, text in zip(found, (error, warning), strict=True):
+    findings = checked(workload, train=[row(0), {**row(1), **second}])
+    for texts, text in zip(findings, (error, warning), strict=True):
         assert len(texts) == bool(text)
         assert all(one.startswith("train: ") and text in one for one in texts)
 
@@ -187,7 +187,7 @@ def test_prompts_that_are_there_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "what"),
+    ("row", "problem"),
     [
         (rl_row(0, prompt=[{"from": "human", "value": "a"}]), "has a column prompt of type list<"),
         (rl_row(0, prompt=[said("user", 3)]), "has messages with content of type int64"),
@@ -195,6 +195,6 @@ def test_prompts_that_are_there_twice() -> None:
         (rl_row(0, reward_model="42"), "has a column reward_model of type string"),
     ],
 )
-def test_a_column_of_another_type_is_named_with_it(row: Mapping[str, Any], what: str) -> None:
-    found = schema_problem(pyarrow.Table.from_pylist([row]).schema, RL)
-    assert found is not None and found[0].startswith(what)
+def test_a_column_of_another_type_is_named_with_it(row: Mapping[str, Any], problem: str) -> None:
+    finding = schema_problem(pyarrow.Table.from_pylist([row]).schema, RL)
+    assert finding is not None and finding[0].startswith(problem)
