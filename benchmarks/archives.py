@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what looks at all archives of a shared root, with thousands of them.
+"""Measure the verbs that read all archives of a shared root, with thousands of archives.
 
 Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/archives.py`.
 """
@@ -20,7 +20,7 @@ from argus.jobs.stop import close_jobs
 
 
 def make(archive: Archive) -> None:
-    """A job that has ended, with what a reader of its status opens."""
+    """Write the archive of a job that has ended, with the files that readers of its status open."""
     archive.reserve()
     archive.write_text("config/job_spec.json", "{}\n", durable=False)
     now = '{"state": "SUCCEEDED", "closed_at": "2026-01-01T00:00:00Z", "workload": "sft", "steps": 2}\n'

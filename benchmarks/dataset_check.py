@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares checking every row of a dataset with reading it by pyarrow, for a million rows like GSM8K's.
+"""Compare checking every row of a dataset with reading it by pyarrow, for a million rows like GSM8K's.
 
 read     all columns of train.parquet and val.parquet, batch after batch, with the defaults of pyarrow
 check    the same with every check, including equal rows and rows that are in both splits
@@ -66,7 +66,7 @@ def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
 
 
 def make(directory: Path, rows: int) -> None:
-    """Writes the files: in verl's schema as parquet, and with other columns as JSON lines."""
+    """Write the files: in verl's schema as parquet, and with other columns as JSON lines."""
     form = Form(Dataset.model_validate({"name": "sums", **CONVERTED}))
     checker, words = Checker(RL), vocabulary()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):

@@ -67,9 +67,9 @@ def playbook(*arguments: str) -> float:
 
 
 def granted(name: str) -> float:
-    """When the job of a name started, in seconds since the epoch."""
+    """The time at which the job with this name started, in seconds since the epoch."""
     listed = on_site("squeue", "--me", "--noheader", "--format=%i", f"--name={name}").split()
-    # Of a job with several components, as "12+0" and "12+1".
+    # squeue lists the components of a heterogeneous job as "12+0" and "12+1".
     (job,) = {one.partition("+")[0] for one in listed}
     record = on_site("env", "SLURM_TIME_FORMAT=%s", "scontrol", "show", "job", job)
     return min(float(start) for start in re.findall(r"StartTime=(\d+)", record))

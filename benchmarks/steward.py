@@ -2,7 +2,7 @@
 """Measure what the steward of a cluster with hundreds of jobs costs, and whether it grows.
 
 The real process looks after jobs that run, wait and have ended; a fake head answers as Ray's does while all workers are
-in use. The last rows tell what the head was asked in the last interval.
+in use. The last rows show the requests that the head got in the last interval.
 
 Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/steward.py`.
 """
@@ -43,7 +43,7 @@ ENVIRONMENT = {f"VARIABLE_{index}": "some value of a variable of the environment
 
 
 class Head(BaseHTTPRequestHandler):
-    # By path. They are made once: it has to be faster than who asks.
+    # By path. They are made once, because the head has to be faster than its clients.
     answers: ClassVar[dict[str, bytes]] = {}
     requests: ClassVar[Counter[str]] = Counter()
 
@@ -96,7 +96,7 @@ def make(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]
 
 
 def measure(pid: int, seconds: float, active: Sequence[Archive]) -> str:
-    """What the process used in these seconds, in which launchers write their heartbeats, and has at their end."""
+    """A row with what the process used in these seconds, while launchers wrote heartbeats, and has at their end."""
     proc, before, until = Path(f"/proc/{pid}"), cpu_seconds(pid), time.monotonic() + seconds
     Head.requests.clear()
     while time.monotonic() < until:
@@ -110,7 +110,7 @@ def measure(pid: int, seconds: float, active: Sequence[Archive]) -> str:
 
 
 def cpu_seconds(pid: int) -> list[float]:
-    """Of a process, and of its children that have ended."""
+    """The CPU seconds of a process, and of its children that have ended."""
     ticks = [int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
     return [sum(ticks[start : start + 2]) / os.sysconf("SC_CLK_TCK") for start in (0, 2)]
 

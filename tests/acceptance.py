@@ -43,5 +43,5 @@ def typed(number: str, submission_id: str = "") -> str:
 
 
 def seen(number: str, evidence: str) -> None:
-    """Record that a line holds, and by what."""
+    """Record that a line holds, with its evidence."""
     LINES[number].seen.append(evidence)

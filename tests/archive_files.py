@@ -21,7 +21,7 @@ def metrics_of(archive: Archive) -> Iterator[dict[str, Any]]:
                 attempt.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
         if attempt:
             # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt resumed
-            # from may be there as well, with a validation.
+            # from may be among them as well, with a validation.
             first = min(attempt)
             attempt[first]["data"] = {**entries.get(first, attempt[first])["data"], **attempt[first]["data"]}
             entries = {step: entry for step, entry in entries.items() if step < first} | attempt

@@ -1,4 +1,4 @@
-"""Faults of a cluster, what becomes of a job under each, and the page that tells it."""
+"""Faults of a cluster, the outcome of a job under each, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def fill_shared_root(_job: Job, outage: float) -> None:
 
 
 NODE_LOST, KILLED = ("node_lost",), ("killed",)
-# Its trainer waits for it, or fails of its end.
+# The trainer waits for it, or fails when it ends.
 OF_ENGINE: dict[str, Any] = {"kinds": ("engine_lost", "killed"), "begins": has_step, "engine": True}
 FULL = "the shared root is full for 60 s"
 CUT = "the network to the head is cut for 120 s"
@@ -249,9 +249,9 @@ FAULTS = (
     Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
 )
-# What needs no file system of the tests' own.
+# These need no file system of the tests' own.
 EVERYWHERE = tuple(fault for fault in FAULTS if fault.make is not fill_shared_root)
-# What a job of weeks meets more than once.
+# A job of weeks meets these more than once.
 OFTEN = tuple(fault for fault in FAULTS if fault.make in (kill_head, kill_steward, kill_node_of_driver))
 
 
@@ -343,7 +343,7 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
 
 
 def all_alive() -> bool:
-    """Whether the head answers, and knows all nodes as alive."""
+    """Whether the head answers, and lists all nodes as alive."""
     command = ["docker", "exec", HEAD, "argus", "nodes", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     nodes = json.loads(done.stdout)["result"]["nodes"] if done.returncode == 0 else []
@@ -355,7 +355,7 @@ def at(line: dict[str, object]) -> float:
 
 
 def noticed_after(fault: Fault, job: Job, began: float, before: float = math.inf) -> float | None:
-    """After how many seconds the steward has recorded a fault."""
+    """The seconds until the steward recorded a fault."""
     event = "RETRYING" if fault.outcome == RETRIED else "HEAD_RETURNED"
     moments = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] == event)
     return next((round(moment - began, 1) for moment in moments if began < moment < before), None)

@@ -19,7 +19,7 @@ CUDA = Cluster(accelerator="cuda", workers=4, gpus_per_node=8, cpus_per_node=128
 RELEASES = [(0, 8, 0), (0, 9, 0), (0, 9, 1)]
 PROFILES = [Profile(".".join(map(str, release)), release) for release in RELEASES]
 NEWEST = PROFILES[-1]
-# In place of a value: the key is not given.
+# In place of a value: the key is left out.
 MISSING = "left out"
 
 

@@ -45,7 +45,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
         f"/x/({'|'.join(USES.values())})/([\\w.-]+)"
     ],
 }
-# Those with names and texts of the operator, and nothing that repeats but what the operator has written.
+# Expressions with names and texts of the operator. Nothing in them repeats but what the operator has written.
 OF_THE_OPERATOR = {
     "arrived",
     "self.pattern",
@@ -117,7 +117,7 @@ Part = tuple[Any, Any]
 
 
 class Texts:
-    """Texts that a pattern almost matches, in which what it repeats is there very often."""
+    """Texts that a pattern almost matches, with many repetitions of what it repeats."""
 
     def __init__(self, seed: int = 1) -> None:
         self.chance = random.Random(seed)  # noqa: S311
@@ -149,7 +149,7 @@ class Texts:
         return [] if place == -1 else [list(value if place is None else value[place])]
 
     def sample(self, parts: list[Part]) -> str:
-        """A text that a pattern matches, looks to the sides aside."""
+        """A text that a pattern matches, apart from lookarounds."""
         return "".join(self.one(kind, value) for kind, value in parts)
 
     def one(self, kind: Any, value: Any) -> str:
@@ -170,7 +170,7 @@ def fitting(kind: Any, text: str, value: Any) -> list[str]:
     if (kind, text) not in KNOWN:
         pattern = compiler.compile(parser.SubPattern(parser.State(), [(kind, value)]))
         matches = [one for one in CHARACTERS if pattern.match(one)]
-        # Of a part that matches none of them, the first character that it names.
+        # If the part matches none of them, the first character that it names.
         number = value if kind is opcodes.LITERAL else value[0][1] if not matches else 0
         named = chr(number if isinstance(number, int) else number[0])
         KNOWN[kind, text] = [one for one in matches if one in CHARACTERS[:OFTEN]] or matches or [named]

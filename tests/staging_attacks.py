@@ -27,7 +27,7 @@ class Victim:
         self.before = self.state()
 
     def state(self) -> dict[str, tuple[int, int, int, str]]:
-        """Mode, owner, links and content of everything there."""
+        """Mode, owner, links and content of all files."""
         files = {}
         for path in (self.directory, *self.directory.rglob("*")):
             stat = path.lstat()

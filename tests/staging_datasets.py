@@ -49,7 +49,7 @@ def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     content = gzip.compress(text, mtime=0) if path.suffix == ".gz" else text
-    # What is the same already keeps its time.
+    # A file with the same content keeps its time.
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)
     return str(path)

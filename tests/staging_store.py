@@ -103,7 +103,7 @@ def manifest_json(target: Path) -> dict[str, Any]:
 
 
 def problems(target: Path, *, full: bool = False) -> dict[str, str]:
-    """What is wrong with each file, as text."""
+    """The problem of each file, as text."""
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
 

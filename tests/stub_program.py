@@ -89,7 +89,7 @@ def run(directory: Path, cases: Mapping[str, Case], *arguments: str, **environme
     registered = json.loads(results.read_text())
     outcomes = {}
     for name in cases:
-        # What Ansible shows of the result is not the action's.
+        # Ansible, not the action, shows the result.
         lines = re.split(r"^(?:ok|changed|fatal): \[localhost", shown[name], maxsplit=1, flags=re.MULTILINE)[0]
         file = directory / name / "calls"
         calls = [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []

@@ -150,7 +150,7 @@ def processes_of(job: Job, node: str) -> list[str]:
 
 
 def forget_losses() -> None:
-    """Let no node count as bad that tests have killed."""
+    """Remove the records of nodes that tests have killed, so that none counts as bad."""
     on_node(HEAD, "sh", "-c", "rm -f ${ARGUS_VERL_REGISTRY:-/var/lib/argus-verl/jobs}/.lost-*")
 
 

@@ -43,7 +43,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[JobRequest]:
-    """What reaches the operation, which submits it."""
+    """The requests that reach the operation, which submits them."""
     requests: list[JobRequest] = []
 
     def submit(request: JobRequest, _services: Services) -> Effect:

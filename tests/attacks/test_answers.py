@@ -1,4 +1,4 @@
-"""What a job answers in place of a module: nothing of it becomes a variable, a host or an action of Ansible.
+"""A job answers in place of a module: nothing of its answer becomes a variable, a host or an action of Ansible.
 
 A real Ansible of root runs modules on a host of a Slurm job. In place of srun there is another user, in whose home a
 job has left a usercustomize.py, which Python runs before any module.

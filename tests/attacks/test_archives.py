@@ -47,7 +47,7 @@ class TakesTooLongError(BaseException):
 
 @contextmanager
 def in_time(subject: str) -> Iterator[None]:
-    """Fails what computes for longer, or hangs; other processes of this machine do not count."""
+    """Fail a block that computes for longer, or hangs; other processes of this machine do not count."""
 
     def late(_signum: int, _frame: object) -> None:
         raise TakesTooLongError(f"{subject} takes longer than {SECONDS} s")

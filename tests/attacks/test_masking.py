@@ -110,7 +110,7 @@ def test_a_text_that_was_cut(name: str) -> None:
     secret = SECRETS[name]
     redactor = Redactor([secret])
     for length in range(8, len(secret)):
-        # Of a line, and of a part between escapes.
+        # The last line of the text, or the part after its last escape.
         start = secret[:length]
         part = re.split(r"\n|\\.", start)[-1].strip()
         if len(part) >= 8 and start.strip() == start:

@@ -19,7 +19,7 @@ from argus.launcher.diagnosis import classify
 from argus.launcher.failure_rules import Rule
 
 MIB = 1 << 20
-# Of this, one that squares its work takes many seconds.
+# A pattern that squares its work takes many seconds for this length.
 LONG = MIB // 8
 
 
@@ -112,7 +112,7 @@ def test_no_pattern_has_many_ways_to_read_a_text(place: str) -> None:
             pytest.fail(f"{pattern.pattern!r} takes for ever for {text[:80]!r}")
 
 
-# What these search is a log, or a file of a user.
+# These search a log, or a file of a user.
 LOGS = r"^argus\.(archive|evidence|hooks|io|launcher|queue|ray)\.|job_files"
 SEARCHING = [place for place, one in ALL.items() if one.searches and re.search(LOGS, place)]
 

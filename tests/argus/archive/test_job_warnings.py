@@ -25,7 +25,7 @@ GRPO = Settings.of(
 NAN = float("nan")
 
 
-def seen(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
+def summary_of(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
     summary = MetricsSummary()
     for number, data in enumerate(steps, first):
         step = metrics.step_of(json.dumps({"step": number, "data": data}).encode() + b"\n")
@@ -60,13 +60,13 @@ def test_a_healthy_job_has_no_warnings() -> None:
         }
         for step in range(1, 7)
     ]
-    assert kinds(GRPO, seen(*steps), saved=(4, 6)) == []
+    assert kinds(GRPO, summary_of(*steps), saved=(4, 6)) == []
     assert kinds(GRPO, MetricsSummary()) == []
 
 
 def test_rewards_that_raise() -> None:
     raised = ExceptionCount(11, "ValueError: no\n  answer (/private/user/code/r.py, line 7)")
-    steps = seen(*[{"actor/lr": 1.0}] * 10)
+    steps = summary_of(*[{"actor/lr": 1.0}] * 10)
     # More than there are: those of a validation are among them.
     assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
     (warning,) = find(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
@@ -113,7 +113,7 @@ BELOW = {"response_length/max": 31.0, "response_length/clip_ratio": 1.0}
 def test_what_the_metrics_show(
     kind: str, settings: dict[str, Any], steps: list[dict[str, float]], over: bool, is_warned: bool
 ) -> None:
-    assert kinds(Settings(**settings), seen(*steps), over) == [kind] * is_warned
+    assert kinds(Settings(**settings), summary_of(*steps), over) == [kind] * is_warned
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,21 @@ def test_what_the_metrics_show(
 )
 @pytest.mark.parametrize("value", [NAN, float("inf")])
 def test_what_is_not_a_number(metric: str, kind: str, value: float) -> None:
-    summary = seen({metric: 1.0}, {metric: value}, {metric: 2.0})
+    summary = summary_of({metric: 1.0}, {metric: value}, {metric: 2.0})
     assert kinds(Settings(), summary) == [kind]
     assert "in 1 of 3 steps" in text(Settings(), summary)
 
 
 @pytest.mark.parametrize("value", [NAN, None])
 def test_validation_loss_that_is_not_a_number(value: float | None) -> None:
-    """As with fewer rows than one batch."""
-    summary = seen({"train/loss": 1.0}, {"val/loss": value}, {"train/loss": 2.0}, {"val/loss": 2.0})
+    """verl logs it if there are fewer rows than one batch has."""
+    summary = summary_of({"train/loss": 1.0}, {"val/loss": value}, {"train/loss": 2.0}, {"val/loss": 2.0})
     assert kinds(Settings(), summary) == ["loss_nan"]
     assert "in 1 of 2 validations (val/loss)" in text(Settings(), summary)
 
 
 def test_prompts_that_were_cut_or_dropped() -> None:
-    steps = seen(*[{"prompt_length/min": 64.0, "prompt_length/max": 64.0}] * 10)
+    steps = summary_of(*[{"prompt_length/min": 64.0, "prompt_length/max": 64.0}] * 10)
     assert "320 of 320" in text(Settings(max_prompt_length=64, samples_of_step=32), steps, cut=320, longest=70)
     assert kinds(Settings(max_prompt_length=64), steps) == ["prompts_cut"]
     assert kinds(Settings(max_prompt_length=65), steps) == []
@@ -161,7 +161,7 @@ def test_prompts_that_were_cut_or_dropped() -> None:
     ],
 )
 def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...], over: bool, is_warned: bool) -> None:
-    steps = seen(*[LR] * (last - first + 1), first=first)
+    steps = summary_of(*[LR] * (last - first + 1), first=first)
     assert kinds(Settings(save_freq=2), steps, over, saved=saved) == ["no_checkpoint"] * is_warned
     assert kinds(Settings(save_freq=-1), steps, over, saved=saved) == []
 
@@ -182,4 +182,4 @@ def test_room_for_the_next_checkpoint(
     freq: int, kept: int | None, saved: tuple[int, ...], free: int, over: bool, is_warned: bool
 ) -> None:
     space = {"saved": saved, "saved_bytes": 10, "free_bytes": free}
-    assert kinds(Settings(save_freq=freq, kept=kept), seen(LR), over, **space) == ["no_space"] * is_warned
+    assert kinds(Settings(save_freq=freq, kept=kept), summary_of(LR), over, **space) == ["no_space"] * is_warned

@@ -25,7 +25,7 @@ from argus.checks import worker
 
 VLLM = {"actor_rollout_ref.rollout.name": "vllm"}
 PINS = [f"{pin}; extra == 'vllm'" for pin in ("verl[verl-core]", "torch==2.11.0", "vllm==0.24.0", "mbridge")]
-# As verl 0.10 has them, with a circle.
+# The requirements of verl 0.10, which have a circle.
 CIRCLE = [
     *("verl[verl-core]; extra == 'vllm'", "verl[transferqueue]; extra == 'verl-core'", "vllm; extra == 'vllm'"),
     *("verl[vllm,verl-core]; extra == 'transferqueue'", "TransferQueue>=0.1.10; extra == 'transferqueue'"),
@@ -47,12 +47,12 @@ OTHERS = ["a; python_version < '3'", "b; extra == 'mcore'", "vllm>=0.18.0; extra
         (OTHERS, {}, VLLM, ["error vllm>=0.18.0"]),
         (OTHERS, {}, {"actor_rollout_ref.rollout.name": "sglang"}, []),
         (PINS, {"torch": "2.11.0+cu130", "vllm": "0.24.0"}, VLLM, []),
-        # Of the engine, what is newer may do.
+        # A newer version of the engine may do.
         (PINS, {"torch": "2.11.0", "vllm": "0.27.1+cpu"}, VLLM, ["warning 0.27.1+cpu"]),
         (PINS, {"torch": "2.11.0", "vllm": "0.12.0"}, VLLM, ["error 0.12.0"]),
         (PINS, {"torch": "2.12.0", "vllm": "0.24.0"}, VLLM, ["warning torch==2.11.0 (the workers have 2.12.0)"]),
         (CIRCLE, {"vllm": "0.24.0", "transferqueue": "0.1.6"}, VLLM, ["error 0.1.6"]),
-        # A job that does not import it learns with what verl was tested.
+        # A job that does not import it is warned that verl was tested with another version.
         (CIRCLE, {"vllm": "0.24.0", "transferqueue": "0.1.6"}, {**VLLM, "trainer.use_v1": False}, ["warning 0.1.6"]),
         (CIRCLE, {"transferqueue": "0.1.6"}, {"actor_rollout_ref.rollout.name": "hf"}, ["error 0.1.6"]),
         (CIRCLE, {"transferqueue": "0.1.6"}, {"trainer.use_v1": False}, []),
@@ -109,7 +109,7 @@ def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed
     put_package(tmp_path, "inner_package", "1.0", "quick==2; extra == 'fast'", "slow; extra == 'other'")
     put_package(tmp_path, "quick", "2", "vllm")
     assert keys(root, **job) == []
-    # Far from the engine, and what is of no engine.
+    # A finding names a package far from the engine, but none that the engine does not need.
     put_package(tmp_path, "quick", "3", "missing>=7")
     put_package(tmp_path, "other", "1", "quick==1")
     (finding,) = checked(root, **job)

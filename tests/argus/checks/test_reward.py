@@ -15,7 +15,7 @@ from argus.checks.common import Facts
 from argus.checks.reward import call_of, reward_findings
 
 
-def reward_says(root: Path, code: str, **changes: Any) -> list[tuple[str, str]]:
+def problems_of(root: Path, code: str, **changes: Any) -> list[tuple[str, str]]:
     (root / REWARD_FILE).write_text(code)
     reported = findings_of(root, **{"reward_file": f"{root}/{REWARD_FILE}", **changes})
     assert not list((root / "user/code").rglob("__pycache__"))
@@ -39,7 +39,7 @@ SCALE = {"reward.custom_reward_function.reward_kwargs": {"scale": 2}}
     ],
 )
 def test_rewards_that_verl_can_call(root: Path, text: str, settings: dict[str, Any]) -> None:
-    assert reward_says(root, text, settings=settings) == []
+    assert problems_of(root, text, settings=settings) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_rewards_that_verl_can_call(root: Path, text: str, settings: dict[str, A
     ],
 )
 def test_rewards_that_verl_cannot_call(root: Path, text: str, settings: dict[str, Any], problem: str) -> None:
-    ((reported, severity),) = reward_says(root, text, settings=settings)
+    ((reported, severity),) = problems_of(root, text, settings=settings)
     assert (reported[: len(problem)], severity) == (problem, "error")
 
 
@@ -67,17 +67,17 @@ def test_a_reward_that_is_not_there_or_takes_long(root: Path, monkeypatch: pytes
     (root / REWARD_FILE).unlink()
     assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == [("reward_fn_path", "error")]
     monkeypatch.setattr(reward, "IMPORT_SECONDS", 0.5)
-    assert [severity for _what, severity in reward_says(root, "import time; time.sleep(30)\n")] == ["warning"]
+    assert [severity for _problem, severity in problems_of(root, "import time; time.sleep(30)\n")] == ["warning"]
 
 
 def test_the_environment_of_the_job(root: Path) -> None:
     (root / "user/code/helper.py").write_text("import os\nassert os.environ['LEVEL'] == '3'\n")
     text = f"import helper\n{REWARD}"
-    ((problem, _severity),) = reward_says(root, text)
+    ((problem, _severity),) = problems_of(root, text)
     assert "verl does not search the file's directory" in problem
     environment: dict[str, Any] = {"PYTHONPATH": f"{root}/user/code"}
-    assert len(reward_says(root, text, environment=environment)) == 1
-    assert reward_says(root, text, environment={**environment, "LEVEL": 3}) == []
+    assert len(problems_of(root, text, environment=environment)) == 1
+    assert problems_of(root, text, environment={**environment, "LEVEL": 3}) == []
 
 
 def test_a_module(root: Path) -> None:
@@ -92,17 +92,17 @@ def test_a_module(root: Path) -> None:
         (root / "user/code" / name).parent.mkdir(exist_ok=True)
         (root / "user/code" / name).write_text(text)
 
-    def module_says(name: str, module: str) -> str:
+    def problem_of_module(name: str, module: str) -> str:
         job = {"reward_file": f"{root}/user/code/{name}", "reward_module": module}
         findings = findings_of(root, **job, environment={"PYTHONPATH": f"{root}/user/code"})
         return "".join(problem for key, problem, _severity in findings if key == "reward_fn_path")
 
-    assert module_says("graders/score.py", "graders.score") == ""
+    assert problem_of_module("graders/score.py", "graders.score") == ""
     # Loaded by its path, the same file has no package.
-    assert "attempted relative import" in module_says("graders/score.py", "")
-    assert "has no function compute_score" in module_says("graders/other.py", "graders.other")
-    assert "imports graders.gone" in module_says("graders/broken.py", "graders.broken")
-    assert "another one has its name" in module_says("json/decoder.py", "json.decoder")
+    assert "attempted relative import" in problem_of_module("graders/score.py", "")
+    assert "has no function compute_score" in problem_of_module("graders/other.py", "graders.other")
+    assert "imports graders.gone" in problem_of_module("graders/broken.py", "graders.broken")
+    assert "another one has its name" in problem_of_module("json/decoder.py", "json.decoder")
 
 
 # --- Calls for rows of the dataset ------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_jobs_that_do_not_ask_for_calls(root: Path) -> None:
         assert tried(root, f"{HEAD}    raise ValueError\n", **changes) == ([], [])
     # A reward model passes more than the dataset has.
     findings, _notes = tried(root, f"{HEAD}    raise ValueError\n", settings=MODEL)
-    assert [severity for severity, _what in findings] == ["warning", "error"]
+    assert [severity for severity, _problem in findings] == ["warning", "error"]
 
 
 def test_answers_of_a_hostile_function(root: Path) -> None:

@@ -44,7 +44,7 @@ def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: flo
     assert seen.awaited == ["worker-0"]
     (row,) = membership(expected[:1], [{**WORKER, "start_time_ms": 1999}]).rows
     assert since is None or (row.seen, row.state) == ("dead", NodeState.MISSING)
-    # Once Ray has noticed.
+    # After Ray has noticed it.
     dead["state"] = "DEAD"
     assert membership(expected, nodes[::order]).complete
 

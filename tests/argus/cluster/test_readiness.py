@@ -18,7 +18,7 @@ HEAD, WORKER = (
 
 
 class FakeHead:
-    """Returns one answer for each question, then the last one for ever."""
+    """Returns one answer for each request, then the last one forever."""
 
     def __init__(self, *answers: list[dict[str, Any]] | RayApiError) -> None:
         self.answers = list(answers)

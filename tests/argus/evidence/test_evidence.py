@@ -84,7 +84,7 @@ class Nodes:
 
 
 @pytest.fixture(autouse=True)
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "local_head", lambda _address: Head())
     monkeypatch.setenv("PATH", "/nowhere")
 
@@ -102,7 +102,7 @@ def index(archive: Archive) -> list[dict[str, Any]]:
 
 
 def files(archive: Archive) -> list[str]:
-    """Without the times in their names."""
+    """The files, without the times in their names."""
     paths = (path for path in archive.path.glob("debug/**/*") if path.is_file() and path.name != "index.jsonl")
     return sorted(str(path.relative_to(archive.path / "debug")).partition("-")[2] for path in paths)
 
@@ -115,7 +115,7 @@ def test_evidence_of_the_head(archive: Archive) -> None:
     assert texts["ray_status.txt"] == "======== Autoscaler status ========\n"
     assert json.loads(texts["ray_cluster_status.json"])["loadMetricsReport"]["usageByNode"] == {"n1": {"GPU": [1, 4]}}
     assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks contains [secret]\n"
-    # Nothing that other jobs were given or have said, and nobody's environment: the archive has that of its own job.
+    # They have nothing of other jobs' requests and output, and no environment: that of the job is in its archive.
     for name, text in texts.items():
         assert not any(word in text for word in ("of_another", "runtime_env", "cmdline")), name
     assert '"own"' in texts["ray_job_list.json"] and "own_actor" in texts["ray_list_actors.json"]
@@ -135,7 +135,7 @@ def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     kept = files(archive)
     assert kept.count("periodic-ray_status.txt") == evidence.PERIODIC_KEPT
     assert kept.count("submit-ray_status.txt") == kept.count("stall-worker-0/stacks.txt") == 1
-    # The index names what is there, and all of it.
+    # The index names all files, and no others.
     named = [entry["file"] for entry in index(archive)]
     assert all((archive.path / name).is_file() for name in named)
     assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
@@ -146,7 +146,7 @@ def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: b
     archive.set_status("RUNNING", started_at=1000.5)
     connection = Nodes()
     entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
-    # The worker of another job is not asked; one that is gone is reported.
+    # The worker of another job gets no request; one that is gone is reported.
     assert [at for at, _name, _arguments in connection.calls] == ["n0", "n0", "n1", "n2"]
     assert entries[0]["error"].startswith("node gone")
     files = {entry["node"]: entry["file"] for entry in entries[1:]}

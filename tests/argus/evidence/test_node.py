@@ -50,7 +50,7 @@ def start() -> Iterator[START]:
         process.communicate()
 
 
-def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
+def fake_process(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
     (proc / str(pid)).mkdir(parents=True)
     (proc / str(pid) / "environ").write_bytes(environ)
     (proc / str(pid) / "cmdline").write_bytes(cmdline)
@@ -61,14 +61,14 @@ def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: b
 def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
     status = "Name:\tx\nState:\tS (sleeping)\nPPid:\t1\nVmRSS:\t    4096 kB\nThreads:\t3\n"
     mark = b"A=1\0ARGUS_VERL_JOB=sft-1\0B=a=b\0"
-    made_up(tmp_path, 20, mark, status, b"ray::Worker.train()" + b"\0" * 20)
-    made_up(tmp_path, 3, mark, status.replace("VmRSS", "Other"), b"python3\0-m\0verl\0")
-    made_up(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
-    made_up(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
+    fake_process(tmp_path, 20, mark, status, b"ray::Worker.train()" + b"\0" * 20)
+    fake_process(tmp_path, 3, mark, status.replace("VmRSS", "Other"), b"python3\0-m\0verl\0")
+    fake_process(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
+    fake_process(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
     # It ended while it was inspected.
-    made_up(tmp_path, 7, mark, None)
+    fake_process(tmp_path, 7, mark, None)
     (tmp_path / "8").mkdir()
-    made_up(tmp_path, os.getpid(), mark, status)
+    fake_process(tmp_path, os.getpid(), mark, status)
     assert node.processes("sft-1", tmp_path) == [
         Process(3, 1, "S (sleeping)", 0, 3, "python3 -m verl"),
         Process(20, 1, "S (sleeping)", 4, 3, "ray::Worker.train()"),

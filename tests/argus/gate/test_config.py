@@ -270,7 +270,7 @@ def test_an_adapter_that_an_engine_does_not_load(engine: str, merge: bool, refus
 def test_megatron() -> None:
     sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 2}
     assert finding_texts("grpo", {**MEGATRON, f"{ACTOR}.megatron": sizes, f"{ACTOR}.ppo_mini_batch_size": 1}) == []
-    # One rank for each model of four GPUs: 3 prompts with 5 answers each are not shared by two.
+    # There is one rank for each model of four GPUs: two ranks cannot share 3 prompts with 5 answers each.
     sizes["context_parallel_size"] = 1
     changes = {"data.train_batch_size": 3, f"{ACTOR}.ppo_mini_batch_size": 3}
     (text,) = finding_texts("grpo", {**MEGATRON, **changes, f"{ACTOR}.megatron": sizes})

@@ -68,7 +68,7 @@ class FakeHead:
 
 @dataclass
 class FakeNodes:
-    """Nodes that give an answer, and remember what they were asked."""
+    """Nodes that give an answer, and record the requests."""
 
     answer: Inspection = field(default_factory=Inspection)
     requests: list[tuple[JobSpec, Job, str, Mapping[str, str]]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def test_a_job_without_problems(root: Path) -> None:
     assert result == GateResult((), job, "", "", room, "trainer: {}\n", facts)
     assert (job.submission_id, job.archive) == ("grpo-1", f"{root}/jobs/grpo-1")
     assert (job.plan.code_id, job.plan.nnodes, job.plan.gpus_per_node) == ("verl-0.9.1", 2, 4)
-    # Only workers that are alive are asked.
+    # Only workers that are alive get a request.
     assert nodes.requests == [(parsed(root), job, "0.9.1", {"id-worker-0": "worker-0", "id-worker-1": "worker-1"})]
     # Ray measures what is free every few seconds: only what it measured after the gate began counts.
     assert head.since == NOW
@@ -169,7 +169,7 @@ def test_gpus_in_sections_of_another_module_count(root: Path, module: str | None
     composed["idle"] = {"enable": False, "nnodes": 1, "n_gpus_per_node": 2}
     result = gate(root, nodes=FakeNodes(Inspection(composition=Composition(composed))), module=module)
     assert result.job and result.job.plan.gpus == Demand.of(result.job.plan).all_gpus == gpus
-    # Two workers with four each have no further ones.
+    # Two workers with four GPUs each have no others.
     assert [finding.key for finding in result.findings] == ["resources.pools"] * bool(module)
 
 

@@ -143,7 +143,7 @@ def test_resuming_from_an_unknown_job(root: Path) -> None:
     refused(root, resume_from="early")
     checkpoint(root)
     assert refused(root, resume_from="sft-2").remedy == 'did you mean "sft-1"?'
-    # Of another workload.
+    # The checkpoint is of another workload.
     refused(root, workload="grpo")
 
 

@@ -1,4 +1,4 @@
-"""What the gate asks nodes, and what it makes of their answers, which this process gives; hints about overrides."""
+"""Requests of the gate to nodes, its findings from their answers, which this process gives; hints about overrides."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def ours(root: Path) -> dict[str, Any]:
 
 
 def output(root: Path) -> str:
-    """Where Hydra writes it."""
+    """The directory that Hydra writes to."""
     return f"{root}/jobs/grpo-1/config/hydra/."
 
 
@@ -179,7 +179,7 @@ COMPOSED: list[tuple[dict[str, Any], list[str]]] = [
     ({f"{REWARD}.path": "/x.py", f"{REWARD}.name": "f"}, [f"{REWARD}.path", f"{REWARD}.name"]),
     # ~trainer deletes it.
     ({"trainer": None}, [LOCAL_DIR, "trainer.nnodes", "trainer.n_gpus_per_node"]),
-    # Whatever resolver reads a secret: the configuration is archived.
+    # No resolver may read a secret, because the configuration is archived.
     ({"data.x": nodes.PLACEHOLDER}, ["data.x"]),
     ({"data.x": [1, {"a": nodes.PLACEHOLDER}]}, ["data.x[1].a"]),
     ({"data.x": {nodes.PLACEHOLDER: 1}}, ["data.x"]),

@@ -124,5 +124,5 @@ def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
     assert lines[0] == "[secret]"
     for word in ("buffer", "raw", "dunder", "lines"):
         assert f"{word} [secret]" in lines
-    # In their order, and nothing is lost: also what was held back at the end.
+    # The order stays, and nothing is lost, not even text that was held back at the end.
     assert lines[-2:] == ["prompt -----", "end [secret]"]

@@ -19,7 +19,7 @@ def actor(job_id: str, node_id: str = NODE, state: str = "ALIVE", name: str = ""
 
 
 class FakeHead:
-    """A head with one worker, whose jobs end after some questions."""
+    """A head with one worker, whose jobs end after some requests."""
 
     def __init__(self, jobs: Sequence[Any] = (), actors: Sequence[Any] = (), groups: Sequence[Any] = ()) -> None:
         self.answers = {"actors": list(actors), "placement_groups": list(groups)}
@@ -70,7 +70,7 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
     assert waits(4) == (["grpo-1"], True, 4.0)
     assert waits(100) == ([], True, 2.0)
     now[0], head.listed = 0.0, [job("grpo-1", "01", NODE), job("sft-1", "02", NODE)]
-    # Of other jobs than those that are waited for, it tells at once.
+    # Jobs other than those that it waits for are reported at once.
     assert waits(4, ["sft-1"]) == (["grpo-1", "sft-1"], True, 0.0)
     # Without work the node has ended by itself; what Ray still lists for it does not count.
     head.state = "DEAD"

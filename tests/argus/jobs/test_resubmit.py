@@ -13,7 +13,7 @@ JOBSPEC = {"workload": "grpo", "model": "tiny", "secrets": ["HF_TOKEN"], "env_va
 
 @pytest.mark.parametrize("form", [list, lambda overrides: dict(one.split("=") for one in overrides)])
 def test_the_request_is_that_of_the_registered_jobspec(tmp_path: Path, form: Any) -> None:
-    """Without its id, and without the place of its checkpoints: those of the new job are its own."""
+    """It has neither the id nor the directory of checkpoints, because the new job has its own."""
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
     override = f"trainer.default_local_dir={tmp_path}/jobs/grpo-1/checkpoints"

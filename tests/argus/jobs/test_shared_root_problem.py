@@ -17,7 +17,7 @@ BLOCKS = LEAST_BYTES // 4096
         (os.ST_RDONLY | os.ST_NOSUID, 1000, 0, 100, 100, "The shared root is mounted read-only: /srv"),
         (0, 1000, BLOCKS - 1, 100, 100, "The shared root is full: /srv has 1020 KiB free"),
         (0, 1000, 1000, 100, LEAST_FILES - 1, "The shared root is full: /srv has 15 inodes free"),
-        # What such a file system does not count.
+        # Such a file system does not count them.
         (0, 0, 0, 0, 0, ""),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_job_is_submitted(head: Head) -> None:
     }
     assert head.archive.read_mapping("config/job_spec.json") == spec
     assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
-    # Without its directory, W&B would write into one of the container.
+    # Without this directory, W&B would write into a directory of the container.
     assert (head.archive.path / "logs" / "wandb").is_dir()
     assert head.archive.read_status().lineage == {
         "resumed_from": "grpo-0",

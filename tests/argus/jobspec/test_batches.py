@@ -1,4 +1,4 @@
-"""Batches of fixed sizes and of tokens: what a JobSpec gets, and what it is told."""
+"""Batches of fixed sizes and of tokens: the settings and the findings of a JobSpec."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_CRITIC, SFT_SIZE, SFT_TOKENS = (
     *("critic.ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu", "data.max_token_len_per_gpu"),
 )
 Findings = list[tuple[str, str]]
-# The settings of a JobSpec, what the trainer gets beside them, and what is told.
+# The settings of a JobSpec, those that the trainer gets beside them, and the findings.
 BATCHES: list[tuple[str, dict[str, Any], dict[str, str], Findings]] = [
     ("grpo", {}, {SWITCH: "True"}, []),
     ("ppo", {TOKENS: 4096}, {SWITCH: "True"}, []),
@@ -68,7 +68,7 @@ BATCHES: list[tuple[str, dict[str, Any], dict[str, str], Findings]] = [
 
 
 @pytest.mark.parametrize(("workload", "overrides", "further", "findings"), BATCHES, ids=str)
-def test_a_job_gets_the_sizes_that_it_asks_for_and_is_told_what_is_without_effect(
+def test_a_job_gets_its_sizes_and_a_warning_about_those_without_effect(
     workload: str, overrides: dict[str, Any], further: dict[str, str], findings: Findings
 ) -> None:
     assert batches(workload, overrides) == {**{key: str(value) for key, value in overrides.items()}, **further}

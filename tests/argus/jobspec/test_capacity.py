@@ -109,9 +109,9 @@ WITH_RESOURCES = [
         ({"worker_node": 1, "big": 1}, 8, ""),
         ({"worker_node": 100.5}, 1, "100 worker_node, 16 CPU"),
         ({"worker_node": 1}, 16.5, "100 worker_node, 16 CPU"),
-        # Of the head, and of a dead worker.
+        # Only the head and a dead worker have it.
         ({"license": 1}, 0, "0 license"),
-        # Each of another worker.
+        # Each is on another worker.
         ({"big": 1}, 9, "1 big, 16 CPU"),
     ],
 )

@@ -17,7 +17,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-def laughs(levels: int) -> Any:
+def billion_laughs(levels: int) -> Any:
     value: Any = ["x"] * 9
     for _level in range(levels):
         value = [value] * 9
@@ -34,7 +34,7 @@ LARGE = [
     # The changes, and the beginning of the place.
     ({"trainer_overrides": nested(200_000)}, "trainer_overrides.0"),
     ({"tags": cycle()}, "tags.a.a"),
-    ({"tags": laughs(12)}, "jobspec"),
+    ({"tags": billion_laughs(12)}, "jobspec"),
     ({"tags": [None] * 20_000}, "jobspec"),
     ({"tags": {"a": "x" * (1 << 20)}}, "jobspec"),
     ({"tags": ["x" * 1000] * 2000}, "jobspec"),

@@ -29,7 +29,7 @@ def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
     [
         ({"a.b": 1, "c": 2}, ["a.b=3"], ["c=2", "a.b=3"]),
         (["a=1"], {"b": {"c": 2}}, ["a=1", "b.c=2"]),
-        # However they are written, they are about the same setting.
+        # Both forms are about the same setting.
         ({"a": {"b": 1}}, {"a.b": 2}, ["a.b=2"]),
         (["a=1"], [], ["a=1"]),
         ({"a": 1}, None, {"a": 1}),

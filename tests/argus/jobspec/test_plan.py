@@ -85,7 +85,7 @@ def test_the_command_of_the_trainer() -> None:
     assert words[0] == "env"
     assert words[end:] == ["python3", "-m", "verl.trainer.main_ppo", *job.plan.overrides]
     variables = dict(word.split("=", 1) for word in words[1:end])
-    # Variables of the driver alone too; not those by which its processes would count as the job's.
+    # It includes variables of the driver alone, but not those by which its processes would count as the job's.
     config = json.loads(variables.pop("RAY_JOB_CONFIG_JSON_ENV_VAR"))
     expected = {**job.runtime_env["env_vars"], "NCCL_ALGO": "Ring"}
     for name in ("ARGUS_VERL_JOB", "ARGUS_VERL_ARCHIVE", "VERL_FILE_LOGGER_PATH", "RAY_JOB_STOP_WAIT_TIME_S"):

@@ -37,7 +37,7 @@ def archive(tmp_path: Path) -> Archive:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    """In place of ray.job_submission.JobSubmissionClient."""
+    """A stand-in for ray.job_submission.JobSubmissionClient."""
     ray, module = FakeRay(), types.ModuleType("ray.job_submission")
     module.JobSubmissionClient = lambda address: ray.calls.append(("connect", address)) or ray  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))

@@ -18,7 +18,7 @@ def log(name: str) -> str:
     return (LOGS / f"{name}.log").read_bytes().decode()
 
 
-# What the advice has to name, where a kind has several.
+# The words that the advice has to contain, where a kind has several.
 NAMED = {
     "chat_template": "custom_chat_template",
     "device_assert": "vocab_size",
@@ -30,7 +30,7 @@ NAMED = {
     "vllm-cache": "Raise actor_rollout_ref.rollout.gpu_memory_utilization",
     "vllm-start": "Lower actor_rollout_ref.rollout.gpu_memory_utilization",
 }
-# What the reason names.
+# The words that the reason contains.
 REASONS = {
     "config-refused-value": "actor_rollout_ref.actor: ValueError('Invalid loss_agg_mode: token-meen')",
     "config-unknown-key": "actor_rollout_ref.actor.optim.learning_rate",
@@ -82,7 +82,7 @@ def test_a_reported_failure_in_other_lines(path: Path) -> None:
 
 
 VERL, VLLM = "verl-0.9.1/verl/workers/engine_workers.py", "site-packages/vllm/v1/engine/core.py"
-# What public reports have as the exception with which the trainer ended.
+# The exceptions with which trainers ended in public reports.
 EXCEPTIONS = [
     ("config", VERL, "AssertionError: only support equal chunk. Got size of DataProto 2 and chunk 4."),
     ("config", VERL, "RuntimeError: world_size (8) is not divisible by total_model_size (16)"),

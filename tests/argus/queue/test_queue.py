@@ -18,7 +18,7 @@ NOW = 10_000.0
 
 
 def room(*gpus: float) -> Room:
-    """By the GPUs that are free on each worker."""
+    """The room of workers with so many free GPUs each."""
     return Room(tuple(WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, free, 48) for n, free in enumerate(gpus)))
 
 
@@ -42,7 +42,7 @@ def test_a_job_waits_for_the_room_of_those_before_it() -> None:
     assert (answer.place, answer.before) == (2, ("a",))
     assert answer.notice.endswith("once a has started; before it: a")
     assert turn_of(job("b", 4), job("a", 4)).problem == ""
-    # What was just accepted is not free any more.
+    # The GPUs of a job that was just accepted are no longer free.
     accepted = {"submission_id": "x", "status": "RUNNING", "metadata": Demand(1, 4, 1).to_metadata()}
     waiting = job("b", 4)
     assert turn([job("a", 4), waiting], waiting, room(8), [accepted], NOW).problem

@@ -76,11 +76,11 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free"
         ([(4, 12)], (1, 4, 12, 1), DRIVER),
         # Ray may put the driver on either of them.
         ([(4, 12), (4, 13)], (2, 4, 12, 1), DRIVER),
-        # A worker that could take the job, and that it does not need.
+        # A second worker could take the job, which does not need it.
         ([(4, 12), (4, 12)], (1, 4, 12, 1), ""),
         ([(4, 12), (3, 48)], (2, 4, 12, 1), "available: 1 (worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)"),
         ([(4, 11.5)], (1, 4, 12, 1), "available: 0 (worker-0: 4 GPU, 11.5 CPU)"),
-        # The controller is somewhere as well.
+        # The controller needs a CPU as well.
         ([(4, 13)], (1, 4, 12, 1, 1), QUEUE),
         # Driver and controller may be on two workers, and the job needs a third one.
         ([(4, 13), (4, 13)], (1, 4, 12, 1, 1), QUEUE),
@@ -174,7 +174,7 @@ def test_which_jobs_have_their_place(job: dict[str, Any], groups: list[Any], has
     [("MooncakeStore", "RUNNING", True), ("MooncakeStore", "FAILED", False), ("Yuanrong", "RUNNING", False)],
 )
 def test_a_backend_that_serves_one_job(backend: str, status: str, waits: bool) -> None:
-    """Wherever the other job's archive is: Ray's list has it."""
+    """Ray's list has the other job, wherever its archive is."""
     demand = Demand(exclusive="MooncakeStore")
     jobs = [record("a", Demand(exclusive=backend), status), record("own~2", demand)]
     assert ("job a is active" in ROOM.problem("own", demand, jobs)) == waits

@@ -28,7 +28,7 @@ class FakeHead(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, Any] = {}
         self.requests: list[str] = []
-        # How many questions it is too slow for.
+        # The number of requests that it is too slow for.
         self.silent = 0
         # The status and the place of an answer that leads elsewhere.
         self.redirect: tuple[int, str] | None = None
@@ -137,7 +137,7 @@ def test_a_head_that_answers_slowly_is_asked_again(server: FakeHead, token_path:
 
 @pytest.mark.parametrize(("patience", "count"), [(0.3, 2), (0.0, 1)])
 def test_a_head_that_is_too_slow_is_not_down(server: FakeHead, token_path: str, patience: float, count: int) -> None:
-    """It is asked again only on request."""
+    """The client repeats a request only if it has patience."""
     server.silent = 2
     head = RayHead(server.address, token_path, timeout=0.1, patience=patience)
     with pytest.raises(api.HeadTimeoutError, match=api.ANSWERS_SLOWLY if patience else "does not answer: timed out"):
@@ -189,7 +189,7 @@ def test_neither_a_redirect_nor_a_proxy_is_used(
         "https://head.example.org",
         "http://127.0.0.1.example.org:8265",
         "http://2130706433:8265",
-        # What is no address of a head.
+        # These are no addresses of a head.
         *("", "auto", "file:///etc/passwd", "http://user:secret@127.0.0.1:8265"),
         *("http://evil.example.org#@127.0.0.1", "http://127.0.0.1:8265/\r\nX-Header: 1"),
     ],

@@ -24,7 +24,7 @@ class Ray(types.ModuleType):
         self.begin: Callable[[], None] = lambda: None
         self.by_value: list[types.ModuleType] = []
         self.init_options: dict[str, Any] = {}
-        # How each actor is to be created.
+        # The options of each actor.
         self.actors: list[dict[str, Any]] = []
         self.get_runtime_context = lambda: types.SimpleNamespace(get_node_id=lambda: "here")
         self.nodes = lambda: [{"NodeID": "n0", "Alive": True}, {"NodeID": "n1", "Alive": False}]

@@ -97,5 +97,5 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """What a user puts over verl."""
+    """Files that a user puts over verl."""
     return put(tmp_path / "mine", {"main.py": "mine = True\n", "deep/er.py": "", "__pycache__/main.pyc": ""})

@@ -60,7 +60,7 @@ def change(root: Path, **values: Any) -> None:
 
 
 class Merger:
-    """Writes a model as verl does, and keeps what it was asked for."""
+    """Writes a model as verl does, and keeps its requests."""
 
     def __init__(self, then: Callable[[Path], object] = bool, code: int = 0, output: str = "") -> None:
         self.then, self.code, self.output = then, code, output

@@ -51,7 +51,7 @@ def test_what_is_no_change(tiny: Path) -> None:
         (tiny / name).parent.mkdir(exist_ok=True)
         (tiny / name).write_text("")
     assert stage(build_of(tiny, no_build), full=True).status == Status.EXISTS
-    # As an editor that keeps the modification time.
+    # Some editors keep the modification time.
     stat = (tiny / "train.parquet").stat()
     (tiny / "train.parquet").write_text("ROWS")
     os.utime(tiny / "train.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -119,7 +119,7 @@ def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
 def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
     target.with_name(".sums.staging-0123abcd").mkdir()
     lock_file(target).write_text('{"host": "head-1", "pid": 17, "step": "", "done": 0, "total": 0}')
-    # Of others' making.
+    # Others have made this one.
     (target.parent / ".snapshot").mkdir()
     (left,) = entries(target)
     assert left["problems"] == ["was left unfinished by head-1, process 17: .sums.lock, .sums.staging-0123abcd"]

@@ -53,7 +53,7 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
     assert {"kind": "model", "name": "name", **source}.items() <= said.items()
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in model().items()}
     assert {name: file["sha256"] for name, file in said["files"].items()} == hashes
-    # Nothing of the way is left, and what exists causes no request.
+    # No temporary files are left, and an existing model causes no request.
     assert names(place.target.parent) == [".name.manifest.json", "name"]
     place.forget()
     for how in ({}, {"full": True}, {"check": True}, {"repair": True}):
@@ -130,7 +130,7 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place) -> None:
     assert manifest_json(place.target) == before
     place.forget()
     assert place.stage().status == place.stage(how={"full": True}).status == Status.EXISTS
-    # Whose time of change is not the manifest's would be read again every time.
+    # A file with another modification time than in the manifest would be read again every time.
     assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
     assert (place.target / "tokenizer.json").is_symlink() and place.hub.requests == []
 
@@ -146,7 +146,7 @@ def test_a_changed_link_is_restored_and_a_missing_one_made(place: Place) -> None
     assert place.stage(how={"repair": True}).status == Status.REPAIRED
     assert place.target.readlink() == right
     assert place.stage("newer", revision=newer, how={"full": True}).status == Status.EXISTS
-    # As a kill between the two leaves it.
+    # A kill between the two leaves this state.
     place.target.unlink()
     assert remove_model(place.root, "name").status == Status.ABSENT
     assert place.stage(revision=place.commit).status == Status.STAGED
@@ -403,7 +403,7 @@ def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
     assert f"{NAME} on {place.hub.url}: sent content that does not match its size or hash: {name}." in place.refused()
     assert len(place.hub.gets(name)) == 2
     assert list(place.target.parent.iterdir()) == []
-    # What is wrong is missing, what is right has stayed.
+    # The rejected file is missing, and the others have stayed.
     assert files(place.cache / "snapshots" / place.commit) == sorted(set(model()) - {name})
     assert len(files(place.cache / "blobs")) == len(model()) - 1
     place.hub.corrupted.clear()

@@ -187,7 +187,7 @@ def test_links_to_files_are_followed_and_no_fifo_is_opened(root: Path, snapshots
     (tree / "verl" / "linked.yaml").symlink_to(tree / "setup.py")
     copied = Path(snapshot(root, source_of(str(tree), snapshots)).path, "verl", "linked.yaml")
     assert copied.read_text() == SETUP and not copied.is_symlink()
-    # One that takes the place of a file meanwhile.
+    # A FIFO takes the place of a file meanwhile.
     os.mkfifo(tree / "fifo")
     with pytest.raises(StagingError, match="special file"):
         open_within(str(tree / "fifo"), tree)

@@ -339,7 +339,7 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(target):
         assert len(locks) == 2
-        # What others see is what is locked.
+        # The file that others see is the locked one.
         with lock_file(target).open() as other, pytest.raises(BlockingIOError):
             real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert siblings(target) == []

@@ -1,4 +1,4 @@
-"""What Ray tells about an attempt that runs: its TransferQueue, and what it waits for."""
+"""Ray's records of an attempt that runs: its TransferQueue, and the resources that it waits for."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def large(state: str = "ALIVE", name: str = "w9", **details: Any) -> dict[str, A
         # One that came back smaller than it was, and one that came back larger.
         (LARGE, [large("DEAD", "w1", end_time_ms=NOW * 1000, start_time_ms=-1)], "16 GPU on one node"),
         (LARGE, [large(draining=True)], ""),
-        # Of a placement group, of a node that has another address now, and one that Ray has counted wrongly.
+        # Resources of a placement group, of a node with a new address, and one that Ray has counted wrongly.
         ({"GPU_group_0_1a": 9.0, "bundle_group_1a": 0.001}, [], ""),
         ({"CPU": 1.0, "node:10.0.0.7": 0.001, "memory": -1.0}, [], ""),
     ],
@@ -124,7 +124,7 @@ def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
     assert attempt.placement_problem == ""
 
 
-# What Ray 2.60 listed on nodes with 2 and 3 CPUs; `softpack` (PACK, 3 x 2 CPU) is not infeasible for it.
+# Records of Ray 2.60 on nodes with 2 and 3 CPUs; `softpack` (PACK, 3 x 2 CPU) is not infeasible for it.
 REAL = json.loads(Path(__file__).with_name("pending.json").read_text())
 
 
@@ -144,9 +144,9 @@ def test_the_records_of_a_real_head(name: str, is_problem: bool) -> None:
     assert (bool(attempt.placement_problem), bool(attempt.notice)) == (is_problem, True)
 
 
-# As Ray 2.60 lists actors after SIGKILL, ray.kill, and its memory monitor.
+# The causes that Ray 2.60 lists after SIGKILL, ray.kill, and its memory monitor.
 KILLED = {"actor_died_error_context": {"reason": "WORKER_DIED"}}
-ASKED_TO = {"actor_died_error_context": {"reason": "RAY_KILL"}}
+BY_RAY_KILL = {"actor_died_error_context": {"reason": "RAY_KILL"}}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ ASKED_TO = {"actor_died_error_context": {"reason": "RAY_KILL"}}
         ([actor("DEAD", "vllm_server_0_0", KILLED), actor("ALIVE", "vllm_server_1_0")], True),
         ([actor("DEAD", "hf_cpu_server_0", {"oom_context": {}})], True),
         # A server that verl ended, one that it started again, and an actor that is none.
-        ([actor("DEAD", "vllm_server_0_0", ASKED_TO)], False),
+        ([actor("DEAD", "vllm_server_0_0", BY_RAY_KILL)], False),
         ([actor("DEAD", "vllm_server_0_0", KILLED), actor("ALIVE", "vllm_server_0_0")], False),
         ([actor("DEAD", "observer_0", KILLED), actor("DEAD", "", KILLED)], False),
     ],

@@ -123,7 +123,7 @@ def test_a_stop_cancels_a_pending_attempt_and_leaves_a_running_one_to_its_launch
     ("answer", "observed", "expected"),
     [
         ({}, {}, "no_resources"),
-        # What a retry may cure has precedence.
+        # A failure that a retry may cure has precedence.
         ({"lost_node": "w1"}, {"lost_since": NOW - LOST_NODE_SECONDS - 1}, "node_lost"),
         ({}, {"forgotten_since": 1.0}, "head_lost"),
     ],
@@ -200,7 +200,7 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
         ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=1)}, "unknown"),
         ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=137)}, "stopped"),
         ({"stop_requested": True, "job": JobRecord("STOPPED", message="x", driver_exit_code=1)}, "stopped"),
-        # What the launcher could not record, it told in Ray's log.
+        # The launcher writes to Ray's log what it cannot record.
         ({"job": TOLD}, "disk_full"),
         ({"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")}, "host_oom"),
     ],
@@ -243,7 +243,7 @@ def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() ->
     for answered in (True, False):
         decision = decide(view("ENDING", ending(NOTICE_SECONDS), answered=answered))
         assert kind(decision) == ("fail", "communication")
-    # A stop ends it at once, as what it is.
+    # A stop ends it at once, with its present failure.
     for node, expected in (("", "communication"), ("worker-1", "node_lost")):
         action = decide(view("ENDING", ending(5), answer={"lost_node": node}, stop_requested=True))
         assert kind(action) == ("fail", expected)
@@ -269,5 +269,5 @@ def test_an_attempt_that_ray_gave_up_and_that_trains_on_is_left_alone() -> None:
     observed: dict[str, Any] = {"job": ENDED, "ended_since": NOW - 60}
     assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS + 1, **observed)).kind == "wait"
     assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS, **observed)).kind == "fail"
-    # Who stops it does not wait for it.
+    # A stop does not wait for it.
     assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **observed)).kind == "fail"

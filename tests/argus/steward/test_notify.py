@@ -69,7 +69,7 @@ def test_an_address_gets_each_event_once(scene: Scene, address: str) -> None:
     first.tell(ENDED)
     for thread in first.threads:
         thread.join()
-    # A steward that was started again knows what was told.
+    # A steward that was started again knows the events that were sent.
     second = notifier(scene, address)
     second.tell(ENDED)
     second.finish()

@@ -75,7 +75,7 @@ def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
 
 
 def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], port: int) -> None:
-    """As verl writes it, with yaml.dump; of a job that runs."""
+    """verl writes the file with yaml.dump; only running jobs count."""
     for archive in archives:
         (archive.path / "config").mkdir(exist_ok=True)
         servers = ["172.18.0.3:38921", "[fd00::1]:38922", "not an address"]

@@ -48,7 +48,7 @@ def jobs(tmp_path: Path) -> Path:
     for name, days in AGES.items():
         make(jobs, name, "FAILED" if "failed" in name else "SUCCEEDED", days)
         time.sleep(0.01)
-    # Old as it is, it runs, and resumed from another one.
+    # It is old, but runs, and resumed from another one.
     make(jobs, "grpo-runs", "RUNNING", resume_from="grpo-named")
     return jobs
 

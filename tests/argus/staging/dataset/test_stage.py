@@ -31,7 +31,7 @@ from argus.staging.options import StagingError
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "source: is not set. Set one of files, hub (with files) and tiny"),
         ({"tiny": True, "hub": "a/b"}, "source: hub and tiny are set"),
@@ -45,9 +45,9 @@ from argus.staging.options import StagingError
         ({"files": {"train": ["../a.jsonl"]}, "val_rows": 1, "from": "shared_root"}, "is not below the shared root"),
     ],
 )
-def test_wrong_sources_are_rejected_in_check_mode_too(root: Path, options: dict[str, Any], said: str) -> None:
+def test_wrong_sources_are_rejected_in_check_mode_too(root: Path, options: dict[str, Any], message: str) -> None:
     for check in (True, False):
-        assert said in refused(root, **options, check=check)
+        assert message in refused(root, **options, check=check)
 
 
 def test_another_option_is_another_dataset(raw: Path, root: Path) -> None:
@@ -97,8 +97,8 @@ def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root:
     train, val = [rl_row(number) for number in range(3)], [rl_row(number) for number in range(3, 5)]
     train[1]["prompt"], val[0]["data_source"] = [{"role": "user", "content": ""}], ""
     files = {"train": [lines(raw / "a.jsonl", train)], "val": [lines(raw / "b.jsonl", val)]}
-    said = refused(root, files=files)
-    assert "\n- train: has an empty user" in said and "\n- val: has an empty data_source" in said
+    message = refused(root, files=files)
+    assert "\n- train: has an empty user" in message and "\n- val: has an empty data_source" in message
     assert list((root / "datasets").iterdir()) == []
 
 
@@ -117,7 +117,7 @@ def test_files_that_change_while_they_are_read_are_an_error(
     assert f"{file}: changed while it was read" in refused(root, files={"train": [str(file)]}, val_rows=1)
 
 
-def said(role: str, content: Any) -> dict[str, Any]:
+def message(role: str, content: Any) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
@@ -137,9 +137,9 @@ def checked(workload: str, batch: int = 100, **splits: Sequence[Mapping[str, Any
 @pytest.mark.parametrize(
     ("workload", "second", "error", "warning"),
     [
-        (RL, {"prompt": [said("user", " \n")]}, ": 1 row, counted from 0: 1 (user)", ""),
-        (SFT, {"messages": [said("user", "a"), said("assistant", "2"), said("tool", "2")]}, "", ": 1 (tool)"),
-        (RL, {"prompt": [said("user", "a"), said("assistant", "b")]}, "ends with an assistant message", ""),
+        (RL, {"prompt": [message("user", " \n")]}, ": 1 row, counted from 0: 1 (user)", ""),
+        (SFT, {"messages": [message("user", "a"), message("assistant", "2"), message("tool", "2")]}, "", ": 1 (tool)"),
+        (RL, {"prompt": [message("user", "a"), message("assistant", "b")]}, "ends with an assistant message", ""),
         (RL, {"reward_model": None}, "has no reward_model.ground_truth: 1 row, counted from 0: 1 (None)", ""),
         (RL, {"reward_model": {"style": None, "ground_truth": ""}}, "has no reward_model.ground_truth", ""),
         (RL, {"reward_model": {"style": "model", "ground_truth": None}}, "", ""),
@@ -160,8 +160,8 @@ def test_what_is_wrong_with_a_row(workload: str, second: Mapping[str, Any], erro
 @pytest.mark.parametrize("batch", [1, 3, 100])
 def test_rows_are_counted_across_batches(batch: int) -> None:
     rows = [rl_row(number) for number in (1, 2, 1, 3, 2, 1, 7, 8, 9)]
-    rows[6]["prompt"] = [said("human", "a")]
-    rows[7]["prompt"] = [said("user", "b"), said(" ", "c"), said("critic", "f")]
+    rows[6]["prompt"] = [message("human", "a")]
+    rows[7]["prompt"] = [message("user", "b"), message(" ", "c"), message("critic", "f")]
     errors, warnings = checked(RL, batch, train=rows)
     assert errors == ["train: has a message without a role: 1 row, counted from 0: 7"]
     assert set(warnings) == {
@@ -179,7 +179,7 @@ def test_prompts_that_are_there_twice() -> None:
     assert text.startswith("val: ") and text.endswith(": 2 rows, counted from 0: 1, 2")
 
     def row(image: bytes) -> dict[str, Any]:
-        return rl_row(0, prompt=[said("user", "<image>")], images=[{"bytes": image, "path": None}])
+        return rl_row(0, prompt=[message("user", "<image>")], images=[{"bytes": image, "path": None}])
 
     # The same words about another image are another prompt.
     assert checked(RL, train=[row(b"\x00\xff1"), row(b"\x00\xff2")]) == ([], [])
@@ -190,7 +190,7 @@ def test_prompts_that_are_there_twice() -> None:
     ("row", "problem"),
     [
         (rl_row(0, prompt=[{"from": "human", "value": "a"}]), "has a column prompt of type list<"),
-        (rl_row(0, prompt=[said("user", 3)]), "has messages with content of type int64"),
+        (rl_row(0, prompt=[message("user", 3)]), "has messages with content of type int64"),
         (rl_row(0, data_source=3), "has a column data_source of type int64"),
         (rl_row(0, reward_model="42"), "has a column reward_model of type string"),
     ],
