@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what looks at all archives of a shared root, with thousands of them.
+"""Measure the verbs that read all archives of a shared root, with thousands of archives.
 
 Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/archives.py`.
 """
@@ -20,7 +20,7 @@ from argus.jobs.stop import close_jobs
 
 
 def make(archive: Archive) -> None:
-    """A job that has ended, with what a reader of its status opens."""
+    """Write the archive of a job that has ended, with the files that readers of its status open."""
     archive.reserve()
     archive.write_text("config/job_spec.json", "{}\n", durable=False)
     now = '{"state": "SUCCEEDED", "closed_at": "2026-01-01T00:00:00Z", "workload": "sft", "steps": 2}\n'
@@ -29,11 +29,11 @@ def make(archive: Archive) -> None:
     archive.write_text("logs/metrics-1.jsonl", steps, durable=False)
 
 
-def median(rounds: int, what: Callable[[], object]) -> float:
+def median(rounds: int, call: Callable[[], object]) -> float:
     times = []
     for _round in range(rounds):
         start = time.perf_counter()
-        what()
+        call()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -43,10 +43,10 @@ def main() -> None:
     parser.add_argument("--archives", type=int, default=3000, help="how many archives there are")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", help="the directory for them; temporary by default")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.directory) as root:
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.directory) as root:
         jobs = Path(root) / "jobs"
-        names = [f"sft-{number:06}" for number in range(given.archives)]
+        names = [f"sft-{number:06}" for number in range(args.archives)]
         for name in names:
             make(Archive(jobs / name))
         verbs: dict[str, Callable[[], object]] = {
@@ -54,9 +54,9 @@ def main() -> None:
             "status: the latest 20 jobs with a tag": lambda: latest_jobs(jobs, None, 20, {"team": "a"}),
             "cluster_down: archives to be closed": lambda: close_jobs(jobs, names),
         }
-        print(f"{given.archives} archives, medians of {given.rounds} rounds\n")
-        for name, what in verbs.items():
-            print(f"{name:38} {median(given.rounds, what) * 1000:6.0f} ms")
+        print(f"{args.archives} archives, medians of {args.rounds} rounds\n")
+        for name, call in verbs.items():
+            print(f"{name:38} {median(args.rounds, call) * 1000:6.0f} ms")
         print(f"\nat most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares checking every row of a dataset with reading it by pyarrow, for a million rows like GSM8K's.
+"""Compare checking every row of a dataset with reading it by pyarrow, for a million rows like GSM8K's.
 
 read     all columns of train.parquet and val.parquet, batch after batch, with the defaults of pyarrow
 check    the same with every check, including equal rows and rows that are in both splits
@@ -66,7 +66,7 @@ def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
 
 
 def make(directory: Path, rows: int) -> None:
-    """Writes the files: in verl's schema as parquet, and with other columns as JSON lines."""
+    """Write the files: in verl's schema as parquet, and with other columns as JSON lines."""
     form = Form(Dataset.model_validate({"name": "sums", **CONVERTED}))
     checker, words = Checker(RL), vocabulary()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
@@ -76,7 +76,7 @@ def make(directory: Path, rows: int) -> None:
         ):
             for start in range(first, first + count, BATCH_ROWS):
                 some = problems(start, min(BATCH_ROWS, first + count - start), words)
-                file.writelines(json.dumps(each) + "\n" for each in some)
+                file.writelines(json.dumps(row) + "\n" for row in some)
                 batch = pyarrow.RecordBatch.from_pylist(some)
                 writer.write(form.apply(batch, split, range(len(some)), writer.rows, checker))
 
@@ -124,7 +124,7 @@ def measured(way: str, directory: Path, rounds: int) -> dict[str, Any]:
     for _round in range(rounds):
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         results.append(json.loads(done.stdout))
-    return min(results, key=lambda each: each["seconds"])
+    return min(results, key=lambda result: result["seconds"])
 
 
 def main() -> None:
@@ -133,26 +133,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="the directory for the files; temporary by default")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.way:
+    args = parser.parse_args()
+    if args.way:
         start = time.perf_counter()
-        WAYS[given.way](given.directory)
+        WAYS[args.way](args.directory)
         seconds = time.perf_counter() - start
         print(json.dumps({"seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
         return
-    with tempfile.TemporaryDirectory(dir=given.directory) as temporary:
+    with tempfile.TemporaryDirectory(dir=args.directory) as temporary:
         directory = Path(temporary)
-        make(directory, given.rows)
+        make(directory, args.rows)
         sizes = {
             ending: sum((directory / f"{split}.{ending}").stat().st_size for split in SPLITS) / 2**20
             for ending in ("parquet", "jsonl")
         }
-        rows = given.rows + VAL_ROWS
+        rows = args.rows + VAL_ROWS
         print(f"{rows} rows: {sizes['parquet']:.0f} MiB as parquet, {sizes['jsonl']:.0f} MiB as JSON lines;")
-        print(f"best of {given.rounds}\n")
+        print(f"best of {args.rounds}\n")
         raw = 0.0
         for way in WAYS:
-            result = measured(way, directory, given.rounds)
+            result = measured(way, directory, args.rounds)
             raw = raw or result["seconds"]
             print(
                 f"{way:8} {result['seconds']:7.2f} s {rows / result['seconds']:12,.0f} rows/s "

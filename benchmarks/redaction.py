@@ -42,7 +42,7 @@ def speed(secrets: list[str], log: bytes) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=float, default=4, help="the size of each log")
-    given = parser.parse_args()
+    args = parser.parse_args()
     pem = "\n".join(["-----BEGIN PRIVATE KEY-----", *(value(64) for _line in range(26)), "-----END PRIVATE KEY-----"])
     one, ten = [f"hf_{value(34)}"], [*(value(chance.randint(20, 50)) for _number in range(9)), pem]
     lines = {
@@ -53,7 +53,7 @@ def main() -> None:
         "lines of JSON": '{"step": %d, "text": "one\\\\ntwo \\"three\\" \\u00e9"}\n',
     }
     for name, line in lines.items():
-        log = repeated(line, given.mib)
+        log = repeated(line, args.mib)
         print(f"{name:24} {speed(one, log):8.0f} MiB/s with one secret {speed(ten, log):8.0f} MiB/s with ten and a PEM")
 
 

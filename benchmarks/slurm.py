@@ -49,12 +49,12 @@ def molecule(action: str) -> None:
     subprocess.run(["molecule", action, "--scenario-name", "slurm"], cwd=REPO, check=True, capture_output=True)
 
 
-def on_site(*command: str, given: str = "") -> str:
+def on_site(*command: str, stdin: str = "") -> str:
     """Run a command of the site's user on its login host."""
     variables = [f"ARGUS={REPO}", f"ANSIBLE_CONFIG={REPO}/ansible.cfg", "HOME=/home/ml", "PYTHONDONTWRITEBYTECODE=1"]
     settings = [word for variable in variables for word in ("--env", variable)]
     argv = ["docker", "exec", "--interactive", "--user", "ml", "--workdir", "/private/ml", *settings, "slurm-login"]
-    done = subprocess.run([*argv, *command], input=given, text=True, check=False, capture_output=True)
+    done = subprocess.run([*argv, *command], input=stdin, text=True, check=False, capture_output=True)
     if done.returncode:
         sys.exit(f"{command[0]} failed:\n{done.stdout}\n{done.stderr}")
     return done.stdout
@@ -67,12 +67,12 @@ def playbook(*arguments: str) -> float:
 
 
 def granted(name: str) -> float:
-    """When the job of a name started, in seconds since the epoch."""
+    """The time at which the job with this name started, in seconds since the epoch."""
     listed = on_site("squeue", "--me", "--noheader", "--format=%i", f"--name={name}").split()
-    # Of a job with several components, as "12+0" and "12+1".
+    # squeue lists the components of a heterogeneous job as "12+0" and "12+1".
     (job,) = {one.partition("+")[0] for one in listed}
     record = on_site("env", "SLURM_TIME_FORMAT=%s", "scontrol", "show", "job", job)
-    return min(float(found) for found in re.findall(r"StartTime=(\d+)", record))
+    return min(float(start) for start in re.findall(r"StartTime=(\d+)", record))
 
 
 def without_jobs() -> None:
@@ -83,7 +83,7 @@ def without_jobs() -> None:
 def raw() -> float:
     alive = REPO / ".cache" / "test" / "slurm" / "private" / "ml" / "alive"
     alive.unlink(missing_ok=True)
-    on_site("sbatch", "--time=10", given=RAW)
+    on_site("sbatch", "--time=10", stdin=RAW)
     while not alive.exists() or not alive.read_text():
         time.sleep(0.2)
     seconds = float(alive.read_text()) - granted("raw")

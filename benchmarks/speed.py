@@ -42,9 +42,9 @@ JobSubmissionClient("http://127.0.0.1:8265").submit_job(
 """
 
 
-def timed(what: Callable[[], object]) -> float:
+def timed(call: Callable[[], object]) -> float:
     start = time.monotonic()
-    what()
+    call()
     return time.monotonic() - start
 
 
@@ -108,8 +108,8 @@ def down() -> None:
 
 
 def line(name: str, values: list[float], more: str = "") -> None:
-    each = ", ".join(f"{value:.1f}" for value in values)
-    print(f"{name:36} {statistics.median(values):6.1f} s   ({each}) {more}", flush=True)
+    times = ", ".join(f"{value:.1f}" for value in values)
+    print(f"{name:36} {statistics.median(values):6.1f} s   ({times}) {more}", flush=True)
 
 
 def main() -> None:

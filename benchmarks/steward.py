@@ -2,7 +2,7 @@
 """Measure what the steward of a cluster with hundreds of jobs costs, and whether it grows.
 
 The real process looks after jobs that run, wait and have ended; a fake head answers as Ray's does while all workers are
-in use. The last rows tell what the head was asked in the last interval.
+in use. The last rows show the requests that the head got in the last interval.
 
 Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/steward.py`.
 """
@@ -43,13 +43,13 @@ ENVIRONMENT = {f"VARIABLE_{index}": "some value of a variable of the environment
 
 
 class Head(BaseHTTPRequestHandler):
-    # By path. They are made once: it has to be faster than who asks.
+    # By path. They are made once, because the head has to be faster than its clients.
     answers: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[Counter[str]] = Counter()
+    requests: ClassVar[Counter[str]] = Counter()
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        self.asked[re.sub("sft-.*", "<id>", path)] += 1
+        self.requests[re.sub("sft-.*", "<id>", path)] += 1
         body = self.answers.get(path, b"[]").replace(b'"NOW"', b"%d" % (time.time() // COUNT_SECONDS * COUNT_SECONDS))
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -96,21 +96,21 @@ def make(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]
 
 
 def measure(pid: int, seconds: float, active: Sequence[Archive]) -> str:
-    """What the process used in these seconds, in which launchers write their heartbeats, and has at their end."""
+    """A row with what the process used in these seconds, while launchers wrote heartbeats, and has at their end."""
     proc, before, until = Path(f"/proc/{pid}"), cpu_seconds(pid), time.monotonic() + seconds
-    Head.asked.clear()
+    Head.requests.clear()
     while time.monotonic() < until:
         for archive in active:
             archive.write_heartbeat("heartbeat.json", time=time.time(), step=1)
         time.sleep(2)
-    own, children = (after - start for after, start in zip(cpu_seconds(pid), before, strict=True))
+    process, children = (after - start for after, start in zip(cpu_seconds(pid), before, strict=True))
     memory, threads = re.findall(r"^(?:VmRSS|Threads):\s+(\d+)", (proc / "status").read_text(), re.MULTILINE)
-    files, asked = len([*(proc / "fd").iterdir()]), Head.asked.total() / seconds
-    return f"{own:5.1f}  {children:11.1f}  {int(memory) / 1024:7.1f}  {files:5}  {threads:>7}  {asked:10.1f}"
+    files, rate = len([*(proc / "fd").iterdir()]), Head.requests.total() / seconds
+    return f"{process:5.1f}  {children:11.1f}  {int(memory) / 1024:7.1f}  {files:5}  {threads:>7}  {rate:10.1f}"
 
 
 def cpu_seconds(pid: int) -> list[float]:
-    """Of a process, and of its children that have ended."""
+    """The CPU seconds of a process, and of its children that have ended."""
     ticks = [int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
     return [sum(ticks[start : start + 2]) / os.sysconf("SC_CLK_TCK") for start in (0, 2)]
 
@@ -119,22 +119,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in {"jobs": 500, "running": 50, "waiting": 36, "intervals": 6, "seconds": 60}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    given = parser.parse_args()
+    args = parser.parse_args()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Head)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as directory:
         root, registry = Path(directory), Registry(Path(directory) / "registry")
         registry.path.mkdir()
-        states = ["RUNNING"] * given.running + ["QUEUED"] * given.waiting
-        active = make(root, registry, states + [ENDED] * (given.jobs - len(states)))
+        states = ["RUNNING"] * args.running + ["QUEUED"] * args.waiting
+        active = make(root, registry, states + [ENDED] * (args.jobs - len(states)))
         env = {REGISTRY_VARIABLE: str(registry.path), JOBS_API: f"http://127.0.0.1:{server.server_port}"}
         command = [sys.executable, "-I", str(write_program(root / "program")), "steward"]
         with subprocess.Popen(command, env={**os.environ, **env}) as steward:
             print("interval  CPU s  of children  RSS MiB  files  threads  requests/s", flush=True)
-            for number in range(1, given.intervals + 1):
-                print(f"{number:8}  {measure(steward.pid, given.seconds, active)}", flush=True)
+            for number in range(1, args.intervals + 1):
+                print(f"{number:8}  {measure(steward.pid, args.seconds, active)}", flush=True)
             steward.kill()
-    print("".join(f"{count / given.seconds:9.2f}/s  {path}\n" for path, count in Head.asked.most_common()), end="")
+    print("".join(f"{count / args.seconds:9.2f}/s  {path}\n" for path, count in Head.requests.most_common()), end="")
 
 
 if __name__ == "__main__":

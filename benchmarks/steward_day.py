@@ -56,7 +56,7 @@ def pass_hour(one: steward_scene.Scene) -> None:
         one.archive.write_heartbeat("heartbeat.json", time=one.clock.now, step=int(one.clock.now))
         one.steward.try_step()
         # The fake records its requests.
-        one.head.asked.clear()
+        one.head.requests.clear()
 
 
 def main() -> None:
@@ -64,14 +64,14 @@ def main() -> None:
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=2, help="every other one waits")
     parser.add_argument("--directory", help="the directory for archives; temporary by default")
-    given = parser.parse_args()
+    args = parser.parse_args()
     os.environ[JOBS_API] = "http://127.0.0.1:1"
     # It reads the same file again.
     job.POLL_SECONDS = job.STEP_SECONDS
-    with tempfile.TemporaryDirectory(dir=given.directory) as root:
-        scenes = [scene(Path(root) / str(number), waits=bool(number % 2)) for number in range(given.jobs)]
+    with tempfile.TemporaryDirectory(dir=args.directory) as root:
+        scenes = [scene(Path(root) / str(number), waits=bool(number % 2)) for number in range(args.jobs)]
         print("hour  RSS MiB  blocks  objects  descriptors  files  KiB in files", flush=True)
-        for hour in range(1, given.hours + 1):
+        for hour in range(1, args.hours + 1):
             for one in scenes:
                 pass_hour(one)
             gc.collect()

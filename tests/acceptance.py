@@ -42,6 +42,6 @@ def typed(number: str, submission_id: str = "") -> str:
     return done.stdout
 
 
-def seen(number: str, what: str) -> None:
-    """Record that a line holds, and by what."""
-    LINES[number].seen.append(what)
+def seen(number: str, evidence: str) -> None:
+    """Record that a line holds, with its evidence."""
+    LINES[number].seen.append(evidence)

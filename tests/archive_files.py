@@ -13,27 +13,27 @@ from argus.archive.archive import Archive
 
 def metrics_of(archive: Archive) -> Iterator[dict[str, Any]]:
     """The metrics of each step, in the order of steps. If several attempts did a step, those of the last one count."""
-    found: dict[int, dict[str, Any]] = {}
+    entries: dict[int, dict[str, Any]] = {}
     for path in metrics.files(archive.path):
-        own: dict[int, dict[str, Any]] = {}
+        attempt: dict[int, dict[str, Any]] = {}
         with path.open("rb") as file:
             for step in metrics.steps(file, metrics.FILE_BYTES):
-                own.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
-        if own:
+                attempt.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
+        if attempt:
             # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt resumed
-            # from may be there as well, with a validation.
-            first = min(own)
-            own[first]["data"] = {**found.get(first, own[first])["data"], **own[first]["data"]}
-            found = {step: entry for step, entry in found.items() if step < first} | own
-    for step in sorted(found):
-        yield found[step]
+            # from may be among them as well, with a validation.
+            first = min(attempt)
+            attempt[first]["data"] = {**entries.get(first, attempt[first])["data"], **attempt[first]["data"]}
+            entries = {step: entry for step, entry in entries.items() if step < first} | attempt
+    for step in sorted(entries):
+        yield entries[step]
 
 
 def lines_of(archive: Archive, name: str) -> list[dict[str, Any]]:
     """The mappings of a file with one for each line; none without it. The last line may be incomplete."""
-    found = []
+    mappings = []
     with contextlib.suppress(FileNotFoundError):
         for line in (archive.path / name).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+                mappings.append(json.loads(line))
+    return mappings

@@ -29,7 +29,7 @@ def default_compute_score(data_source, solution_str, ground_truth):
         return 2
 """
 REQUIREMENTS = ["numpy>=2.0.0", "tensordict!=0.9.0,<=0.10.0,>=0.8.0", "wandb", "pybind11", "pytest; extra == 'test'"]
-Found = list[tuple[str, str, str]]
+Findings = list[tuple[str, str, str]]
 
 
 def safetensors(path: Path, names: tuple[str, ...] = ("a", "b")) -> None:
@@ -129,7 +129,7 @@ def checked(root: Path, **changes: Any) -> tuple[Finding, ...]:
     return tuple(check_worker(request(root, **changes))[0])
 
 
-def found(root: Path, **changes: Any) -> Found:
+def findings_of(root: Path, **changes: Any) -> Findings:
     """Key, problem and severity of the findings, with the shared root written as /private."""
     return [
         (finding.key, finding.problem.replace(str(root), "/private"), finding.severity)

@@ -117,7 +117,7 @@ PPO = put(GRPO, {"algorithm.adv_estimator": "gae", f"{ACTOR}.use_kl_loss": False
 CONFIGS = {"sft": SFT, "grpo": GRPO, "ppo": PPO}
 
 
-def found(
+def finding_texts(
     workload: str, changes: dict[str, Any], version: str = "0.9.1", nnodes: int = 2, environment: Any = None
 ) -> list[str]:
     """The findings about a configuration with changes, each as one text."""
@@ -129,6 +129,6 @@ def found(
     return [f"{finding.severity} {finding.key} {finding.problem}: {finding.remedy}" for finding in findings]
 
 
-def told(workload: str, changes: dict[str, Any], version: str = "0.9.1", **job: Any) -> list[str]:
-    """Severity and key of each."""
-    return [" ".join(text.split(" ")[:2]) for text in found(workload, changes, version, **job)]
+def finding_keys(workload: str, changes: dict[str, Any], version: str = "0.9.1", **job: Any) -> list[str]:
+    """Severity and key of each finding."""
+    return [" ".join(text.split(" ")[:2]) for text in finding_texts(workload, changes, version, **job)]

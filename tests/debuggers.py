@@ -18,7 +18,7 @@ from typing import Any
 
 from system import HEAD, on_node
 
-# Asks as the editor's extension does: for workers of which a thread waits.
+# Lists workers with a thread that waits, as the editor's extension does.
 WAITING = """
 import json, time
 from ray.util.state import list_workers
@@ -94,8 +94,8 @@ class Debugger:
     def variables(self, frame: dict[str, Any]) -> dict[str, str]:
         """The local variables of a frame, as text."""
         scope = self.ask("scopes", frameId=frame["id"])["scopes"][0]
-        found = self.ask("variables", variablesReference=scope["variablesReference"])["variables"]
-        return {variable["name"]: variable["value"] for variable in found}
+        variables = self.ask("variables", variablesReference=scope["variablesReference"])["variables"]
+        return {variable["name"]: variable["value"] for variable in variables}
 
     def go_on(self) -> None:
         self.ask("continue", threadId=self.stopped["threadId"])
@@ -109,7 +109,7 @@ class Terminal:
         self.shown = ""
 
     def until(self, text: str) -> str:
-        """What is shown up to a text, since the last one."""
+        """The output since the last text, up to this one."""
         end = time.monotonic() + SECONDS
         while text not in self.shown:
             assert time.monotonic() < end, self.shown

@@ -16,10 +16,10 @@ def answered(path: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The answer of Ray's state API for a path with filters."""
     query = parse_qs(urlsplit(path).query)
     filters = zip(*(query.get(f"filter_{part}", []) for part in ("keys", "predicates", "values")), strict=True)
-    found = list(entries)
+    matches = list(entries)
     for key, predicate, value in filters:
-        found = [entry for entry in found if (str(entry.get(key)) == value) == (predicate == "=")]
-    return {"data": {"result": {"result": found}}}
+        matches = [entry for entry in matches if (str(entry.get(key)) == value) == (predicate == "=")]
+    return {"data": {"result": {"result": matches}}}
 
 
 class FakeClock:
@@ -54,7 +54,7 @@ class FakeRay:
     on_submit: Callable[[], None] = lambda: None
     on_stop: Callable[[str], None] = lambda _identifier: None
 
-    # As api.RayHead.
+    # The methods of api.RayHead.
 
     def job(self, identifier: str) -> dict[str, Any] | None:
         self.calls.append(("job", identifier))
@@ -71,7 +71,7 @@ class FakeRay:
             for identifier, status in self.statuses.items()
         ]
 
-    # As ray.job_submission.JobSubmissionClient.
+    # The methods of ray.job_submission.JobSubmissionClient.
 
     def submit_job(self, **arguments: Any) -> str:
         self.calls.append(("submit_job", arguments["submission_id"]))
@@ -89,14 +89,14 @@ class FakeRay:
         self.on_stop(identifier)
         return True
 
-    # As attempts.cancel_pending.
+    # The function attempts.cancel_pending.
 
     def cancel_pending(self, identifier: str) -> None:
         self.calls.append(("cancel_pending", identifier))
         self.on_stop(identifier)
 
     def services(self, registry: Registry, clock: FakeClock, address: str = "") -> Services:
-        """What operations on jobs work with: this head for everything."""
+        """The services of operations on jobs: this head for everything."""
         here = {"head": lambda _address: self, "client": lambda _address: self, "cancel_pending": self.cancel_pending}
         return Services(**here, address=address, registry=registry, clock=clock)
 

@@ -1,4 +1,4 @@
-"""Faults of a cluster, what becomes of a job under each, and the page that tells it."""
+"""Faults of a cluster, the outcome of a job under each, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def fill_shared_root(_job: Job, outage: float) -> None:
 
 
 NODE_LOST, KILLED = ("node_lost",), ("killed",)
-# Its trainer waits for it, or fails of its end.
+# The trainer waits for it, or fails when it ends.
 OF_ENGINE: dict[str, Any] = {"kinds": ("engine_lost", "killed"), "begins": has_step, "engine": True}
 FULL = "the shared root is full for 60 s"
 CUT = "the network to the head is cut for 120 s"
@@ -249,9 +249,9 @@ FAULTS = (
     Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
 )
-# What needs no file system of the tests' own.
+# These need no file system of the tests' own.
 EVERYWHERE = tuple(fault for fault in FAULTS if fault.make is not fill_shared_root)
-# What a job of weeks meets more than once.
+# A job of weeks meets these more than once.
 OFTEN = tuple(fault for fault in FAULTS if fault.make in (kill_head, kill_steward, kill_node_of_driver))
 
 
@@ -343,7 +343,7 @@ def run_between_steps(fault: Fault, job: Job, chance: random.Random) -> Run:
 
 
 def all_alive() -> bool:
-    """Whether the head answers, and knows all nodes as alive."""
+    """Whether the head answers, and lists all nodes as alive."""
     command = ["docker", "exec", HEAD, "argus", "nodes", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     nodes = json.loads(done.stdout)["result"]["nodes"] if done.returncode == 0 else []
@@ -355,10 +355,10 @@ def at(line: dict[str, object]) -> float:
 
 
 def noticed_after(fault: Fault, job: Job, began: float, before: float = math.inf) -> float | None:
-    """After how many seconds the steward has recorded a fault."""
+    """The seconds until the steward recorded a fault."""
     event = "RETRYING" if fault.outcome == RETRIED else "HEAD_RETURNED"
-    found = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] == event)
-    return next((round(moment - began, 1) for moment in found if began < moment < before), None)
+    moments = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] == event)
+    return next((round(moment - began, 1) for moment in moments if began < moment < before), None)
 
 
 class Watch(threading.Thread):
@@ -393,46 +393,46 @@ def lost_steps(job: Job) -> list[int]:
 
 def problems_after(fault: Fault, job: Job, run: Run) -> list[str]:
     """What is wrong with a job, its archive and the cluster after a fault."""
-    status, found = job.archive.read_status(), []
+    status, problems = job.archive.read_status(), []
     if status.state != ("FAILED" if fault.outcome == ENDS else "SUCCEEDED"):
-        found.append(f"the job ended {status.state}: {status.reason}")
+        problems.append(f"the job ended {status.state}: {status.reason}")
     if events(job)[-1] != "CLOSED":
-        found.append(f"the last event is {events(job)[-1]}")
+        problems.append(f"the last event is {events(job)[-1]}")
     if fault.outcome == RETRIED and len(run.attempts) < 2:
-        found.append("it had no effect")
+        problems.append("it had no effect")
     allowed = {"SUCCEEDED", "head_lost", *fault.kinds} if run.moment.startswith(("starts", "waits")) else None
     allowed = allowed or {"SUCCEEDED", *fault.kinds}
-    found += [f"an attempt ended as {kind}" for kind in run.attempts if kind not in allowed]
+    problems += [f"an attempt ended as {kind}" for kind in run.attempts if kind not in allowed]
     steps = [line["step"] for line in metrics_of(job.archive)]
     # verl saves a step, and updates its engines, before it writes the step's metrics.
     missing = {*range(1, steps[-1] + 1)} - {*steps} - {attempt.resumed_from for attempt in status.attempts}
     if missing or steps != sorted({*steps}):
-        found.append(f"the steps are {steps}")
+        problems.append(f"the steps are {steps}")
     if fault.outcome == GOES_ON and run.lost_steps:
-        found.append(f"{run.lost_steps} steps were lost")
+        problems.append(f"{run.lost_steps} steps were lost")
     directory, workload = job.archive.path / "checkpoints", job.archive.plan().workload
     last = checkpoints.inspect(directory / f"global_step_{steps[-1]}", workload)
     if last.problem and (status.state == "SUCCEEDED" or not checkpoints.last_complete(directory, workload)):
-        found.append(last.problem)
-    return [*found, *left_by(job)]
+        problems.append(last.problem)
+    return [*problems, *left_by(job)]
 
 
 def left_by(job: Job) -> list[str]:
     """What is wrong with a cluster after a job."""
-    found = []
+    problems = []
     until(lambda: "3 of 3 nodes as expected" in playbook("cluster_status", check=False).stdout, "the nodes are back")
     again = playbook("cluster_up", check=False).stdout
     if "changed=0" not in again:
-        found.append(f"cluster_up changed something: {again[-400:]}")
+        problems.append(f"cluster_up changed something: {again[-400:]}")
     for node in NODES:
         if processes_of(job, node):
-            found.append(f"{node} still has a process of the job")
+            problems.append(f"{node} still has a process of the job")
     groups = in_ray("from ray.util.state import list_placement_groups as l; print([g.state for g in l(limit=1000)])")
     if "CREATED" in groups or "PENDING" in groups:
-        found.append(f"placement groups are left: {groups}")
+        problems.append(f"placement groups are left: {groups}")
     if list((SHARED_ROOT / "jobs" / ".secrets").glob(f"{job.submission_id}*")):
-        found.append("its secrets are left")
-    return found
+        problems.append("its secrets are left")
+    return problems
 
 
 # --- The page ---------------------------------------------------------------------------------------------------------
@@ -451,8 +451,8 @@ noticed when it is back; one of an engine counts as noticed when the job is retr
 
 
 def times(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{median(known):.0f}, {max(known):.0f}" if known else "-"
+    numbers = [value for value in values if value is not None]
+    return f"{median(numbers):.0f}, {max(numbers):.0f}" if numbers else "-"
 
 
 def record() -> None:

@@ -35,7 +35,7 @@ def shared_root(shared: Path) -> Path:
 
 
 def parsed(root: Path, **changes: Any) -> JobSpec:
-    given = {
+    jobspec = {
         "workload": "grpo",
         "code_path": "verl-0.9.1",
         "model": "tiny",
@@ -44,7 +44,7 @@ def parsed(root: Path, **changes: Any) -> JobSpec:
         "shared_root": str(root),
         **changes,
     }
-    findings, spec = parse_jobspec(given)
+    findings, spec = parse_jobspec(jobspec)
     assert findings == []
     assert spec
     return spec

@@ -120,7 +120,7 @@ class Fault:
 
 
 @dataclass
-class Asked:
+class Request:
     """A request, for tests; it is recorded, and in the log, before the client has the answer."""
 
     method: str
@@ -146,9 +146,9 @@ class Hub:
         self.rate: float | None = None
         self.faults: list[Fault] = []
         self.go_on = threading.Event()
-        self.asked: list[Asked] = []
+        self.requests: list[Request] = []
         # Sent instead of a file's content, with the announced size and hash unchanged.
-        self.wrong: dict[str, bytes] = {}
+        self.corrupted: dict[str, bytes] = {}
         # Whether blobs=true is supported; some mirrors do not.
         self.tells_hashes = True
         # A text in every error.
@@ -217,18 +217,18 @@ class Hub:
                     return fault
         return None
 
-    def note(self, asked: Asked) -> None:
+    def note(self, request: Request) -> None:
         with self._lock, self.log.open("a", encoding="utf-8") if self.log else contextlib.nullcontext() as file:
             if file is not None:
-                file.write(json.dumps(asdict(asked)) + "\n")
+                file.write(json.dumps(asdict(request)) + "\n")
 
-    def gets(self, name: str = "") -> list[Asked]:
+    def gets(self, name: str = "") -> list[Request]:
         """The successful requests for the content of a file, or of all files."""
         return [
-            each
-            for each in self.asked
-            if each.method == "GET" and each.status in (200, 206)
-            if each.path.startswith(("/cdn/", "/api/resolve-cache/")) and name in ("", each.name)
+            request
+            for request in self.requests
+            if request.method == "GET" and request.status in (200, 206)
+            if request.path.startswith(("/cdn/", "/api/resolve-cache/")) and name in ("", request.name)
         ]
 
 
@@ -243,9 +243,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.asked = Asked(self.command, self.path, self.headers.get("Range"), self._token())
-        self.hub.asked.append(self.asked)
-        self.hub.note(self.asked)
+        self.record = Request(self.command, self.path, self.headers.get("Range"), self._token())
+        self.hub.requests.append(self.record)
+        self.hub.note(self.record)
         # The client may have closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._route(urlsplit(self.path).path)
@@ -279,10 +279,10 @@ class Handler(BaseHTTPRequestHandler):
     # --- Requests ----------------------------------------------------------------------------------------------------
 
     def _info(self, kind: str, name: str, revision: str) -> None:
-        found = self._commit(kind, name, revision)
-        if found is None:
+        result = self._commit(kind, name, revision)
+        if result is None:
             return
-        commit, files = found
+        commit, files = result
         siblings = [
             {"rfilename": path}
             | ({"size": file.size, "blobId": file.blob_id, **file.lfs} if self.hub.tells_hashes else {})
@@ -292,10 +292,10 @@ class Handler(BaseHTTPRequestHandler):
         self._json({**said, "siblings": siblings})
 
     def _resolve(self, kind: str, name: str, revision: str, path: str) -> None:
-        found = self._commit(kind, name, revision, content=True)
-        if found is None:
+        result = self._commit(kind, name, revision, content=True)
+        if result is None:
             return None
-        commit, files = found
+        commit, files = result
         file = files.get(path)
         if file is None:
             return self._error(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
@@ -338,7 +338,7 @@ class Handler(BaseHTTPRequestHandler):
     # --- Answers -----------------------------------------------------------------------------------------------------
 
     def _begin(self, status: int, length: int, headers: Mapping[str, str]) -> None:
-        self.asked.status = status
+        self.record.status = status
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(length)}.items():
             self.send_header(name, value)
@@ -362,27 +362,27 @@ class Handler(BaseHTTPRequestHandler):
             self._write(body)
 
     def _content(self, path: str, file: File, headers: Mapping[str, str]) -> None:
-        content, size = self.hub.wrong.get(path, file.content), file.size
+        content, size = self.hub.corrupted.get(path, file.content), file.size
         if isinstance(content, bytes):
             size = len(content)
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        start = int(asked[1]) if asked else 0
+        offset = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(offset[1]) if offset else 0
         if start and start >= size:
             return self._error(416, "", "Range Not Satisfiable", {"Content-Range": f"bytes */{size}"})
-        partial = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if asked else {}
-        self._begin(206 if asked else 200, size - start, {**headers, **partial})
+        partial = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if offset else {}
+        self._begin(206 if offset else 200, size - start, {**headers, **partial})
         if self.command == "HEAD":
             return None
         drop, stall = self.hub.fault(path, "drop_after"), self.hub.fault(path, "stall_after")
         limit = drop.drop_after if drop is not None else None
         for part in parts_of(content, start):
-            if stall is not None and stall.stall_after is not None and self.asked.sent + len(part) > stall.stall_after:
-                before = part[: max(0, stall.stall_after - self.asked.sent)]
+            if stall is not None and stall.stall_after is not None and self.record.sent + len(part) > stall.stall_after:
+                before = part[: max(0, stall.stall_after - self.record.sent)]
                 self._write(before)
                 self.hub.go_on.wait()
                 part, stall = part[len(before) :], None
-            if limit is not None and self.asked.sent + len(part) >= limit:
-                self._write(part[: limit - self.asked.sent])
+            if limit is not None and self.record.sent + len(part) >= limit:
+                self._write(part[: limit - self.record.sent])
                 return self._hang_up()
             self._write(part)
             if self.hub.rate:
@@ -390,7 +390,7 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def _write(self, part: bytes) -> None:
-        self.asked.sent += len(part)
+        self.record.sent += len(part)
         self.wfile.write(part)
 
     def _hang_up(self) -> None:
@@ -443,19 +443,19 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="a file for all requests, one line of JSON each")
     parser.add_argument("--drop-after", type=int, help="close connections after so many bytes of a file")
     parser.add_argument("--drops", type=int, default=1, help="how often")
-    given = parser.parse_args()
-    hub = Hub(given.host, given.port, given.log)
-    hub.add_directory(given.root)
-    hub.rate = given.rate
-    if given.token:
-        hub.token = given.token
+    args = parser.parse_args()
+    hub = Hub(args.host, args.port, args.log)
+    hub.add_directory(args.root)
+    hub.rate = args.rate
+    if args.token:
+        hub.token = args.token
         for repository in hub.repositories.values():
             repository.private = True
-    if given.drop_after is not None:
-        hub.fail("", given.drops, drop_after=given.drop_after)
+    if args.drop_after is not None:
+        hub.fail("", args.drops, drop_after=args.drop_after)
     for (kind, name), repository in hub.repositories.items():
         print(f"{kind} {name} {repository.revisions[MAIN]}", flush=True)
-    print(f"serving on {given.host}:{hub.port}", flush=True)
+    print(f"serving on {args.host}:{hub.port}", flush=True)
     hub._server.serve_forever()
 
 

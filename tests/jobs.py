@@ -19,7 +19,7 @@ CUDA = Cluster(accelerator="cuda", workers=4, gpus_per_node=8, cpus_per_node=128
 RELEASES = [(0, 8, 0), (0, 9, 0), (0, 9, 1)]
 PROFILES = [Profile(".".join(map(str, release)), release) for release in RELEASES]
 NEWEST = PROFILES[-1]
-# In place of a value: the key is not given.
+# In place of a value: the key is left out.
 MISSING = "left out"
 
 
@@ -33,8 +33,8 @@ def jobspec(**changes: Any) -> JobSpec:
 
 def findings_of(changes: dict[Any, Any]) -> list[Finding]:
     """The findings of the smallest JobSpec with some changes."""
-    given = {key: value for key, value in {**MINIMAL, **changes}.items() if value != MISSING}
-    return parse_jobspec(given)[0]
+    jobspec = {key: value for key, value in {**MINIMAL, **changes}.items() if value != MISSING}
+    return parse_jobspec(jobspec)[0]
 
 
 def planned(cluster: Cluster = CPU, profile: Profile = NEWEST, **changes: Any) -> Job:
@@ -44,9 +44,9 @@ def planned(cluster: Cluster = CPU, profile: Profile = NEWEST, **changes: Any) -
 
 def settings(job: Job) -> dict[str, str]:
     """The overrides of a job by their keys."""
-    found = dict(override.lstrip("+").partition("=")[::2] for override in job.plan.overrides)
-    assert len(found) == len(job.plan.overrides), "a key appears twice"
-    return found
+    values = dict(override.lstrip("+").partition("=")[::2] for override in job.plan.overrides)
+    assert len(values) == len(job.plan.overrides), "a key appears twice"
+    return values
 
 
 def parse_override(override: str) -> Any:

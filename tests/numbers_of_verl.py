@@ -13,7 +13,7 @@ from argus.gate.numbers import config_findings
 
 TRIED = (0, -1, float("nan"), float("inf"))
 JUDGED = {
-    # Of these, none can be zero or less.
+    # None of these can be zero or less.
     **dict.fromkeys(
         (
             *("train_batch_size", "max_prompt_length", "max_response_length", "max_length", "prompt_length"),
@@ -68,10 +68,10 @@ def expected(workload: str, key: str) -> str:
 
 
 def letters(config: Any, key: str, workload: str, gpus: int, version: str = "0.9.1") -> str:
-    """What is said about a number that is each of TRIED."""
+    """The severities of the findings for each value of TRIED, as letters."""
     said = ""
     for value in TRIED:
         findings = config_findings(put(config, {key: value}), workload, 2, gpus, version)
-        own = [finding.severity[0].upper() for finding in findings if finding.key == key]
-        said += own[0] if own else "."
+        severities = [finding.severity[0].upper() for finding in findings if finding.key == key]
+        said += severities[0] if severities else "."
     return said

@@ -45,7 +45,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
         f"/x/({'|'.join(USES.values())})/([\\w.-]+)"
     ],
 }
-# Those with names and texts of the operator, and nothing that repeats but what the operator has written.
+# Expressions with names and texts of the operator. Nothing in them repeats but what the operator has written.
 OF_THE_OPERATOR = {
     "arrived",
     "self.pattern",
@@ -62,7 +62,7 @@ OF_THE_OPERATOR = {
 
 
 @dataclass(frozen=True)
-class Found:
+class Expression:
     """A pattern, its place, and whether its module searches with it, rather than matching at one place."""
 
     place: str
@@ -70,7 +70,7 @@ class Found:
     searches: bool
 
 
-def found() -> Iterator[Found]:
+def expressions() -> Iterator[Expression]:
     """All patterns of the collection."""
     for path in sorted([*(REPO / "argus").rglob("*.py"), *(REPO / "plugins").rglob("*.py")]):
         source = path.read_text()
@@ -78,12 +78,12 @@ def found() -> Iterator[Found]:
         if not calls:
             continue
         name = ".".join(path.with_suffix("").relative_to(REPO).parts)
-        known = vars(importlib.import_module(name if name.startswith("argus.") else f"{PLUGINS}{name}"))
+        variables = vars(importlib.import_module(name if name.startswith("argus.") else f"{PLUGINS}{name}"))
         for call in calls:
-            for pattern in compiled(call, known, f"{name}:{call.lineno}"):
-                own = next((key for key, value in known.items() if value is pattern), "")
-                searches = re.search(rf"\b{own}\.(?:search|sub|finditer|findall|split)\b", source) if own else None
-                yield Found(f"{name}:{own or call.lineno}", pattern, bool(searches))
+            for pattern in compiled(call, variables, f"{name}:{call.lineno}"):
+                label = next((key for key, value in variables.items() if value is pattern), "")
+                searches = re.search(rf"\b{label}\.(?:search|sub|finditer|findall|split)\b", source) if label else None
+                yield Expression(f"{name}:{label or call.lineno}", pattern, bool(searches))
 
 
 def is_of_re(call: ast.Call) -> bool:
@@ -92,7 +92,7 @@ def is_of_re(call: ast.Call) -> bool:
     return is_attribute and function.value.id == "re" and function.attr in FUNCTIONS  # type: ignore[attr-defined]
 
 
-def compiled(call: ast.Call, known: dict[str, Any], place: str) -> list[re.Pattern[Any]]:
+def compiled(call: ast.Call, variables: dict[str, Any], place: str) -> list[re.Pattern[Any]]:
     source = ast.unparse(call.args[0])
     if source in OF_THE_OPERATOR:
         return []
@@ -100,7 +100,7 @@ def compiled(call: ast.Call, known: dict[str, Any], place: str) -> list[re.Patte
         return [re.compile(example, re.MULTILINE) for example in IN_FUNCTIONS[source]]
     is_object = ast.unparse(call.func) == "re.compile"
     try:
-        value = eval(ast.unparse(call) if is_object else source, dict(known))  # noqa: S307
+        value = eval(ast.unparse(call) if is_object else source, dict(variables))  # noqa: S307
     except NameError as error:
         raise AssertionError(f"{place}: add examples of the pattern {source} to IN_FUNCTIONS") from error
     return [value if isinstance(value, re.Pattern) else re.compile(value, re.MULTILINE)]
@@ -117,7 +117,7 @@ Part = tuple[Any, Any]
 
 
 class Texts:
-    """Texts that a pattern almost matches, in which what it repeats is there very often."""
+    """Texts that a pattern almost matches, with many repetitions of what it repeats."""
 
     def __init__(self, seed: int = 1) -> None:
         self.chance = random.Random(seed)  # noqa: S311
@@ -149,7 +149,7 @@ class Texts:
         return [] if place == -1 else [list(value if place is None else value[place])]
 
     def sample(self, parts: list[Part]) -> str:
-        """A text that a pattern matches, looks to the sides aside."""
+        """A text that a pattern matches, apart from lookarounds."""
         return "".join(self.one(kind, value) for kind, value in parts)
 
     def one(self, kind: Any, value: Any) -> str:
@@ -169,9 +169,9 @@ def fitting(kind: Any, text: str, value: Any) -> list[str]:
     """The characters that a part of a pattern matches."""
     if (kind, text) not in KNOWN:
         pattern = compiler.compile(parser.SubPattern(parser.State(), [(kind, value)]))
-        known = [one for one in CHARACTERS if pattern.match(one)]
-        # Of a part that matches none of them, the first character that it names.
-        number = value if kind is opcodes.LITERAL else value[0][1] if not known else 0
+        matches = [one for one in CHARACTERS if pattern.match(one)]
+        # If the part matches none of them, the first character that it names.
+        number = value if kind is opcodes.LITERAL else value[0][1] if not matches else 0
         named = chr(number if isinstance(number, int) else number[0])
-        KNOWN[kind, text] = [one for one in known if one in CHARACTERS[:OFTEN]] or known or [named]
+        KNOWN[kind, text] = [one for one in matches if one in CHARACTERS[:OFTEN]] or matches or [named]
     return KNOWN[kind, text]

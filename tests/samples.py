@@ -65,7 +65,7 @@ def hca(device: str, state: str) -> Hca:
 
 
 def container(cluster: str | None = "mvp", **changes: Any) -> Container:
-    there = Container(
+    running = Container(
         id="0123456789abcdef",
         state="running",
         started_at="2026-01-12T08:15:30Z",
@@ -74,7 +74,7 @@ def container(cluster: str | None = "mvp", **changes: Any) -> Container:
         host_ports=[],
         host_network=False,
     )
-    return replace(there, **changes)
+    return replace(running, **changes)
 
 
 HEALTHY = Machine(
@@ -145,7 +145,7 @@ SETTINGS = Settings(
     ray_node_ulimits=[],
     rotate_token=False,
 )
-NAMES = [each.name for each in fields(Settings)]
+NAMES = [setting.name for setting in fields(Settings)]
 VARIABLES = {name.removeprefix("ray_node_").removeprefix("cluster_"): name for name in NAMES} | {"name": "name"}
 
 

@@ -27,13 +27,13 @@ class Victim:
         self.before = self.state()
 
     def state(self) -> dict[str, tuple[int, int, int, str]]:
-        """Mode, owner, links and content of everything there."""
-        found = {}
+        """Mode, owner, links and content of all files."""
+        files = {}
         for path in (self.directory, *self.directory.rglob("*")):
             stat = path.lstat()
             content = path.read_text() if path.is_file() else ""
-            found[path.name] = (stat.st_mode, stat.st_uid, stat.st_gid, content)
-        return found
+            files[path.name] = (stat.st_mode, stat.st_uid, stat.st_gid, content)
+        return files
 
     def require_unchanged(self) -> None:
         assert self.state() == self.before
@@ -65,10 +65,10 @@ def put_in_place(form: str, path: Path, victim: Path) -> None:
     elif form == "directory":
         path.mkdir()
     elif form == "socket":
-        with socket.socket(socket.AF_UNIX) as own:
+        with socket.socket(socket.AF_UNIX) as server:
             here = Path.cwd()
             os.chdir(path.parent)
-            own.bind(path.name)
+            server.bind(path.name)
             os.chdir(here)
     else:
         # A file of this user elsewhere on the machine; the kernel may forbid links to those of others.

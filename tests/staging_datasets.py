@@ -49,7 +49,7 @@ def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     content = gzip.compress(text, mtime=0) if path.suffix == ".gz" else text
-    # What is the same already keeps its time.
+    # A file with the same content keeps its time.
     if not path.exists() or path.read_bytes() != content:
         path.write_bytes(content)
     return str(path)
@@ -60,14 +60,14 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
     return str(path)
 
 
-def asked(root: Path, name: str = "data", **options: Any) -> Staged:
+def stage(root: Path, name: str = "data", **options: Any) -> Staged:
     how = {key: options.pop(key) for key in ("check", "repair", "full", "endpoint", "token") if key in options}
     return datasets.stage_dataset(root, Dataset(name=name, **options), StageOptions(**how))
 
 
 def refused(root: Path, **options: Any) -> str:
     with pytest.raises(StagingError) as error:
-        asked(root, **options)
+        stage(root, **options)
     # It leaves nothing, and no lock.
     parent = root / "datasets"
     assert [path.name for path in parent.iterdir() if path.name != "data"] == [] if parent.exists() else True
@@ -82,7 +82,7 @@ def read(root: Path, split: str = "train", name: str = "data") -> list[dict[str,
 def mapped(raw: Path, root: Path, **options: Any) -> Staged:
     """The questions, brought into verl's form."""
     train, val = lines(raw / "train.jsonl", QUESTIONS[:15]), lines(raw / "val.jsonl", QUESTIONS[15:])
-    return asked(root, **{"files": {"train": [train], "val": [val]}, **MAPPED, **options})
+    return stage(root, **{"files": {"train": [train], "val": [val]}, **MAPPED, **options})
 
 
 def put(hub: Hub, **files: list[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from argus.staging.options import StageOptions, StagingError
 
 NAME = "org/Name-1.5B"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-# What the library reads and writes at a time; 10 MiB are more than a test wants.
+# The library's block size; 10 MiB are too much for a test.
 STEP = 64 * 1024
 # A process that stages the model, as the module does.
 CHILD = f"""
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
     def forget(self) -> None:
         """Forgets all requests."""
-        self.hub.asked.clear()
+        self.hub.requests.clear()
 
 
 def files(directory: Path) -> list[str]:
@@ -87,7 +87,7 @@ def names(directory: Path) -> list[str]:
 
 
 def damage(path: Path) -> None:
-    """As a disk does that forgets: the time of change is another one too."""
+    """Change a file as a failing disk does: its modification time changes too."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

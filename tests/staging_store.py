@@ -36,7 +36,7 @@ def no_build(_directory: Path, _progress: Progress) -> Built:
     raise AssertionError("built again")
 
 
-def asked(target: Path, how: Build = build, **details: object) -> BuildRequest:
+def build_of(target: Path, how: Build = build, **details: object) -> BuildRequest:
     return BuildRequest("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
 
 
@@ -103,7 +103,7 @@ def manifest_json(target: Path) -> dict[str, Any]:
 
 
 def problems(target: Path, *, full: bool = False) -> dict[str, str]:
-    """What is wrong with each file, as text."""
+    """The problem of each file, as text."""
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
 

@@ -35,17 +35,17 @@ class Head:
         self.controllers: list[dict[str, Any]] = []
         self.groups: list[dict[str, Any]] = []
         self.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def get(self, path: str) -> Any:
         if path == "/nodes?view=summary":
             return {"data": {"summary": []}}
         if path == PLACEMENT_GROUPS:
-            found = self.groups
+            records = self.groups
         else:
             assert path.startswith("/api/v0/actors?detail=")
-            found = [*self.controllers, *self.actors]
-        return answered(path, found)
+            records = [*self.controllers, *self.actors]
+        return answered(path, records)
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.node_list
@@ -57,7 +57,7 @@ class Head:
         return [{"submission_id": identifier, **record} for identifier, record in self.records.items()]
 
     def job(self, submission_id: str) -> dict[str, Any] | None:
-        self.asked.append(submission_id)
+        self.requests.append(submission_id)
         return self.records.get(submission_id)
 
 
@@ -101,8 +101,8 @@ class Scene:
     def start(self, notify: str = "") -> None:
         """A steward that knows only the archive."""
         self.queue = Queue(self.archive.path.parents[1])
-        own = {"queue": self.queue, "notify": notify}
-        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission, **own)
+        options = {"queue": self.queue, "notify": notify}
+        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission, **options)
 
     @contextlib.contextmanager
     def admission(self) -> Iterator[None]:

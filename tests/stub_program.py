@@ -86,12 +86,12 @@ def run(directory: Path, cases: Mapping[str, Case], *arguments: str, **environme
     assert results.exists(), done.stdout + done.stderr
     parts = re.split(r"^TASK \[(\w+)\] \**\n", done.stdout, flags=re.MULTILINE)
     shown = dict(zip(parts[1::2], parts[2::2], strict=True))
-    told = json.loads(results.read_text())
+    registered = json.loads(results.read_text())
     outcomes = {}
     for name in cases:
-        # What Ansible shows of the result is not the action's.
+        # Ansible, not the action, shows the result.
         lines = re.split(r"^(?:ok|changed|fatal): \[localhost", shown[name], maxsplit=1, flags=re.MULTILINE)[0]
-        calls = directory / name / "calls"
-        asked = [tuple(json.loads(line)) for line in calls.read_text().splitlines()] if calls.exists() else []
-        outcomes[name] = Outcome(told[name], lines.splitlines(), asked)
+        file = directory / name / "calls"
+        calls = [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+        outcomes[name] = Outcome(registered[name], lines.splitlines(), calls)
     return outcomes

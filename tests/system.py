@@ -131,11 +131,11 @@ class Job:
 Submit = Callable[..., Job]
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
+def until(condition: Callable[[], Any], expectation: str, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {seconds} s")
+            pytest.fail(f"{expectation}: not within {seconds} s")
         time.sleep(0.5)
 
 
@@ -150,7 +150,7 @@ def processes_of(job: Job, node: str) -> list[str]:
 
 
 def forget_losses() -> None:
-    """Let no node count as bad that tests have killed."""
+    """Remove the records of nodes that tests have killed, so that none counts as bad."""
     on_node(HEAD, "sh", "-c", "rm -f ${ARGUS_VERL_REGISTRY:-/var/lib/argus-verl/jobs}/.lost-*")
 
 

@@ -43,7 +43,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[JobRequest]:
-    """What reaches the operation, which submits it."""
+    """The requests that reach the operation, which submits them."""
     requests: list[JobRequest] = []
 
     def submit(request: JobRequest, _services: Services) -> Effect:
@@ -73,8 +73,8 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
 @pytest.mark.parametrize("check", [True, False])
 def test_a_submission(ray: FakeRay, run: Any, submitted: list[JobRequest], tmp_path: Path, check: bool) -> None:
     secrets = {"HF_TOKEN": "hf_secret"}
-    given = {"jobspec": MINIMAL, "command_line": [{"set": "a=1"}], "secrets": secrets}
-    code, answer = run("submit", **given, defaults={"retries": 2, "ray": {"runtime_env": {}}}, check=check)
+    arguments = {"jobspec": MINIMAL, "command_line": [{"set": "a=1"}], "secrets": secrets}
+    code, answer = run("submit", **arguments, defaults={"retries": 2, "ray": {"runtime_env": {}}}, check=check)
     assert (code, answer["changed"], answer["result"]["submission_id"]) == (0, True, "sft-2")
     assert [finding["severity"] for finding in answer["findings"]] == ["warning"]
     assert "hf_secret" not in json.dumps(answer)
@@ -86,13 +86,13 @@ def test_a_submission(ray: FakeRay, run: Any, submitted: list[JobRequest], tmp_p
 
 
 def test_all_findings_are_in_the_answer(ray: FakeRay, run: Any) -> None:
-    given = {**MINIMAL, "model": "a b", "shared_root": "/other", "ray": {"address": "http://evil.example"}}
-    code, answer = run("submit", jobspec=given, defaults={"env_vars": {"HF_HOME": "/x"}})
+    spec = {**MINIMAL, "model": "a b", "shared_root": "/other", "ray": {"address": "http://evil.example"}}
+    code, answer = run("submit", jobspec=spec, defaults={"env_vars": {"HF_HOME": "/x"}})
     assert (code, answer["changed"], answer["result"]) == (1, False, {})
     # A finding about a default names the variable of the inventory.
     places = {"model": "model", "env_vars.HF_HOME": "job_defaults.env_vars.HF_HOME"}
-    found = {finding["key"]: finding["where"] for finding in answer["findings"]}
-    assert found.keys() == {*places, "shared_root", "ray.address"} and found.items() >= places.items()
+    named = {finding["key"]: finding["where"] for finding in answer["findings"]}
+    assert named.keys() == {*places, "shared_root", "ray.address"} and named.items() >= places.items()
     for jobspec in (None, ["a"], {**MINIMAL, "tags": {"a": "\x1b"}}):
         assert run("submit", jobspec=jobspec)[0] == 1
     assert ray.calls == []
@@ -116,8 +116,8 @@ def test_people_submit_a_file(
     assert "The job would be SUBMITTED" in capsys.readouterr().out
     assert cli.main(["submit", str(file), "retries=2", "--shared-root", str(tmp_path)]) == 0
     assert "Job sft-2: SUBMITTED" in capsys.readouterr().out
-    asked = [({"workload": "sft"}, True), ({"workload": "sft", "retries": 2}, False)]
-    assert [(request.author_jobspec, request.check) for request in submitted] == asked
+    expected = [({"workload": "sft"}, True), ({"workload": "sft", "retries": 2}, False)]
+    assert [(request.author_jobspec, request.check) for request in submitted] == expected
     file.write_text("{")
     assert cli.main(["submit", str(file)]) == 2
     assert "is not YAML" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a job answers in place of a module: nothing of it becomes a variable, a host or an action of Ansible.
+"""A job answers in place of a module: nothing of its answer becomes a variable, a host or an action of Ansible.
 
 A real Ansible of root runs modules on a host of a Slurm job. In place of srun there is another user, in whose home a
 job has left a usercustomize.py, which Python runs before any module.
@@ -123,8 +123,8 @@ def place() -> Iterator[Path]:
         home, srun = directory / "home", directory / "bin" / "srun"
         srun.parent.mkdir()
         command = [PYTHON, "-c", "import site; print(site.getusersitepackages())"]
-        asked = subprocess.run(command, env={"HOME": str(home)}, capture_output=True, text=True, check=True)
-        site = Path(asked.stdout.strip())
+        result = subprocess.run(command, env={"HOME": str(home)}, capture_output=True, text=True, check=True)
+        site = Path(result.stdout.strip())
         site.mkdir(parents=True)
         (home / "answers").mkdir()
         (site / "usercustomize.py").write_text(JOB)
@@ -146,9 +146,9 @@ def test_an_answer_of_a_job_sets_nothing(place: Path, injected: bool) -> None:
         **{"slurm_job_id": 7, "slurm_node": "node"},
     }
     hosts = {"machines": {"hosts": {"box": {"ansible_connection": "local", "ansible_python_interpreter": PYTHON}}}}
-    known = {"cluster_engine": "docker", "engine": "docker", "job_notify": "", "count": len(TEXTS)}
+    variables = {"cluster_engine": "docker", "engine": "docker", "job_notify": "", "count": len(TEXTS)}
     inventory, play = place / "hosts.json", place / "play.yml"
-    inventory.write_text(json.dumps({"all": {"children": hosts, "hosts": {"node": node}, "vars": known}}))
+    inventory.write_text(json.dumps({"all": {"children": hosts, "hosts": {"node": node}, "vars": variables}}))
     play.write_text(PLAY)
     environment = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     environment |= {"ANSIBLE_INJECT_FACT_VARS": str(injected), "ANSIBLE_HOME": str(place / "ansible")}

@@ -46,11 +46,11 @@ class TakesTooLongError(BaseException):
 
 
 @contextmanager
-def in_time(what: str) -> Iterator[None]:
-    """Fails what computes for longer, or hangs; other processes of this machine do not count."""
+def in_time(subject: str) -> Iterator[None]:
+    """Fail a block that computes for longer, or hangs; other processes of this machine do not count."""
 
     def late(_signum: int, _frame: object) -> None:
-        raise TakesTooLongError(f"{what} takes longer than {SECONDS} s")
+        raise TakesTooLongError(f"{subject} takes longer than {SECONDS} s")
 
     before = {number: signal.signal(number, late) for number in (signal.SIGALRM, signal.SIGPROF)}
     signal.setitimer(signal.ITIMER_PROF, SECONDS)

@@ -107,9 +107,9 @@ def test_a_second_user_is_refused_also_where_it_can_write(shared_root: Path, own
     assert not create(shared_root, OTHER).get("failed")
     for name in (".", *DIRECTORIES, "common", "common/code", "user"):
         (shared_root / name).chmod(0o1777)
-    there = sorted(shared_root.rglob("*"))
+    entries = sorted(shared_root.rglob("*"))
     assert "A shared root has one user" in create(shared_root)["msg"]
-    assert sorted(shared_root.rglob("*")) == there
+    assert sorted(shared_root.rglob("*")) == entries
     # What the message says to do.
     (shared_root / "second").mkdir()
     give(shared_root / "second")
@@ -123,10 +123,10 @@ def test_what_belongs_to_somebody_else_stays_with_them(shared_root: Path) -> Non
     assert create(shared_root)["failed"]
     assert list((shared_root / "common").iterdir()) == [] and (shared_root / "common").stat().st_uid == 0
     (shared_root / "common").rmdir()
-    there = sorted(shared_root.rglob("*"))
+    entries = sorted(shared_root.rglob("*"))
     give(shared_root, OTHER)
     assert 'ray_node_user: "61001:61001"' in create(shared_root)["msg"]
-    assert sorted(shared_root.rglob("*")) == there
+    assert sorted(shared_root.rglob("*")) == entries
 
 
 @as_root

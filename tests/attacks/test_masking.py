@@ -110,10 +110,10 @@ def test_a_text_that_was_cut(name: str) -> None:
     secret = SECRETS[name]
     redactor = Redactor([secret])
     for length in range(8, len(secret)):
-        # Of a line, and of a part between escapes.
+        # The last line of the text, or the part after its last escape.
         start = secret[:length]
-        known = re.split(r"\n|\\.", start)[-1].strip()
-        if len(known) >= 8 and start.strip() == start:
+        part = re.split(r"\n|\\.", start)[-1].strip()
+        if len(part) >= 8 and start.strip() == start:
             shown = (redactor.feed(b"tail " + start.encode()) + redactor.rest()).decode()
             assert not leaks(start, shown[5:]) and not leaks(start, redactor.text("tail " + start)[5:]), length
     assert redactor.text(SECRETS["plain"]) == (MASK if name == "plain" else SECRETS["plain"])

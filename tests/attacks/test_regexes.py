@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from patterns import RULES, Texts, found
+from patterns import RULES, Texts, expressions
 
 from argus.hooks import redact
 from argus.io import output
@@ -19,7 +19,7 @@ from argus.launcher.diagnosis import classify
 from argus.launcher.failure_rules import Rule
 
 MIB = 1 << 20
-# Of this, one that squares its work takes many seconds.
+# A pattern that squares its work takes many seconds for this length.
 LONG = MIB // 8
 
 
@@ -74,7 +74,7 @@ def test_a_line_for_each_of_many_processes() -> None:
 
 
 # Each once, by its place.
-ALL = {f"{one.place} {one.pattern.pattern!r:.40}": one for one in {one.pattern: one for one in found()}.values()}
+ALL = {f"{one.place} {one.pattern.pattern!r:.40}": one for one in {one.pattern: one for one in expressions()}.values()}
 
 
 @contextmanager
@@ -94,10 +94,10 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def ask(pattern: re.Pattern[Any], text: str) -> None:
-    given = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
-    for _match in pattern.finditer(given):
+    subject = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
+    for _match in pattern.finditer(subject):
         pass
-    pattern.fullmatch(given)
+    pattern.fullmatch(subject)
 
 
 @pytest.mark.parametrize("place", ALL)
@@ -112,7 +112,7 @@ def test_no_pattern_has_many_ways_to_read_a_text(place: str) -> None:
             pytest.fail(f"{pattern.pattern!r} takes for ever for {text[:80]!r}")
 
 
-# What these search is a log, or a file of a user.
+# These search a log, or a file of a user.
 LOGS = r"^argus\.(archive|evidence|hooks|io|launcher|queue|ray)\.|job_files"
 SEARCHING = [place for place, one in ALL.items() if one.searches and re.search(LOGS, place)]
 

@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options i
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place
 from staging_snapshots import TAKEN, attached, put, run_program
-from staging_store import NOBODY, as_nobody, asked, manifest_json
+from staging_store import NOBODY, as_nobody, build_of, manifest_json
 
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from argus.staging.store import remove, stage
@@ -63,8 +63,8 @@ def code_snapshot(shared_root: Path, source: Path | str, **options: Any) -> dict
         except SourceError as error:
             return {"failed": True, "msg": str(error)}
         files = {}
-        for number, (_part, found) in enumerate(described):
-            for name, opener in found.content().files.items() if found else ():
+        for number, (_part, tree) in enumerate(described):
+            for name, opener in tree.content().files.items() if tree else ():
                 with opener() as file:
                     files[f"{number}/{name}"] = file.read()
     attachment, tar = attached(files)
@@ -216,7 +216,7 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
 
 def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> None:
     target = shared_root / SNAPSHOTS / "mine"
-    as_nobody(lambda: stage(asked(target)).status)
+    as_nobody(lambda: stage(build_of(target)).status)
     (target / "more" / "away").symlink_to(victim.directory)
     (target / "way out").symlink_to(victim.file)
     leftover = shared_root / SNAPSHOTS / ".mine.staging-0123abcd"

@@ -100,20 +100,20 @@ def download(version: str) -> None:
 
 
 def profile(version: str) -> Profile:
-    found = profile_of(version)
-    assert found
-    return found
+    result = profile_of(version)
+    assert result
+    return result
 
 
 def planned(version: str, workload: str, accelerator: str) -> Job:
-    given: dict[str, Any] = {"workload": workload, "code_path": f"verl-{version}", "model": "m", "dataset": "d"}
+    jobspec: dict[str, Any] = {"workload": workload, "code_path": f"verl-{version}", "model": "m", "dataset": "d"}
     if workload != "sft":
-        given["reward_fn_path"] = "r.py:score"
-        given["trainer_overrides"] = {"actor_rollout_ref.actor.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
+        jobspec["reward_fn_path"] = "r.py:score"
+        jobspec["trainer_overrides"] = {f"{ACTOR}.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
     if accelerator == "cpu":
         size = "data.micro_batch_size_per_gpu" if workload == "sft" else f"{ACTOR}.ppo_micro_batch_size_per_gpu"
-        given["trainer_overrides"] = {**given.get("trainer_overrides", {}), size: 4}
-    findings, spec = parse_jobspec(given)
+        jobspec["trainer_overrides"] = {**jobspec.get("trainer_overrides", {}), size: 4}
+    findings, spec = parse_jobspec(jobspec)
     assert findings == []
     assert spec
     assert errors(spec_checks.version_findings(spec, profile(version))) == []

@@ -23,8 +23,8 @@ def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None
     archive.set_status("FAILED", reason="exit code 1")
     status = archive.status_json()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", status.pop("updated_at"))
-    known = {"submission_id": "grpo-1", "workload": "grpo", "driver": {"host": "worker-0"}}
-    assert status == {**known, "state": "FAILED", "reason": "exit code 1"}
+    expected = {"submission_id": "grpo-1", "workload": "grpo", "driver": {"host": "worker-0"}}
+    assert status == {**expected, "state": "FAILED", "reason": "exit code 1"}
     events = lines_of(archive, "events.jsonl")
     times = [event.pop("time") for event in events]
     assert times == sorted(times) and len(events) == 4

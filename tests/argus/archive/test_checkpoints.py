@@ -59,9 +59,9 @@ def test_what_was_saved_without_the_optimizer_is_a_model(tmp_path: Path, workloa
             if not file.name.startswith(kinds or "nothing"):
                 file.unlink()
     tracker(tmp_path, 10)
-    found = inspect(path, workload)
-    assert found.is_model and found.problem and last_complete(tmp_path, workload) is None
-    # A truncated one is not even that.
+    checkpoint = inspect(path, workload)
+    assert checkpoint.is_model and checkpoint.problem and last_complete(tmp_path, workload) is None
+    # A truncated one is not even a model.
     for file in [*path.rglob("model_*.pt")][:1]:
         file.write_bytes(b"")
         assert not inspect(path, workload).is_model
@@ -163,7 +163,7 @@ def test_actor_and_critic_have_limits_of_their_own(tmp_path: Path) -> None:
         retention.look()
     assert sorted(path.parent.name for path in directory.glob("*/actor")) == [f"global_step_{n}" for n in (4, 6, 8)]
     assert [path.parent.name for path in directory.glob("*/critic")] == ["global_step_8"]
-    # Of each, verl leaves the state of the data loader as well.
+    # verl also leaves the state of the data loader of each.
     assert left(directory) == [2, 4, 6, 8]
 
 

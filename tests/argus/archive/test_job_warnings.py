@@ -25,21 +25,21 @@ GRPO = Settings.of(
 NAN = float("nan")
 
 
-def seen(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
-    found = MetricsSummary()
+def summary_of(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
+    summary = MetricsSummary()
     for number, data in enumerate(steps, first):
         step = metrics.step_of(json.dumps({"step": number, "data": data}).encode() + b"\n")
         assert step
-        found.add(step)
-    return found
+        summary.add(step)
+    return summary
 
 
-def kinds(settings: Settings, found: MetricsSummary, over: bool = True, **more: Any) -> list[str]:
-    return [warning.kind for warning in find(WarningInputs(settings, found, over=over, **more))]
+def kinds(settings: Settings, summary: MetricsSummary, over: bool = True, **more: Any) -> list[str]:
+    return [warning.kind for warning in find(WarningInputs(settings, summary, over=over, **more))]
 
 
-def text(settings: Settings, found: MetricsSummary, **logged: Any) -> str:
-    (warning,) = find(WarningInputs(settings, found, LogSummary(**logged), (), True))
+def text(settings: Settings, summary: MetricsSummary, **logged: Any) -> str:
+    (warning,) = find(WarningInputs(settings, summary, LogSummary(**logged), (), True))
     return warning.text
 
 
@@ -60,13 +60,13 @@ def test_a_healthy_job_has_no_warnings() -> None:
         }
         for step in range(1, 7)
     ]
-    assert kinds(GRPO, seen(*steps), saved=(4, 6)) == []
+    assert kinds(GRPO, summary_of(*steps), saved=(4, 6)) == []
     assert kinds(GRPO, MetricsSummary()) == []
 
 
 def test_rewards_that_raise() -> None:
     raised = ExceptionCount(11, "ValueError: no\n  answer (/private/user/code/r.py, line 7)")
-    steps = seen(*[{"actor/lr": 1.0}] * 10)
+    steps = summary_of(*[{"actor/lr": 1.0}] * 10)
     # More than there are: those of a validation are among them.
     assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
     (warning,) = find(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
@@ -83,11 +83,11 @@ BELOW = {"response_length/max": 31.0, "response_length/clip_ratio": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "steps", "over", "found"),
+    ("kind", "settings", "steps", "over", "is_warned"),
     [
         *(
-            ("reward_constant", {}, [ALWAYS] * steps, over, found)
-            for steps, over, found in ((4, False, False), (5, False, True), (1, True, False), (2, True, True))
+            ("reward_constant", {}, [ALWAYS] * steps, over, is_warned)
+            for steps, over, is_warned in ((4, False, False), (5, False, True), (1, True, False), (2, True, True))
         ),
         *(
             ("reward_constant", {}, [ALWAYS, ALWAYS | change], True, False)
@@ -111,9 +111,9 @@ BELOW = {"response_length/max": 31.0, "response_length/clip_ratio": 1.0}
     ],
 )
 def test_what_the_metrics_show(
-    kind: str, settings: dict[str, Any], steps: list[dict[str, float]], over: bool, found: bool
+    kind: str, settings: dict[str, Any], steps: list[dict[str, float]], over: bool, is_warned: bool
 ) -> None:
-    assert kinds(Settings(**settings), seen(*steps), over) == [kind] * found
+    assert kinds(Settings(**settings), summary_of(*steps), over) == [kind] * is_warned
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,21 @@ def test_what_the_metrics_show(
 )
 @pytest.mark.parametrize("value", [NAN, float("inf")])
 def test_what_is_not_a_number(metric: str, kind: str, value: float) -> None:
-    found = seen({metric: 1.0}, {metric: value}, {metric: 2.0})
-    assert kinds(Settings(), found) == [kind]
-    assert "in 1 of 3 steps" in text(Settings(), found)
+    summary = summary_of({metric: 1.0}, {metric: value}, {metric: 2.0})
+    assert kinds(Settings(), summary) == [kind]
+    assert "in 1 of 3 steps" in text(Settings(), summary)
 
 
 @pytest.mark.parametrize("value", [NAN, None])
 def test_validation_loss_that_is_not_a_number(value: float | None) -> None:
-    """As with fewer rows than one batch."""
-    found = seen({"train/loss": 1.0}, {"val/loss": value}, {"train/loss": 2.0}, {"val/loss": 2.0})
-    assert kinds(Settings(), found) == ["loss_nan"]
-    assert "in 1 of 2 validations (val/loss)" in text(Settings(), found)
+    """verl logs it if there are fewer rows than one batch has."""
+    summary = summary_of({"train/loss": 1.0}, {"val/loss": value}, {"train/loss": 2.0}, {"val/loss": 2.0})
+    assert kinds(Settings(), summary) == ["loss_nan"]
+    assert "in 1 of 2 validations (val/loss)" in text(Settings(), summary)
 
 
 def test_prompts_that_were_cut_or_dropped() -> None:
-    steps = seen(*[{"prompt_length/min": 64.0, "prompt_length/max": 64.0}] * 10)
+    steps = summary_of(*[{"prompt_length/min": 64.0, "prompt_length/max": 64.0}] * 10)
     assert "320 of 320" in text(Settings(max_prompt_length=64, samples_of_step=32), steps, cut=320, longest=70)
     assert kinds(Settings(max_prompt_length=64), steps) == ["prompts_cut"]
     assert kinds(Settings(max_prompt_length=65), steps) == []
@@ -149,7 +149,7 @@ def test_prompts_that_were_cut_or_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "saved", "over", "found"),
+    ("first", "last", "saved", "over", "is_warned"),
     [
         (1, 4, (4,), True, False),
         (1, 4, (2,), True, True),
@@ -160,14 +160,14 @@ def test_prompts_that_were_cut_or_dropped() -> None:
         (5, 5, (), True, False),
     ],
 )
-def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...], over: bool, found: bool) -> None:
-    steps = seen(*[LR] * (last - first + 1), first=first)
-    assert kinds(Settings(save_freq=2), steps, over, saved=saved) == ["no_checkpoint"] * found
+def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...], over: bool, is_warned: bool) -> None:
+    steps = summary_of(*[LR] * (last - first + 1), first=first)
+    assert kinds(Settings(save_freq=2), steps, over, saved=saved) == ["no_checkpoint"] * is_warned
     assert kinds(Settings(save_freq=-1), steps, over, saved=saved) == []
 
 
 @pytest.mark.parametrize(
-    ("freq", "kept", "saved", "free", "over", "found"),
+    ("freq", "kept", "saved", "free", "over", "is_warned"),
     [
         (2, None, (2,), 9, False, True),
         (2, None, (2,), 10, False, False),
@@ -179,7 +179,7 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
     ],
 )
 def test_room_for_the_next_checkpoint(
-    freq: int, kept: int | None, saved: tuple[int, ...], free: int, over: bool, found: bool
+    freq: int, kept: int | None, saved: tuple[int, ...], free: int, over: bool, is_warned: bool
 ) -> None:
-    given = {"saved": saved, "saved_bytes": 10, "free_bytes": free}
-    assert kinds(Settings(save_freq=freq, kept=kept), seen(LR), over, **given) == ["no_space"] * found
+    space = {"saved": saved, "saved_bytes": 10, "free_bytes": free}
+    assert kinds(Settings(save_freq=freq, kept=kept), summary_of(LR), over, **space) == ["no_space"] * is_warned

@@ -40,10 +40,10 @@ def test_it_runs_beside_the_job_and_is_not_a_part_of_it(
         monkeypatch.setenv(name, "x")
     (tmp_path / "__main__.py").write_text(TELLS)
     assert Runner(archive, Program(str(tmp_path))).start("evidence", "end").wait(30) == 0
-    told = facts(archive)
-    variables = {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"} & {*told.pop("environment")}
+    record = facts(archive)
+    variables = {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"} & {*record.pop("environment")}
     arguments = ["launch", "evidence", str(archive.path), "end"]
-    assert told == {"arguments": arguments, "cwd": "/", "leads": True, "program": str(tmp_path)}
+    assert record == {"arguments": arguments, "cwd": "/", "leads": True, "program": str(tmp_path)}
     assert variables == {"RAY_ADDRESS"}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import LFS, REWARD_FILE, facts, found, keys, rows_with, version, write
+from checked_job import LFS, REWARD_FILE, facts, findings_of, keys, rows_with, version, write
 from pyarrow import parquet
 
 from argus.staging.tiny import rl_rows, sft_rows
@@ -14,7 +14,7 @@ ERROR, WARNING = [("dataset", "error")], [("dataset", "warning")]
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("changes", "problem"),
     [
         ({"prompt": "How many?"}, "column prompt of type string"),
         ({"reward_model": {"style": "rule"}}, "has a column reward_model of type struct<style: string>"),
@@ -25,26 +25,26 @@ ERROR, WARNING = [("dataset", "error")], [("dataset", "warning")]
         ({"data_source": "aime2024"}, ""),
     ],
 )
-def test_columns(root: Path, changes: Mapping[str, Any], what: str) -> None:
+def test_columns(root: Path, changes: Mapping[str, Any], problem: str) -> None:
     def change(row: dict[str, Any]) -> None:
         row.update(changes)
         for name in [name for name, value in changes.items() if value is None]:
             del row[name]
 
     write(root, rows_with(change))
-    findings = found(root)
-    assert [(key, severity) for key, _what, severity in findings] == (ERROR if what else [])
-    assert all("/private/datasets/rl/train.parquet" in one[1] and what in one[1] for one in findings)
+    findings = findings_of(root)
+    assert [(key, severity) for key, _text, severity in findings] == (ERROR if problem else [])
+    assert all("/private/datasets/rl/train.parquet" in one[1] and problem in one[1] for one in findings)
     # Other rewards read what they like, and take any data source.
-    if "column data_source" in what or "no column reward_model" in what:
-        own = {"reward.reward_manager.source": "importlib"}
-        assert keys(root, settings=own) == keys(root, settings={"reward.reward_model.enable": True}) == []
-    if "mine" in what:
+    if "column data_source" in problem or "no column reward_model" in problem:
+        other_reward = {"reward.reward_manager.source": "importlib"}
+        assert keys(root, settings=other_reward) == keys(root, settings={"reward.reward_model.enable": True}) == []
+    if "mine" in problem:
         assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == []
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "problem"),
     [
         (None, " does not exist"),
         (lambda _content: LFS.encode(), " is a Git LFS pointer"),
@@ -52,14 +52,14 @@ def test_columns(root: Path, changes: Mapping[str, Any], what: str) -> None:
         (lambda content: content[:4] + b"\xff" * 2000 + content[2004:], " is corrupted: "),
     ],
 )
-def test_files_that_cannot_be_read(root: Path, change: Callable[[bytes], bytes] | None, what: str) -> None:
+def test_files_that_cannot_be_read(root: Path, change: Callable[[bytes], bytes] | None, problem: str) -> None:
     file = root / "datasets/rl/train.parquet"
     content = file.read_bytes()
     file.unlink()
     if change:
         file.write_bytes(change(content))
-    ((_key, text, severity),) = [one for one in found(root) if one[0] == "dataset"]
-    assert severity == "error" and text.startswith(f"/private/datasets/rl/train.parquet{what}")
+    ((_key, text, severity),) = [one for one in findings_of(root) if one[0] == "dataset"]
+    assert severity == "error" and text.startswith(f"/private/datasets/rl/train.parquet{problem}")
 
 
 USER = {"role": "user", "content": "x"}
@@ -67,7 +67,7 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
 
 
 @pytest.mark.parametrize(
-    ("name", "messages", "what", "severities"),
+    ("name", "messages", "problem", "severities"),
     [
         ("rl", [], "has no messages", ["error"]),
         ("rl", [{"role": None, "content": "x"}], "has a message without a role", ["error"]),
@@ -79,20 +79,20 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
         ("sft", [USER, CALL], "", []),
     ],
 )
-def test_messages(root: Path, name: str, messages: list[dict[str, Any]], what: str, severities: list[str]) -> None:
+def test_messages(root: Path, name: str, messages: list[dict[str, Any]], problem: str, severities: list[str]) -> None:
     rows = (rl_rows if name == "rl" else sft_rows)()["train"]
     rows[1]["prompt" if name == "rl" else "messages"] = messages
     write(root, rows, name=name)
-    reported = found(root, workload="sft" if name == "sft" else "grpo")
-    assert [severity for _key, _what, severity in reported] == severities
-    assert all(f"/private/datasets/{name}/train.parquet, row 1: {what}" in text for _key, text, _severity in reported)
+    reported = findings_of(root, workload="sft" if name == "sft" else "grpo")
+    assert [severity for _key, _text, severity in reported] == severities
+    assert all(f"/private/datasets/{name}/train.parquet, row 1: {problem}" in text for _key, text, _level in reported)
 
 
 def test_data_of_the_other_kind_or_with_other_names(root: Path) -> None:
-    for workload, name, what in (("sft", "rl", "not for sft"), ("grpo", "sft", "not for ppo and grpo")):
+    for workload, name, problem in (("sft", "rl", "not for sft"), ("grpo", "sft", "not for ppo and grpo")):
         settings = {f"data.{split}_files": f"{root}/datasets/{name}/{split}.parquet" for split in ("train", "val")}
-        key, text, severity = found(root, workload=workload, settings=settings)[0]
-        assert (key, severity, what in text) == ("dataset", "error", True)
+        key, text, severity = findings_of(root, workload=workload, settings=settings)[0]
+        assert (key, severity, problem in text) == ("dataset", "error", True)
     write(root, [{"question": "1", "answer": "2"}] * 8)
     assert keys(root)[0] == ("dataset", "error")
     # A dataset class of the user reads what it needs.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import LFS, facts, found, keys, safetensors, version
+from checked_job import LFS, facts, findings_of, keys, safetensors, version
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json",
 
 
 @pytest.mark.parametrize(
-    ("files", "what"),
+    ("files", "problem"),
     [
         ({CONFIG: None}, "config.json does not exist"),
         ({CONFIG: None, "adapter_config.json": "{}"}, "is a LoRA adapter"),
@@ -53,15 +53,15 @@ SAFETENSORS, INDEX, TORCH = "model.safetensors", "model.safetensors.index.json",
         ({SAFETENSORS: None, TORCH: b"\x80\x02" + bytes(100)}, ""),
     ],
 )
-def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | bytes | None], what: str) -> None:
+def test_files_of_a_model(root: Path, model: Path, files: Mapping[str, str | bytes | None], problem: str) -> None:
     for name, content in files.items():
         if content is None:
             (model / name).unlink()
         else:
             (model / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    findings = found(root)
-    assert [(key, severity) for key, _what, severity in findings] == ([("model", "error")] if what else [])
-    assert all(what in text for _key, text, _severity in findings)
+    findings = findings_of(root)
+    assert [(key, severity) for key, _text, severity in findings] == ([("model", "error")] if problem else [])
+    assert all(problem in text for _key, text, _severity in findings)
 
 
 def test_weights_of_another_size(root: Path, model: Path) -> None:
@@ -77,9 +77,9 @@ def test_shards_are_counted(root: Path, model: Path) -> None:
         safetensors(model / f"model-{number}.safetensors", (str(number),))
     shards = {f"model-{number}.safetensors": f"model-{number}.safetensors" for number in range(5)}
     (model / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    assert (found(root), facts(root)["parameters"]) == ([], 60)
+    assert (findings_of(root), facts(root)["parameters"]) == ([], 60)
     (model / "model-4.safetensors").unlink()
-    assert "1 of 5 shards in /private/common/models/tiny are missing: model-4" in found(root)[0][1]
+    assert "1 of 5 shards in /private/common/models/tiny are missing: model-4" in findings_of(root)[0][1]
     for name in (INDEX, *(f"model-{number}.safetensors" for number in range(4))):
         (model / name).unlink()
     (model / TORCH).write_bytes(torch_file())
@@ -99,25 +99,25 @@ def test_a_chat_template_and_a_tokenizer_elsewhere(root: Path, model: Path) -> N
 def test_a_critic_of_its_own(root: Path, model: Path) -> None:
     critic = root / "common/models/critic"
     settings = {"critic.model.path": str(critic)}
-    assert found(root, settings=settings) == []
+    assert findings_of(root, settings=settings) == []
     critic.mkdir()
     key = ("trainer_overrides.critic.model.path", "error")
     assert keys(root, workload="ppo", settings=settings) == [key, key]
     (critic / CONFIG).write_bytes((model / CONFIG).read_bytes())
     safetensors(critic / SAFETENSORS, ("a",))
-    known = facts(root, workload="ppo", settings=settings)
-    assert (known["parameters"], known["critic_parameters"]) == (24, 12)
+    values = facts(root, workload="ppo", settings=settings)
+    assert (values["parameters"], values["critic_parameters"]) == (24, 12)
     assert "critic_parameters" not in facts(root, settings=settings)
     # What is wrong with a model that is also the critic is reported once.
     (model / SAFETENSORS).unlink()
-    assert len(found(root, workload="ppo")) == 1
+    assert len(findings_of(root, workload="ppo")) == 1
 
 
 def test_another_model_by_an_override(root: Path) -> None:
     key = "actor_rollout_ref.model.path"
     findings = keys(root, settings={key: f"{root}/common/models/other"})
     assert {name for name, _severity in findings} == {f"trainer_overrides.{key}"}
-    assert found(root, settings={key: "Qwen/Qwen2.5-7B"}) == []
+    assert findings_of(root, settings={key: "Qwen/Qwen2.5-7B"}) == []
 
 
 # --- Settings of the job that its config.json contradicts -------------------------------------------------------------
@@ -186,5 +186,5 @@ def test_settings_that_a_model_contradicts(
     values = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **config}
     (model / CONFIG).write_text(json.dumps(values))
     version(root, "0.9.1")
-    own = {"data.max_prompt_length": 100, **settings}
-    assert keys(root, workload=own.pop("workload", "grpo"), settings=own) == expected
+    job_settings = {"data.max_prompt_length": 100, **settings}
+    assert keys(root, workload=job_settings.pop("workload", "grpo"), settings=job_settings) == expected

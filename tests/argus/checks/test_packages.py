@@ -13,7 +13,7 @@ from checked_job import (
     REWARD_FILE,
     checked,
     declare,
-    found,
+    findings_of,
     keys,
     request,
     rows_with,
@@ -25,7 +25,7 @@ from argus.checks import worker
 
 VLLM = {"actor_rollout_ref.rollout.name": "vllm"}
 PINS = [f"{pin}; extra == 'vllm'" for pin in ("verl[verl-core]", "torch==2.11.0", "vllm==0.24.0", "mbridge")]
-# As verl 0.10 has them, with a circle.
+# The requirements of verl 0.10, which have a circle.
 CIRCLE = [
     *("verl[verl-core]; extra == 'vllm'", "verl[transferqueue]; extra == 'verl-core'", "vllm; extra == 'vllm'"),
     *("verl[vllm,verl-core]; extra == 'transferqueue'", "TransferQueue>=0.1.10; extra == 'transferqueue'"),
@@ -47,12 +47,12 @@ OTHERS = ["a; python_version < '3'", "b; extra == 'mcore'", "vllm>=0.18.0; extra
         (OTHERS, {}, VLLM, ["error vllm>=0.18.0"]),
         (OTHERS, {}, {"actor_rollout_ref.rollout.name": "sglang"}, []),
         (PINS, {"torch": "2.11.0+cu130", "vllm": "0.24.0"}, VLLM, []),
-        # Of the engine, what is newer may do.
+        # A newer version of the engine may do.
         (PINS, {"torch": "2.11.0", "vllm": "0.27.1+cpu"}, VLLM, ["warning 0.27.1+cpu"]),
         (PINS, {"torch": "2.11.0", "vllm": "0.12.0"}, VLLM, ["error 0.12.0"]),
         (PINS, {"torch": "2.12.0", "vllm": "0.24.0"}, VLLM, ["warning torch==2.11.0 (the workers have 2.12.0)"]),
         (CIRCLE, {"vllm": "0.24.0", "transferqueue": "0.1.6"}, VLLM, ["error 0.1.6"]),
-        # A job that does not import it learns with what verl was tested.
+        # A job that does not import it is warned that verl was tested with another version.
         (CIRCLE, {"vllm": "0.24.0", "transferqueue": "0.1.6"}, {**VLLM, "trainer.use_v1": False}, ["warning 0.1.6"]),
         (CIRCLE, {"transferqueue": "0.1.6"}, {"actor_rollout_ref.rollout.name": "hf"}, ["error 0.1.6"]),
         (CIRCLE, {"transferqueue": "0.1.6"}, {"trainer.use_v1": False}, []),
@@ -69,10 +69,10 @@ def test_what_verl_requires(
 ) -> None:
     declare(root, *declared)
     installed.update({name: version for name, version in versions.items() if version})
-    for name in (name for name, each in versions.items() if not each):
+    for name in (name for name, release in versions.items() if not release):
         del installed[name]
-    findings = found(root, settings=settings)
-    assert [(key, severity) for key, _what, severity in findings] == [
+    findings = findings_of(root, settings=settings)
+    assert [(key, severity) for key, _text, severity in findings] == [
         ("code_path", text.split()[0]) for text in expected
     ]
     assert all(text.partition(" ")[2] in one[1] for text, one in zip(expected, findings, strict=True))
@@ -109,7 +109,7 @@ def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed
     put_package(tmp_path, "inner_package", "1.0", "quick==2; extra == 'fast'", "slow; extra == 'other'")
     put_package(tmp_path, "quick", "2", "vllm")
     assert keys(root, **job) == []
-    # Far from the engine, and what is of no engine.
+    # A finding names a package far from the engine, but none that the engine does not need.
     put_package(tmp_path, "quick", "3", "missing>=7")
     put_package(tmp_path, "other", "1", "quick==1")
     (finding,) = checked(root, **job)
@@ -123,8 +123,8 @@ def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeyp
     assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
     assert worker.installed_version(request(root), "no-such-package") is None
     put_package(tmp_path / "own", "pyarrow", "1.0")
-    own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
-    assert worker.installed_version(own, "pyarrow") == "1.0"
+    job = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
+    assert worker.installed_version(job, "pyarrow") == "1.0"
 
 
 COMMIT = "bbca85c9b8131bacf6efcb4892af882e8ade4b5d"
@@ -153,7 +153,7 @@ def test_a_recipe_names_its_verl(
     (root / CODE / "manifest.json").write_text(json.dumps(manifest))
     (recipe / "REQUIRED_VERL.txt").write_text(pins)
     findings = worker.required_verl_findings(f"{root}/{CODE}", "recipe.gkd.megatron.main_gkd")
-    assert [(finding.key, finding.severity) for finding in findings] == [("code_path", each) for each in severities]
+    assert [(finding.key, finding.severity) for finding in findings] == [("code_path", level) for level in severities]
     assert worker.required_verl_findings(f"{root}/{CODE}", "verl.trainer.main_ppo") == []
 
 

@@ -26,9 +26,9 @@ class AutoTokenizer:
     @classmethod
     def from_pretrained(cls, path):
         tokenizer, path = cls(), Path(path)
-        own = path / "chat_template.jinja"
+        file = path / "chat_template.jinja"
         tokenizer.settings = json.loads((path / "tokenizer_config.json").read_text())
-        tokenizer.template = own.read_text() if own.exists() else tokenizer.settings["chat_template"]
+        tokenizer.template = file.read_text() if file.exists() else tokenizer.settings["chat_template"]
         return tokenizer
     def apply_chat_template(self, row, chat_template=None, tokenize=True, **arguments):
         assert not tokenize
@@ -61,11 +61,11 @@ def prompts(root: Path, *words: int, name: str = "rl", split: str = "train") -> 
     write(root, [{key: [{"role": "user", "content": "w " * count}]} for count in words], name, split)
 
 
-def said(root: Path, workload: str = "grpo", limit: int = 10, **settings: Any) -> tuple[list[tuple[str, str]], Facts]:
+def report(root: Path, workload: str = "grpo", limit: int = 10, **settings: Any) -> tuple[list[tuple[str, str]], Facts]:
     key = "data.max_length" if workload == "sft" else "data.max_prompt_length"
     facts = Facts()
-    asked: CheckRequest = request(root, workload, {key: limit, "data.train_batch_size": 2, **settings})
-    findings = prompt_findings(asked, facts)
+    check_request: CheckRequest = request(root, workload, {key: limit, "data.train_batch_size": 2, **settings})
+    findings = prompt_findings(check_request, facts)
     assert {finding.key for finding in findings} <= {key, "dataset"}
     return [(finding.severity, finding.problem) for finding in findings], facts
 
@@ -73,14 +73,14 @@ def said(root: Path, workload: str = "grpo", limit: int = 10, **settings: Any) -
 def test_prompts_that_fit(root: Path) -> None:
     prompts(root, 8, 1)
     prompts(root, 8, split="val")
-    findings, facts = said(root)
+    findings, facts = report(root)
     assert findings == []
     assert [note.partition(" measured, the longest has ")[::2] for note in facts.notes] == [
         ("Prompts: 2 of 2 in train", "10 tokens of data.max_prompt_length 10"),
         ("Prompts: 1 of 1 in val", "10 tokens of data.max_prompt_length 10"),
     ]
-    own = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
-    findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
+    template = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
+    findings, facts = report(root, **template, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
     assert findings == [] and "the longest has 5 tokens" in facts.notes[0]
 
 
@@ -88,7 +88,7 @@ FILTER = {"data.filter_overlong_prompts": True}
 
 
 @pytest.mark.parametrize(
-    ("workload", "words", "settings", "severity", "what"),
+    ("workload", "words", "settings", "severity", "problem"),
     [
         ("grpo", (9, 8, 1), {}, "warning", "1 of 3 prompts in train are longer (the longest has 11 tokens): verl cuts"),
         ("grpo", (9, 8, 1), {"data.truncation": "error"}, "warning", "verl cuts off their beginnings"),
@@ -100,13 +100,13 @@ FILTER = {"data.filter_overlong_prompts": True}
     ],
 )
 def test_prompts_that_are_too_long(
-    root: Path, workload: str, words: tuple[int, ...], settings: Any, severity: str, what: str
+    root: Path, workload: str, words: tuple[int, ...], settings: Any, severity: str, problem: str
 ) -> None:
     name = "sft" if workload == "sft" else "rl"
     prompts(root, *words, name=name)
     prompts(root, 1, name=name, split="val")
-    ((found, text),), _facts = said(root, workload, **settings)
-    assert (found, text.startswith("is 10, but "), what in text) == (severity, True, True)
+    ((level, text),), _facts = report(root, workload, **settings)
+    assert (level, text.startswith("is 10, but "), problem in text) == (severity, True, True)
 
 
 def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
     assert (len(sample.rows), sample.total) == (SAMPLED_ROWS, 4000)
     assert numbers[0] == 0 and max(numbers) >= 3500
     prompts(root, 9, split="val")
-    assert f"{SAMPLED_ROWS} of {SAMPLED_ROWS} sampled prompts in train" in said(root, limit=2)[0][0][1]
+    assert f"{SAMPLED_ROWS} of {SAMPLED_ROWS} sampled prompts in train" in report(root, limit=2)[0][0][1]
 
 
 def test_what_the_template_refuses(root: Path) -> None:
@@ -125,28 +125,28 @@ def test_what_the_template_refuses(root: Path) -> None:
     template.write_text("{% if messages[0].content == 'w ' %}{{ raise_exception('too short') }}{% endif %}x")
     prompts(root, 1, 5)
     prompts(root, 5, split="val")
-    ((severity, what),) = said(root)[0]
-    assert severity == "warning" and "refuses 1 of 2 rows in train: ValueError: too short" in what
+    ((severity, problem),) = report(root)[0]
+    assert severity == "warning" and "refuses 1 of 2 rows in train: ValueError: too short" in problem
     template.write_text("{% {")
-    assert [severity for severity, _what in said(root)[0]] == ["error", "error"]
+    assert [severity for severity, _text in report(root)[0]] == ["error", "error"]
     (root / "common/models/tiny/tokenizer_config.json").write_text("{% {")
-    assert said(root) == ([], Facts())
+    assert report(root) == ([], Facts())
 
 
 def test_nothing_to_measure_with(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts(root, 30)
-    assert said(root, **{"data.custom_cls.path": "/x.py"}) == ([], Facts())
+    assert report(root, **{"data.custom_cls.path": "/x.py"}) == ([], Facts())
     for split in ("train", "val"):
         write(root, [{"prompt": [{"role": "user", "content": "w " * 30}], "images": ["x"]}], split=split)
-    assert said(root) == ([], Facts())
+    assert report(root) == ([], Facts())
     prompts(root, 30)
     # A template that does not end.
     monkeypatch.setattr(measured, "LONGEST_SECONDS", 1)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
-    assert said(root) == ([], Facts())
+    assert report(root) == ([], Facts())
     (root / "common/models/tiny/tokenizer.json").unlink()
-    assert said(root) == ([], Facts())
+    assert report(root) == ([], Facts())
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_nothing_to_measure_with(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_messages_that_are_rendered_alone(root: Path, template: str, said_of_it: str) -> None:
-    """As verl 0.9.1 renders those of SFT."""
+    """verl 0.9.1 renders the messages of SFT so."""
     file = root / CODE / "verl/utils/dataset/multiturn_sft_dataset.py"
     file.parent.mkdir(parents=True)
     file.write_text("messages=[message]\ndef sanity_check(self): ...\n")
@@ -168,15 +168,15 @@ def test_messages_that_are_rendered_alone(root: Path, template: str, said_of_it:
     rows = [{"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]}] * 2
     for split in ("train", "val"):
         write(root, rows, "sft", split)
-    findings, _facts = said(root, "sft")
-    assert [severity for severity, _what in findings] == (["error", "error"] if said_of_it else [])
-    assert all(said_of_it in what for _severity, what in findings)
+    findings, _facts = report(root, "sft")
+    assert [severity for severity, _text in findings] == (["error", "error"] if said_of_it else [])
+    assert all(said_of_it in problem for _severity, problem in findings)
 
 
-@pytest.mark.parametrize(("size", "known"), [(6, True), (5, False), (None, True)])
-def test_tokens_that_the_model_does_not_have(root: Path, size: int | None, known: bool) -> None:
+@pytest.mark.parametrize(("size", "is_known"), [(6, True), (5, False), (None, True)])
+def test_tokens_that_the_model_does_not_have(root: Path, size: int | None, is_known: bool) -> None:
     for split in ("train", "val"):
         prompts(root, 1, split=split)
     # The stand-in's token of a word is its length: <end> is 5.
     findings = prompt_findings(request(root, settings={"data.max_prompt_length": 10}), Facts(vocab_size=size))
-    assert {(finding.key, finding.severity) for finding in findings} == (set() if known else {("model", "error")})
+    assert {(finding.key, finding.severity) for finding in findings} == (set() if is_known else {("model", "error")})

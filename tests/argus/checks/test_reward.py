@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_job import CODE, REWARD, REWARD_FILE, found, keys, request, version, write
+from checked_job import CODE, REWARD, REWARD_FILE, findings_of, keys, request, version, write
 
 from argus.checks import reward
 from argus.checks.child import lines_of, run_program
@@ -15,11 +15,11 @@ from argus.checks.common import Facts
 from argus.checks.reward import call_of, reward_findings
 
 
-def reward_says(root: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
-    (root / REWARD_FILE).write_text(text)
-    reported = found(root, **{"reward_file": f"{root}/{REWARD_FILE}", **changes})
+def problems_of(root: Path, code: str, **changes: Any) -> list[tuple[str, str]]:
+    (root / REWARD_FILE).write_text(code)
+    reported = findings_of(root, **{"reward_file": f"{root}/{REWARD_FILE}", **changes})
     assert not list((root / "user/code").rglob("__pycache__"))
-    return [(what.removeprefix(f"/private/{REWARD_FILE}"), level) for key, what, level in reported if "reward" in key]
+    return [(text.removeprefix(f"/private/{REWARD_FILE}"), level) for key, text, level in reported if "reward" in key]
 
 
 MODEL = {"reward.reward_model.enable": True}
@@ -39,11 +39,11 @@ SCALE = {"reward.custom_reward_function.reward_kwargs": {"scale": 2}}
     ],
 )
 def test_rewards_that_verl_can_call(root: Path, text: str, settings: dict[str, Any]) -> None:
-    assert reward_says(root, text, settings=settings) == []
+    assert problems_of(root, text, settings=settings) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "what"),
+    ("text", "settings", "problem"),
     [
         ("import os\ndef f(:\n", {}, ", line 2: the import fails with SyntaxError: invalid syntax"),
         ("import os\n\nimport no_such.thing\n", {}, ", line 3: imports no_such, which the workers do not have"),
@@ -58,26 +58,26 @@ def test_rewards_that_verl_can_call(root: Path, text: str, settings: dict[str, A
         (f"async {REWARD}", {"reward.reward_manager.name": "remote"}, ": compute_score is async"),
     ],
 )
-def test_rewards_that_verl_cannot_call(root: Path, text: str, settings: dict[str, Any], what: str) -> None:
-    ((reported, severity),) = reward_says(root, text, settings=settings)
-    assert (reported[: len(what)], severity) == (what, "error")
+def test_rewards_that_verl_cannot_call(root: Path, text: str, settings: dict[str, Any], problem: str) -> None:
+    ((reported, severity),) = problems_of(root, text, settings=settings)
+    assert (reported[: len(problem)], severity) == (problem, "error")
 
 
 def test_a_reward_that_is_not_there_or_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / REWARD_FILE).unlink()
     assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == [("reward_fn_path", "error")]
     monkeypatch.setattr(reward, "IMPORT_SECONDS", 0.5)
-    assert [severity for _what, severity in reward_says(root, "import time; time.sleep(30)\n")] == ["warning"]
+    assert [severity for _problem, severity in problems_of(root, "import time; time.sleep(30)\n")] == ["warning"]
 
 
 def test_the_environment_of_the_job(root: Path) -> None:
     (root / "user/code/helper.py").write_text("import os\nassert os.environ['LEVEL'] == '3'\n")
     text = f"import helper\n{REWARD}"
-    ((what, _severity),) = reward_says(root, text)
-    assert "verl does not search the file's directory" in what
+    ((problem, _severity),) = problems_of(root, text)
+    assert "verl does not search the file's directory" in problem
     environment: dict[str, Any] = {"PYTHONPATH": f"{root}/user/code"}
-    assert len(reward_says(root, text, environment=environment)) == 1
-    assert reward_says(root, text, environment={**environment, "LEVEL": 3}) == []
+    assert len(problems_of(root, text, environment=environment)) == 1
+    assert problems_of(root, text, environment={**environment, "LEVEL": 3}) == []
 
 
 def test_a_module(root: Path) -> None:
@@ -92,17 +92,17 @@ def test_a_module(root: Path) -> None:
         (root / "user/code" / name).parent.mkdir(exist_ok=True)
         (root / "user/code" / name).write_text(text)
 
-    def module_says(name: str, module: str) -> str:
+    def problem_of_module(name: str, module: str) -> str:
         job = {"reward_file": f"{root}/user/code/{name}", "reward_module": module}
-        findings = found(root, **job, environment={"PYTHONPATH": f"{root}/user/code"})
-        return "".join(what for key, what, _severity in findings if key == "reward_fn_path")
+        findings = findings_of(root, **job, environment={"PYTHONPATH": f"{root}/user/code"})
+        return "".join(problem for key, problem, _severity in findings if key == "reward_fn_path")
 
-    assert module_says("graders/score.py", "graders.score") == ""
+    assert problem_of_module("graders/score.py", "graders.score") == ""
     # Loaded by its path, the same file has no package.
-    assert "attempted relative import" in module_says("graders/score.py", "")
-    assert "has no function compute_score" in module_says("graders/other.py", "graders.other")
-    assert "imports graders.gone" in module_says("graders/broken.py", "graders.broken")
-    assert "another one has its name" in module_says("json/decoder.py", "json.decoder")
+    assert "attempted relative import" in problem_of_module("graders/score.py", "")
+    assert "has no function compute_score" in problem_of_module("graders/other.py", "graders.other")
+    assert "imports graders.gone" in problem_of_module("graders/broken.py", "graders.broken")
+    assert "another one has its name" in problem_of_module("json/decoder.py", "json.decoder")
 
 
 # --- Calls for rows of the dataset ------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ FIRST, TWICE = "called for row 0 with the ground truth as the answer", "and in 3
 
 
 @pytest.mark.parametrize(
-    ("result", "severity", "what"),
+    ("result", "severity", "problem"),
     [
         ("{'score': 0.5, 'acc': 1}", "", ""),
         ("__import__('decimal').Decimal('0.5')", "", ""),
@@ -154,10 +154,10 @@ FIRST, TWICE = "called for row 0 with the ground truth as the answer", "and in 3
         ("__import__('os')._exit(7)", "error", " ends the process (exit status 7); 0 of 4 calls of compute_score have"),
     ],
 )
-def test_results(root: Path, result: str, severity: str, what: str) -> None:
+def test_results(root: Path, result: str, severity: str, problem: str) -> None:
     findings, notes = tried(root, f"{HEAD}    return {result}\n")
     assert [finding[0] for finding in findings] == ([severity] if severity else [])
-    assert all(what in finding[1] for finding in findings)
+    assert all(problem in finding[1] for finding in findings)
     assert ("; no number for an empty text" in "".join(notes)) == (severity == "error" and "_exit" not in result)
 
 
@@ -184,7 +184,7 @@ def test_jobs_that_do_not_ask_for_calls(root: Path) -> None:
         assert tried(root, f"{HEAD}    raise ValueError\n", **changes) == ([], [])
     # A reward model passes more than the dataset has.
     findings, _notes = tried(root, f"{HEAD}    raise ValueError\n", settings=MODEL)
-    assert [severity for severity, _what in findings] == ["warning", "error"]
+    assert [severity for severity, _problem in findings] == ["warning", "error"]
 
 
 def test_answers_of_a_hostile_function(root: Path) -> None:
@@ -192,22 +192,22 @@ def test_answers_of_a_hostile_function(root: Path) -> None:
     assert call_of(good) is not None
     for line in ({}, {**good, "row": "0"}, {**good, "answer": 2}, {**good, "seconds": "x"}):
         assert call_of(line) is None
-    ((_severity, what),) = tried(root, f"{HEAD}    raise ValueError('\\x1b[2Jx' + 'y' * 999)\n")[0]
-    assert "\x1b" not in what and len(what) < 500
+    ((_severity, problem),) = tried(root, f"{HEAD}    raise ValueError('\\x1b[2Jx' + 'y' * 999)\n")[0]
+    assert "\x1b" not in problem and len(problem) < 500
 
 
 @pytest.mark.parametrize(
-    ("name", "release", "known"),
+    ("name", "release", "is_known"),
     [("prime", "0.9.1", False), ("dapo", "0.9.1", True), ("limited", "0.9.1", True), ("prime", "0.8.0", True)],
 )
-def test_a_reward_manager_that_the_snapshot_does_not_have(root: Path, name: str, release: str, known: bool) -> None:
+def test_a_reward_manager_that_the_snapshot_does_not_have(root: Path, name: str, release: str, is_known: bool) -> None:
     version(root, release)
     for folder, names in (("experimental/reward_loop", ("naive", "dapo")), ("workers", ("naive", "prime"))):
         (root / CODE / "verl" / folder / "reward_manager").mkdir(parents=True)
-        for each in names:
-            file = root / CODE / "verl" / folder / f"reward_manager/{each}.py"
-            file.write_text(f'@register("{each}")\nclass Manager: ...\n@register_legacy("limited")\nclass Other: ...\n')
-    expected = [] if known else [("reward.reward_manager.name", "error")]
+        for kind in names:
+            file = root / CODE / "verl" / folder / f"reward_manager/{kind}.py"
+            file.write_text(f'@register("{kind}")\nclass Manager: ...\n@register_legacy("limited")\nclass Other: ...\n')
+    expected = [] if is_known else [("reward.reward_manager.name", "error")]
     assert keys(root, settings={"reward.reward_manager.name": name}) == expected
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from checked_job import checked, facts, found, keys, request
+from checked_job import checked, facts, findings_of, keys, request
 
 from argus.checks import paths
 from argus.checks.common import Configuration, Facts
@@ -25,10 +25,10 @@ def test_a_good_job(root: Path, workload: str) -> None:
 
 
 def test_the_facts(root: Path) -> None:
-    known = facts(root, workload="ppo")
-    assert known.pop("free_bytes") > 0
-    assert {"paths", "dataset", "shared_root"} < set(known.pop("seconds"))
-    assert known == {
+    values = facts(root, workload="ppo")
+    assert values.pop("free_bytes") > 0
+    assert {"paths", "dataset", "shared_root"} < set(values.pop("seconds"))
+    assert values == {
         "train_rows": 128,
         "val_rows": 16,
         "data_sources": ["openai/gsm8k"],
@@ -44,8 +44,8 @@ def test_the_facts(root: Path) -> None:
 
 
 def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:
-    ((key, what, severity),) = found(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})
-    assert (key, severity) == ("shared_root", "warning") and what.startswith("could not be checked: TypeError")
+    ((key, problem, severity),) = findings_of(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})
+    assert (key, severity) == ("shared_root", "warning") and problem.startswith("could not be checked: TypeError")
 
 
 def test_values_of_a_configuration() -> None:
@@ -129,9 +129,9 @@ def test_samples_in_flight_are_saved_as_well(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "epochs", "asked", "step", "expected"),
+    ("workload", "epochs", "steps", "step", "expected"),
     [
-        # Steps that do not come.
+        # The job has fewer steps than are set.
         ("grpo", 1, 40, 0, [("trainer_overrides", "warning")]),
         ("grpo", 1, 10, 9, []),
         ("grpo", 1, 10, 10, [("resume_from", "error")]),
@@ -147,17 +147,17 @@ def test_samples_in_flight_are_saved_as_well(root: Path) -> None:
     ],
 )
 def test_what_is_left_to_train(
-    root: Path, workload: str, epochs: int, asked: int | None, step: int, expected: list[tuple[str, str]]
+    root: Path, workload: str, epochs: int, steps: int | None, step: int, expected: list[tuple[str, str]]
 ) -> None:
-    # The name of the job has no part in it.
+    # The name of the job does not matter.
     path = f"{root}/jobs/global_step-1/checkpoints/global_step_{step}" if step else None
-    settings = {"trainer.total_epochs": epochs, "trainer.total_training_steps": asked, "trainer.resume_from_path": path}
+    settings = {"trainer.total_epochs": epochs, "trainer.total_training_steps": steps, "trainer.resume_from_path": path}
     assert keys(root, workload=workload, settings=settings) == expected
     if not step:
         assert facts(root, settings=settings)["checkpoints_kept"] == 1
 
 
-def said(root: Path, key: str, value: Any, workload: str = "grpo") -> list[tuple[str, str]]:
+def remedies(root: Path, key: str, value: Any, workload: str = "grpo") -> list[tuple[str, str]]:
     findings = path_findings(request(root, workload, {key: value}), Facts())
     assert {finding.key for finding in findings} <= {key}
     return [(finding.severity, finding.remedy) for finding in findings]
@@ -173,12 +173,12 @@ def said(root: Path, key: str, value: Any, workload: str = "grpo") -> list[tuple
 )
 def test_paths_outside_the_shared_root(root: Path, tmp_path: Path, key: str, home: str) -> None:
     todo = f"copy it to {home} there, or stage it with stage.yml"
-    assert said(root, key, f"{tmp_path}/x") == [("error", todo)]
+    assert remedies(root, key, f"{tmp_path}/x") == [("error", todo)]
     # This worker has it, but others may not have the same.
     (tmp_path / "x").mkdir()
-    assert said(root, key, f"{tmp_path}/x") == [("warning", todo)]
-    assert said(root, key, [f"{tmp_path}/x", f"{root}/x", f"{tmp_path}/y"])[1:] == [("error", todo)]
-    assert [said(root, key, value) for value in (f"{root}/x", "org/name", None)] == [[]] * 3
+    assert remedies(root, key, f"{tmp_path}/x") == [("warning", todo)]
+    assert remedies(root, key, [f"{tmp_path}/x", f"{root}/x", f"{tmp_path}/y"])[1:] == [("error", todo)]
+    assert [remedies(root, key, value) for value in (f"{root}/x", "org/name", None)] == [[]] * 3
     # The other checks do not repeat it.
     if home != "jobs":
         assert keys(root, settings={key: "/no/where.parquet"}) == [(key, "error")]
@@ -186,28 +186,28 @@ def test_paths_outside_the_shared_root(root: Path, tmp_path: Path, key: str, hom
 
 def test_files_that_settings_name(root: Path, tmp_path: Path) -> None:
     key, file = "actor_rollout_ref.rollout.multi_turn.tool_config_path", root / "user" / "code" / "tools.yaml"
-    assert len(said(root, key, str(file))) == len(said(root, key, f"{tmp_path}/none.yaml")) == 1
+    assert len(remedies(root, key, str(file))) == len(remedies(root, key, f"{tmp_path}/none.yaml")) == 1
     file.write_text("tools: []")
-    assert said(root, key, str(file)) == said(root, key, "relative.yaml") == []
+    assert remedies(root, key, str(file)) == remedies(root, key, "relative.yaml") == []
     file.unlink()
     file.symlink_to("/etc/hostname")
-    assert "other nodes may not have /etc/hostname" in said(root, key, str(file))[0][1]
-    # What a job writes need not be there, and what it has written is no file of a user.
-    assert said(root, "global_profiler.save_path", f"{root}/profile") == []
-    assert said(root, key, f"{root}/jobs/grpo-1/tools.yaml") == []
+    assert "other nodes may not have /etc/hostname" in remedies(root, key, str(file))[0][1]
+    # A path that a job writes need not exist, and what it has written is no file of a user.
+    assert remedies(root, "global_profiler.save_path", f"{root}/profile") == []
+    assert remedies(root, key, f"{root}/jobs/grpo-1/tools.yaml") == []
 
 
 def test_a_chat_template_is_a_text_and_only_ppo_has_a_critic(root: Path) -> None:
     key = "actor_rollout_ref.model.custom_chat_template"
-    assert len(said(root, key, f"{root}/user/code/chat.jinja")) == 1
-    assert said(root, key, "{{ messages }}") == said(root, "critic.model.path", "/no/model") == []
-    assert len(said(root, "critic.model.path", "/no/model", "ppo")) == 1
+    assert len(remedies(root, key, f"{root}/user/code/chat.jinja")) == 1
+    assert remedies(root, key, "{{ messages }}") == remedies(root, "critic.model.path", "/no/model") == []
+    assert len(remedies(root, "critic.model.path", "/no/model", "ppo")) == 1
 
 
 # --- What every node must see -----------------------------------------------------------------------------------------
 
 
-def seen(root: Path, *files: Path, **changes: Any) -> list[tuple[str, str]]:
+def issues(root: Path, *files: Path, **changes: Any) -> list[tuple[str, str]]:
     findings = check_node(request(root, **{"files": {str(file): None for file in files}, **changes}))
     return [(finding.key, finding.problem.replace(str(root), "/private")) for finding in findings]
 
@@ -215,13 +215,13 @@ def seen(root: Path, *files: Path, **changes: Any) -> list[tuple[str, str]]:
 def test_a_good_node_and_one_without_the_shared_root(root: Path) -> None:
     train, link = root / "datasets/rl/train.parquet", root / "datasets/link.parquet"
     link.symlink_to("rl/train.parquet")
-    assert seen(root, train, link, root / "common/models/tiny") == []
+    assert issues(root, train, link, root / "common/models/tiny") == []
     size = train.stat().st_size
-    assert seen(root, files={str(train): size, str(link): None}) == []
-    ((key, what),) = seen(root, files={str(train): size + 1})
-    assert key == "dataset" and f"has {size} bytes, but {size + 1} bytes on the head" in what
+    assert issues(root, files={str(train): size, str(link): None}) == []
+    ((key, problem),) = issues(root, files={str(train): size + 1})
+    assert key == "dataset" and f"has {size} bytes, but {size + 1} bytes on the head" in problem
     assert list((root / "jobs").iterdir()) == []
-    assert seen(root, shared_root=f"{root}/elsewhere") == [("shared_root", "/private/elsewhere/jobs does not exist")]
+    assert issues(root, shared_root=f"{root}/elsewhere") == [("shared_root", "/private/elsewhere/jobs does not exist")]
 
 
 @pytest.mark.parametrize(
@@ -235,20 +235,20 @@ def test_a_good_node_and_one_without_the_shared_root(root: Path) -> None:
     ],
 )
 def test_a_node_that_lacks_a_file(root: Path, path: str, key: str) -> None:
-    assert seen(root, root / path, reward_file=f"{root}/user/code/x.py") == [(key, f"/private/{path} does not exist")]
+    assert issues(root, root / path, reward_file=f"{root}/user/code/x.py") == [(key, f"/private/{path} does not exist")]
 
 
 def test_links_on_a_node(root: Path, tmp_path: Path) -> None:
     home = root / "common/models"
     (tmp_path / "local").mkdir()
-    for name, target, what in (
+    for name, target, problem in (
         ("dangling", root / "hf/gone", "is a link to /private/hf/gone, which does not exist"),
         ("loop", home / "loop", "cannot be read: "),
         ("outside", tmp_path / "local", f"leads out of the shared root /private, to {tmp_path}/local"),
     ):
         (home / name).symlink_to(target)
-        ((key, text),) = seen(root, home / name)
-        assert key == "shared_root" and text.startswith(f"/private/common/models/{name} {what}")
+        ((key, text),) = issues(root, home / name)
+        assert key == "shared_root" and text.startswith(f"/private/common/models/{name} {problem}")
 
 
 def test_what_a_node_cannot_open(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,9 +288,9 @@ def test_interfaces_of_a_node(
     monkeypatch.setattr(paths, "GPU_DEVICES", ())
     name, _equals, value = variable.partition("=")
     findings = check_node(request(root, environment={name: value}))
-    assert [(each.key, each.severity) for each in findings] == ([(f"env_vars.{name}", severity)] if severity else [])
+    assert [(one.key, one.severity) for one in findings] == ([(f"env_vars.{name}", severity)] if severity else [])
     # A node with GPUs uses NCCL.
     monkeypatch.setattr(paths, "GPU_DEVICES", ("/dev/null",))
     findings = check_node(request(root, environment={name: value}))
     expected = "error" if name == "NCCL_SOCKET_IFNAME" and severity else severity
-    assert [each.severity for each in findings] == ([expected] if expected else [])
+    assert [one.severity for one in findings] == ([expected] if expected else [])

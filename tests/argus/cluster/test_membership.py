@@ -44,16 +44,16 @@ def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: flo
     assert seen.awaited == ["worker-0"]
     (row,) = membership(expected[:1], [{**WORKER, "start_time_ms": 1999}]).rows
     assert since is None or (row.seen, row.state) == ("dead", NodeState.MISSING)
-    # Once Ray has noticed.
+    # After Ray has noticed it.
     dead["state"] = "DEAD"
     assert membership(expected, nodes[::order]).complete
 
 
 @pytest.mark.parametrize("changes", [{"GPU": 3.0}, {"worker_node": 0.0}, {"is_head": True}], ids=str)
 def test_node_that_differs(changes: dict[str, Any]) -> None:
-    found = membership(EXPECTED, [HEAD, node("worker-0", **{"CPU": 48.0, "GPU": 4.0, "worker_node": 100.0, **changes})])
-    assert found.missing == ["worker-0"]
-    assert (found.rows[1].expected, found.rows[1].state) == ("CPU 48, GPU 4, worker_node 100", NodeState.DIFFERS)
+    nodes = membership(EXPECTED, [HEAD, node("worker-0", **{"CPU": 48.0, "GPU": 4.0, "worker_node": 100.0, **changes})])
+    assert nodes.missing == ["worker-0"]
+    assert (nodes.rows[1].expected, nodes.rows[1].state) == ("CPU 48, GPU 4, worker_node 100", NodeState.DIFFERS)
 
 
 def test_absent_node_is_a_row_with_its_reason_and_nobody_waits_for_it() -> None:
@@ -88,5 +88,5 @@ def test_node_without_new_work_is_not_missing() -> None:
 def test_strangers() -> None:
     other = {**node("other", GPU=1.0, worker_node=100.0), "node_ip": "10.0.0.9"}
     again = {**other, "node_ip": "10.0.0.10"}
-    found = unlisted_nodes([HEAD, WORKER, other, again, node("dead", "DEAD")], {"ray-head", "worker-0"})
-    assert found == [UnlistedNode("other", "10.0.0.10", "CPU 0, GPU 1, worker_node 100")]
+    strangers = unlisted_nodes([HEAD, WORKER, other, again, node("dead", "DEAD")], {"ray-head", "worker-0"})
+    assert strangers == [UnlistedNode("other", "10.0.0.10", "CPU 0, GPU 1, worker_node 100")]

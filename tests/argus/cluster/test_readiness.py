@@ -18,15 +18,15 @@ HEAD, WORKER = (
 
 
 class FakeHead:
-    """Returns one answer for each question, then the last one for ever."""
+    """Returns one answer for each request, then the last one forever."""
 
     def __init__(self, *answers: list[dict[str, Any]] | RayApiError) -> None:
         self.answers = list(answers)
-        self.asked = 0
+        self.requests = 0
 
     def nodes(self) -> list[dict[str, Any]]:
-        answer = self.answers[min(self.asked, len(self.answers) - 1)]
-        self.asked += 1
+        answer = self.answers[min(self.requests, len(self.answers) - 1)]
+        self.requests += 1
         if isinstance(answer, RayApiError):
             raise answer
         return answer
@@ -40,15 +40,15 @@ def wait(head: FakeHead, timeout: float, expected: Sequence[ExpectedNode] = EXPE
 def test_waits_until_the_last_node_has_joined() -> None:
     head = FakeHead(RayApiError("refused"), [HEAD], [HEAD], [HEAD, WORKER])
     state = wait(head, timeout=10)
-    assert (state.membership.complete, state.problem, head.asked) == (True, "", 4)
+    assert (state.membership.complete, state.problem, head.requests) == (True, "", 4)
 
 
 def test_gives_up_after_the_timeout() -> None:
     head = FakeHead([HEAD])
     state = wait(head, timeout=1)
     assert state.membership.missing == ["worker-0"]
-    assert (state.problem, head.asked) == ("", 6)
+    assert (state.problem, head.requests) == ("", 6)
     # Nobody waits for a node that is known not to come.
     head = FakeHead([])
     assert wait(head, 60, [ExpectedNode("worker-0", absent="no")]).membership.missing == ["worker-0"]
-    assert head.asked == 1
+    assert head.requests == 1

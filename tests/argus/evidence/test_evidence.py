@@ -56,7 +56,7 @@ class Head:
             return {"data": {"clusterStatus": "======== Autoscaler status ========"}}
         if path.startswith("/api/v0/tasks"):
             raise ConnectionError("the list of tasks contains hf_secret")
-        return answered(path, ACTORS if "actors" in path else [{"asked": path}])
+        return answered(path, ACTORS if "actors" in path else [{"path": path}])
 
 
 class Nodes:
@@ -66,14 +66,14 @@ class Nodes:
 
     def __init__(self, *silent: str) -> None:
         self.silent = silent
-        self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
+        self.calls: list[tuple[str, str, tuple[Any, ...]]] = []
 
     def nodes(self) -> list[dict[str, Any]]:
         head = {"NodeID": "n0", "NodeName": "ray-head", "Resources": {"node:__internal_head__": 1.0}}
         return [head, *({"NodeID": f"n{n}", "NodeName": f"worker-{n}", "Resources": {}} for n in (1, 2, 3))]
 
     def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
-        self.asked.append((node_id, function.__name__, arguments))
+        self.calls.append((node_id, function.__name__, arguments))
         return node_id, lambda: function(*arguments)
 
     def results(
@@ -84,7 +84,7 @@ class Nodes:
 
 
 @pytest.fixture(autouse=True)
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "local_head", lambda _address: Head())
     monkeypatch.setenv("PATH", "/nowhere")
 
@@ -102,7 +102,7 @@ def index(archive: Archive) -> list[dict[str, Any]]:
 
 
 def files(archive: Archive) -> list[str]:
-    """Without the times in their names."""
+    """The files, without the times in their names."""
     paths = (path for path in archive.path.glob("debug/**/*") if path.is_file() and path.name != "index.jsonl")
     return sorted(str(path.relative_to(archive.path / "debug")).partition("-")[2] for path in paths)
 
@@ -115,7 +115,7 @@ def test_evidence_of_the_head(archive: Archive) -> None:
     assert texts["ray_status.txt"] == "======== Autoscaler status ========\n"
     assert json.loads(texts["ray_cluster_status.json"])["loadMetricsReport"]["usageByNode"] == {"n1": {"GPU": [1, 4]}}
     assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks contains [secret]\n"
-    # Nothing that other jobs were given or have said, and nobody's environment: the archive has that of its own job.
+    # They have nothing of other jobs' requests and output, and no environment: that of the job is in its archive.
     for name, text in texts.items():
         assert not any(word in text for word in ("of_another", "runtime_env", "cmdline")), name
     assert '"own"' in texts["ray_job_list.json"] and "own_actor" in texts["ray_list_actors.json"]
@@ -135,7 +135,7 @@ def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     kept = files(archive)
     assert kept.count("periodic-ray_status.txt") == evidence.PERIODIC_KEPT
     assert kept.count("submit-ray_status.txt") == kept.count("stall-worker-0/stacks.txt") == 1
-    # The index names what is there, and all of it.
+    # The index names all files, and no others.
     named = [entry["file"] for entry in index(archive)]
     assert all((archive.path / name).is_file() for name in named)
     assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
@@ -146,13 +146,13 @@ def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: b
     archive.set_status("RUNNING", started_at=1000.5)
     connection = Nodes()
     entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
-    # The worker of another job is not asked; one that is gone is reported.
-    assert [at for at, _name, _arguments in connection.asked] == ["n0", "n0", "n1", "n2"]
+    # The worker of another job gets no request; one that is gone is reported.
+    assert [at for at, _name, _arguments in connection.calls] == ["n0", "n0", "n1", "n2"]
     assert entries[0]["error"].startswith("node gone")
-    own = {entry["node"]: entry["file"] for entry in entries[1:]}
-    assert list(own) == ["the head's API", "worker-1", "worker-2"]
-    asked = {"job_ids": ["01", "02"], "since": 1000.5, "with_packages": packages}
-    assert json.loads((archive.path / own["worker-2"]).read_text()) == asked
+    files = {entry["node"]: entry["file"] for entry in entries[1:]}
+    assert list(files) == ["the head's API", "worker-1", "worker-2"]
+    request = {"job_ids": ["01", "02"], "since": 1000.5, "with_packages": packages}
+    assert json.loads((archive.path / files["worker-2"]).read_text()) == request
 
 
 def test_a_silent_node_does_not_prevent_evidence_of_the_others(
@@ -170,16 +170,16 @@ def test_a_silent_node_does_not_prevent_evidence_of_the_others(
 
 def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     def sweep(submission_id: str, pids: list[int]) -> dict[str, Any]:
-        return {"killed": {}, "left": [], "asked": [submission_id, pids]}
+        return {"killed": {}, "left": [], "arguments": [submission_id, pids]}
 
     monkeypatch.setattr(node, "sweep", sweep)
-    found = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
+    result = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
     # Also workers without its actors: a driver or children of the trainer may have run there.
-    assert {name: answer["asked"] for name, answer in found["nodes"].items()} == {
+    assert {name: answer["arguments"] for name, answer in result["nodes"].items()} == {
         "worker-1": ["grpo-1", []],
         "worker-2": ["grpo-1", [20, 21]],
     }
-    assert found["problems"] == {"worker-3": "no answer within 45 s"}
+    assert result["problems"] == {"worker-3": "no answer within 45 s"}
 
 
 def dead_actor(job_id: str, node_id: str, reason: str) -> dict[str, Any]:

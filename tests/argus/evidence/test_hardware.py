@@ -37,7 +37,7 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
     nodes.append(node("gpu-4", "02000000", raylet={"nodeName": "gpu-4", "state": "DEAD"}))
     raylet = {"nodeName": "head", "state": "ALIVE", "isHeadNode": True, "coreWorkersStats": [{"jobId": "02000000"}]}
     nodes.append(node("head", "02000000", raylet=raylet))
-    # What Ray could not measure.
+    # Ray could not measure most values of this node.
     nodes.append(node("gpu-5", "02000000", mem=None, disk={}, networkSpeed=None, gpus=None, shm=None))
     hardware.append(archive, hardware.measure_job({"data": {"summary": nodes}}, "02000000", 1000.04))
     [measured] = hardware.read(archive)
@@ -47,7 +47,7 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
     assert measured.nodes["gpu-1"] == Usage(cpu=64.7, memory=40 * GIB, memory_total=100 * GIB, **used)
     assert measured.nodes["gpu-3"].gpus == (Gpu(),)
     assert measured.nodes["gpu-5"] == Usage(cpu=64.7)
-    # A command, of whose processes Ray knows nothing, is on the node of its driver.
+    # Ray knows no processes of a command, which runs on the node of its driver.
     nodes = [node("gpu-1", ""), node("gpu-2", "", raylet={"nodeName": "gpu-2", "state": "ALIVE", "nodeId": "ab12"})]
     assert [*hardware.measure_job({"data": {"summary": nodes}}, "", 1000.0, "ab12").nodes] == ["gpu-2"]
 
@@ -74,7 +74,7 @@ def test_what_a_job_puts_there_is_left_out(archive: Archive) -> None:
 
 
 def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list[Measurement]:
-    """As measured for an hour and a half; the function gets the hours since the beginning."""
+    """Measurements of an hour and a half; the function gets the hours since the beginning."""
     times = [seconds * number for number in range(int(5400 / seconds))]
     return [
         Measurement(1000 + time, {"gpu-0": Usage(memory=GIB, memory_total=100 * GIB), "gpu-1": usage(time / 3600)})
@@ -97,9 +97,9 @@ def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list
     ],
 )
 def test_memory_that_grows(usage: Callable[[float], Usage], expected: str) -> None:
-    told = hardware.warnings(half_an_hour(usage))
-    assert [warning.kind for warning in told] == (["memory_grows"] if expected else [])
-    assert all(expected in warning.text for warning in told)
+    warnings = hardware.warnings(half_an_hour(usage))
+    assert [warning.kind for warning in warnings] == (["memory_grows"] if expected else [])
+    assert all(expected in warning.text for warning in warnings)
 
 
 def test_gpus_that_do_nothing() -> None:
@@ -110,6 +110,6 @@ def test_gpus_that_do_nothing() -> None:
     assert kinds(lambda _hours: [0.0, 3.0]) == ["gpus_idle"]
     assert kinds(lambda _hours: [0.0, 90.0]) == kinds(lambda _hours: [0.0, None]) == kinds(lambda _hours: []) == []
     assert kinds(lambda hours: [90.0 if 1.2 < hours < 1.21 else 0.0]) == []
-    # What was before counts no more; a short time tells nothing.
+    # Earlier values no longer count; a short time shows nothing.
     assert kinds(lambda hours: [90.0 if hours < 0.9 else 0.0]) == ["gpus_idle"]
     assert kinds(lambda _hours: [0.0], since=1.2) == []

@@ -50,7 +50,7 @@ def start() -> Iterator[START]:
         process.communicate()
 
 
-def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
+def fake_process(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: bytes = b"") -> None:
     (proc / str(pid)).mkdir(parents=True)
     (proc / str(pid) / "environ").write_bytes(environ)
     (proc / str(pid) / "cmdline").write_bytes(cmdline)
@@ -61,14 +61,14 @@ def made_up(proc: Path, pid: int, environ: bytes, status: str | None, cmdline: b
 def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
     status = "Name:\tx\nState:\tS (sleeping)\nPPid:\t1\nVmRSS:\t    4096 kB\nThreads:\t3\n"
     mark = b"A=1\0ARGUS_VERL_JOB=sft-1\0B=a=b\0"
-    made_up(tmp_path, 20, mark, status, b"ray::Worker.train()" + b"\0" * 20)
-    made_up(tmp_path, 3, mark, status.replace("VmRSS", "Other"), b"python3\0-m\0verl\0")
-    made_up(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
-    made_up(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
+    fake_process(tmp_path, 20, mark, status, b"ray::Worker.train()" + b"\0" * 20)
+    fake_process(tmp_path, 3, mark, status.replace("VmRSS", "Other"), b"python3\0-m\0verl\0")
+    fake_process(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
+    fake_process(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
     # It ended while it was inspected.
-    made_up(tmp_path, 7, mark, None)
+    fake_process(tmp_path, 7, mark, None)
     (tmp_path / "8").mkdir()
-    made_up(tmp_path, os.getpid(), mark, status)
+    fake_process(tmp_path, os.getpid(), mark, status)
     assert node.processes("sft-1", tmp_path) == [
         Process(3, 1, "S (sleeping)", 0, 3, "python3 -m verl"),
         Process(20, 1, "S (sleeping)", 4, 3, "ray::Worker.train()"),
@@ -86,8 +86,8 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     run = node.run
     monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=1))
     commands = ("python3 -m verl", "ray::Worker.train()", "/bin/sleep 60")
-    found = [Process(pid, 1, "S", 0, 1, command) for pid, command in enumerate(commands, start=10)]
-    assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
+    processes = [Process(pid, 1, "S", 0, 1, command) for pid, command in enumerate(commands, start=10)]
+    assert node.stacks(processes) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
 
 
 LOGS = {
@@ -112,21 +112,21 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
     monkeypatch.setattr(node, "log_names", lambda ids, since: log_names(ids, since, logs))
     process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
     entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=False)
-    own = archive / "debug" / "stamp-worker-0"
+    directory = archive / "debug" / "stamp-worker-0"
     names = [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries]
     assert names[:3] == ["processes.json", "stacks.txt", "environment.json"]
     own_logs = ("raylet.out", "runtime_env_setup-02000000.log", "worker-0a1b-02000000-78.err")
     assert names[8:] == ["communication.txt", *(f"logs/{name}" for name in own_logs)]
-    assert [found["pid"] for found in json.loads((own / "processes.json").read_text())] == [process.pid]
-    environment = json.loads((own / "environment.json").read_text())[str(process.pid)]
+    assert [entry["pid"] for entry in json.loads((directory / "processes.json").read_text())] == [process.pid]
+    environment = json.loads((directory / "environment.json").read_text())[str(process.pid)]
     assert (environment["MY_KEY"], environment["HF_TOKEN"], environment["NOTE"]) == ("[secret]", "[secret]", "plain")
-    said = [line.partition(": ")[2] for line in (own / "communication.txt").read_text().splitlines()]
+    said = [line.partition(": ")[2] for line in (directory / "communication.txt").read_text().splitlines()]
     assert said == ["NCCL WARN [secret]", "[Gloo] connect"]
-    for path in own.rglob("*"):
+    for path in directory.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes()
         assert stat.S_IMODE(path.stat().st_mode) == (0o750 if path.is_dir() else 0o640)
     node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=True)
-    assert f"pytest=={pytest.__version__}\n" in (own / "packages.txt").read_text()
+    assert f"pytest=={pytest.__version__}\n" in (directory / "packages.txt").read_text()
 
 
 @pytest.fixture
@@ -144,11 +144,11 @@ def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) 
     unmarked = start(SLEEP)
     # It ends by itself, and is not killed.
     start("import time; print('ready', flush=True); time.sleep(0.2)", **{JOB: job})
-    found = node.sweep(job, [], patience=1)
-    assert found["killed"] == {
+    result = node.sweep(job, [], patience=1)
+    assert result["killed"] == {
         process.pid: f"{sys.executable} -c {code}" for process, code in ((deaf, DEAF), (polite, SLEEP))
     }
-    assert (found["left"], found["shm_removed"]) == ([], [])
+    assert (result["left"], result["shm_removed"]) == ([], [])
     assert (deaf.wait(5), polite.wait(5)) == (-signal.SIGKILL, -signal.SIGTERM)
     assert other.poll() is unmarked.poll() is None
 
@@ -163,9 +163,9 @@ def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: STA
         (shm / name).touch()
 
     # Nobody waits for the one that the sweep kills: its parent may be slow, and it is a zombie until then.
-    found = node.sweep(job, [ended.pid, alive.pid], patience=0)
+    result = node.sweep(job, [ended.pid, alive.pid], patience=0)
     assert Path(f"/proc/{killed.pid}").exists()
-    assert sorted(found["shm_removed"]) == sorted(f"torch_{pid}_1234_0" for pid in (killed.pid, ended.pid))
+    assert sorted(result["shm_removed"]) == sorted(f"torch_{pid}_1234_0" for pid in (killed.pid, ended.pid))
     assert {path.name for path in shm.iterdir()} == {
         *(f"torch_{process.pid}_1234_0" for process in (alive, foreign)),
         *("torch_x", "psm_1234", f"nccl-{ended.pid}"),

@@ -22,8 +22,8 @@ class Fabric:
         assert len(members) == len(set(members)), "a node is measured twice at the same time"
         assert all(len(group) > 1 for group in groups)
         self.calls.append(list(groups))
-        found = map(self.rule, groups)
-        return [FAILED if bandwidth is None else Bandwidth(bandwidth) for bandwidth in found]
+        bandwidths = map(self.rule, groups)
+        return [FAILED if bandwidth is None else Bandwidth(bandwidth) for bandwidth in bandwidths]
 
     def verdict(self, nodes: Sequence[str] = NODES) -> Verdict:
         return FaultSearch(nodes, self.measure).run()

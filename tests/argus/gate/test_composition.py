@@ -226,5 +226,5 @@ def test_estimators_that_verl_a_snapshot_or_users_code_registers(code: str, tmp_
     user_code.mkdir()
     (user_code / "user.py").write_text('@register_adv_est("of_a_team")\n')
     answer = composed(code, f"+algorithm.adv_estimator={name}", user_code=str(user_code))
-    known = ("gae", "grpo_passk", "of-the-snapshot", "of_a_team")
-    assert (answer.estimators, answer.errors) == (known if name == "grpo" else (), ())
+    registered = ("gae", "grpo_passk", "of-the-snapshot", "of_a_team")
+    assert (answer.estimators, answer.errors) == (registered if name == "grpo" else (), ())

@@ -5,7 +5,7 @@ from typing import Any
 
 import numbers_of_verl as judged
 import pytest
-from composed_config import ACTOR, CONFIGS, ROLLOUT, found, put, told
+from composed_config import ACTOR, CONFIGS, ROLLOUT, finding_keys, finding_texts, put
 
 from argus.gate.numbers import config_findings
 
@@ -153,13 +153,13 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("workload", "changes", "expected", "part"), WRONG)
 def test_wrong_settings(workload: str, changes: dict[str, Any], expected: str, part: str) -> None:
     severity, _blank, key = expected.partition(" ")
-    (text,) = found(workload, changes)
+    (text,) = finding_texts(workload, changes)
     assert text.startswith(f"{severity} {key or [*changes][-1]} ") and part in text
 
 
 @pytest.mark.parametrize(("workload", "changes"), RIGHT)
 def test_right_settings(workload: str, changes: dict[str, Any]) -> None:
-    assert found(workload, changes) == []
+    assert finding_texts(workload, changes) == []
 
 
 STATIC = {
@@ -172,22 +172,22 @@ STATIC = {
 
 
 def test_micro_batches() -> None:
-    assert found("grpo", STATIC) == []
+    assert finding_texts("grpo", STATIC) == []
     for key in (key for key in STATIC if "micro" in key):
-        assert told("grpo", {**STATIC, key: None}) == [f"error {key}"]
+        assert finding_keys("grpo", {**STATIC, key: None}) == [f"error {key}"]
     # A job without a reference model needs no size for it.
     without = {**STATIC, f"{REF}.log_prob_micro_batch_size_per_gpu": None, f"{ACTOR}.use_kl_loss": False}
-    assert found("grpo", without) == []
-    assert len(found("grpo", {**without, "algorithm.use_kl_in_reward": True})) == 1
+    assert finding_texts("grpo", without) == []
+    assert len(finding_texts("grpo", {**without, "algorithm.use_kl_in_reward": True})) == 1
     both = {**STATIC, f"{ACTOR}.ppo_micro_batch_size": 32}
-    assert told("grpo", both) == [f"error {ACTOR}.ppo_micro_batch_size"]
-    (text,) = found("grpo", {**STATIC, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 3})
+    assert finding_keys("grpo", both) == [f"error {ACTOR}.ppo_micro_batch_size"]
+    (text,) = finding_texts("grpo", {**STATIC, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 3})
     assert "does not divide the 80 samples" in text
 
 
 def test_a_batch_that_is_not_completed_ends_the_job() -> None:
     changes = {f"{ACTOR}.ppo_mini_batch_size": 96}
-    for texts in (found("grpo", {**changes, "trainer.use_v1": False}), found("grpo", changes, "0.8.0")):
+    for texts in (finding_texts("grpo", {**changes, "trainer.use_v1": False}), finding_texts("grpo", changes, "0.8.0")):
         assert len(texts) == 1 and texts[0].startswith(f"error {ACTOR}.ppo_mini_batch_size is 96")
 
 
@@ -195,40 +195,40 @@ def test_a_batch_that_is_not_completed_ends_the_job() -> None:
 def test_micro_batches_of_log_probabilities(section: str) -> None:
     key = f"{section}.log_prob_micro_batch_size_per_gpu"
     # 160 samples for each of 8 ranks; with a mini-batch of 96, verl completes them to 180.
-    (text,) = found("grpo", {**STATIC, key: 9})
+    (text,) = finding_texts("grpo", {**STATIC, key: 9})
     assert text.startswith(f"error {key} ") and "160 samples" in text
     of_96 = {**STATIC, f"{ACTOR}.ppo_mini_batch_size": 96}
-    assert not any(key in text for text in found("grpo", {**of_96, key: 9}))
+    assert not any(key in text for text in finding_texts("grpo", {**of_96, key: 9}))
 
 
 def test_batches_of_fixed_size() -> None:
-    text = found("grpo", {**STATIC, "data.train_batch_size": 129})[0]
+    text = finding_texts("grpo", {**STATIC, "data.train_batch_size": 129})[0]
     assert text.startswith("error data.train_batch_size ") and "645 is not a multiple of 8 GPUs" in text
-    (text,) = found("grpo", {**STATIC, "data.train_batch_size": 64})
+    (text,) = finding_texts("grpo", {**STATIC, "data.train_batch_size": 64})
     assert text.startswith(f"error {ACTOR}.ppo_mini_batch_size ") and text.endswith("64 or less")
 
 
 def test_rules_begin_with_a_release() -> None:
     changes = {"data.gen_batch_size": 100}
-    assert any(" data.gen_batch_size " in text for text in found("grpo", changes, "0.9.0"))
-    assert found("grpo", changes, "0.8.0") == []
+    assert any(" data.gen_batch_size " in text for text in finding_texts("grpo", changes, "0.9.0"))
+    assert finding_texts("grpo", changes, "0.8.0") == []
 
 
 def test_tokens_of_the_critic_before_0_9() -> None:
     changes = {"critic.ppo_max_token_len_per_gpu": 1000, "critic.ulysses_sequence_parallel_size": 1}
-    assert told("ppo", changes, "0.8.0") == ["warning critic.ppo_max_token_len_per_gpu"]
-    assert found("ppo", {**changes, "critic.fsdp.ulysses_sequence_parallel_size": 2}, "0.8.0") == []
-    assert found("ppo", {"critic.ppo_max_token_len_per_gpu": 32768}) == []
+    assert finding_keys("ppo", changes, "0.8.0") == ["warning critic.ppo_max_token_len_per_gpu"]
+    assert finding_texts("ppo", {**changes, "critic.fsdp.ulysses_sequence_parallel_size": 2}, "0.8.0") == []
+    assert finding_texts("ppo", {"critic.ppo_max_token_len_per_gpu": 32768}) == []
     # Since 0.9, verl reads another key for the critic.
-    assert not any("allows 1000 tokens" in text for text in found("ppo", changes, "0.9.0"))
+    assert not any("allows 1000 tokens" in text for text in finding_texts("ppo", changes, "0.9.0"))
 
 
 def test_engines_fill_nodes() -> None:
     key = f"{ROLLOUT}.tensor_model_parallel_size"
     changes = {key: 6, "data.train_batch_size": 264, f"{ACTOR}.ppo_mini_batch_size": 132}
-    (text,) = found("grpo", changes, nnodes=3)
+    (text,) = finding_texts("grpo", changes, nnodes=3)
     assert text.startswith(f"error {key} ") and "multiple of 4" in text
-    assert found("grpo", {**changes, key: 3}, nnodes=3) == []
+    assert finding_texts("grpo", {**changes, key: 3}, nnodes=3) == []
 
 
 @pytest.mark.parametrize(("size", "answers", "example"), [(100, 5, "8, such as 104"), (100, 4, "")])
@@ -240,7 +240,7 @@ def test_batch_without_a_mini_batch_that_fits(size: int, answers: int, example: 
         "actor_rollout_ref.rollout.n": answers,
     }
     both = f"set it and data.train_batch_size to the same multiple of {example}"
-    hints = [line.rpartition(": ")[2] for line in found("grpo", changes) if "ppo_mini_batch_size" in line]
+    hints = [line.rpartition(": ")[2] for line in finding_texts("grpo", changes) if "ppo_mini_batch_size" in line]
     assert hints == ([both, both] if example else ["set it to a divisor of data.train_batch_size, 100"])
 
 
@@ -254,7 +254,7 @@ def test_batch_without_a_mini_batch_that_fits(size: int, answers: int, example: 
 )
 def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], refused: bool) -> None:
     environment = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}
-    findings = found("grpo", {f"{ROLLOUT}.name": engine, **settings}, environment=environment)
+    findings = finding_texts("grpo", {f"{ROLLOUT}.name": engine, **settings}, environment=environment)
     assert any("env_vars.PYTORCH_CUDA_ALLOC_CONF" in line for line in findings) == refused
 
 
@@ -263,24 +263,24 @@ def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], 
 )
 def test_an_adapter_that_an_engine_does_not_load(engine: str, merge: bool, refused: int) -> None:
     model = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.model.lora": {"merge": merge}}
-    findings = found("grpo", {f"{ROLLOUT}.name": engine, **model})
+    findings = finding_texts("grpo", {f"{ROLLOUT}.name": engine, **model})
     assert len([line for line in findings if "lora" in line]) == refused
 
 
 def test_megatron() -> None:
     sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 2}
-    assert found("grpo", {**MEGATRON, f"{ACTOR}.megatron": sizes, f"{ACTOR}.ppo_mini_batch_size": 1}) == []
-    # One rank for each model of four GPUs: 3 prompts with 5 answers each are not shared by two.
+    assert finding_texts("grpo", {**MEGATRON, f"{ACTOR}.megatron": sizes, f"{ACTOR}.ppo_mini_batch_size": 1}) == []
+    # There is one rank for each model of four GPUs: two ranks cannot share 3 prompts with 5 answers each.
     sizes["context_parallel_size"] = 1
     changes = {"data.train_batch_size": 3, f"{ACTOR}.ppo_mini_batch_size": 3}
-    (text,) = found("grpo", {**MEGATRON, **changes, f"{ACTOR}.megatron": sizes})
+    (text,) = finding_texts("grpo", {**MEGATRON, **changes, f"{ACTOR}.megatron": sizes})
     assert text.startswith(f"error {ACTOR}.ppo_mini_batch_size ") and "multiple of 2, such as 4" in text
 
 
 def test_loggers_whose_account_the_job_has() -> None:
     environment = {"WANDB_API_KEY": "", "SWANLAB_MODE": "local"}
-    assert found("grpo", {"trainer.logger": ["wandb", "swanlab", "console"]}, environment=environment) == []
-    assert len(found("grpo", {"trainer.logger": ["wandb", "swanlab"]}, environment={"OTHER": "1"})) == 2
+    assert finding_texts("grpo", {"trainer.logger": ["wandb", "swanlab", "console"]}, environment=environment) == []
+    assert len(finding_texts("grpo", {"trainer.logger": ["wandb", "swanlab"]}, environment={"OTHER": "1"})) == 2
 
 
 @pytest.mark.parametrize("workload", ["grpo", "ppo", "sft"])
@@ -363,15 +363,15 @@ def test_numbers(workload: str, key: str) -> None:
     ],
 )
 def test_boundaries(key: str, value: Any, severity: str) -> None:
-    said = [text for text in found("grpo", {key: value}) if f" {key}" in text]
+    said = [text for text in finding_texts("grpo", {key: value}) if f" {key}" in text]
     assert [text.partition(" ")[0] for text in said] == [severity] * bool(severity), said
 
 
 def test_parts_that_verl_does_not_read() -> None:
-    assert found("grpo", {"critic.optim": {"lr": 0}, "reward.reward_model.nccl_timeout": -1}) == []
-    assert len(found("ppo", {"critic.optim": {"lr": 0}})) == 1
-    assert found("ppo", {"actor_rollout_ref.ref.nccl_timeout": -1}) == []
-    assert len(found("grpo", {"actor_rollout_ref.ref.nccl_timeout": -1})) == 1
-    assert found("grpo", {"part": {"enabled": False, "nccl_timeout": 0}}) == []
-    assert len(found("grpo", {"part": {"enabled": True, "nccl_timeout": 0}})) == 1
-    assert found("grpo", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 0}) == []
+    assert finding_texts("grpo", {"critic.optim": {"lr": 0}, "reward.reward_model.nccl_timeout": -1}) == []
+    assert len(finding_texts("ppo", {"critic.optim": {"lr": 0}})) == 1
+    assert finding_texts("ppo", {"actor_rollout_ref.ref.nccl_timeout": -1}) == []
+    assert len(finding_texts("grpo", {"actor_rollout_ref.ref.nccl_timeout": -1})) == 1
+    assert finding_texts("grpo", {"part": {"enabled": False, "nccl_timeout": 0}}) == []
+    assert len(finding_texts("grpo", {"part": {"enabled": True, "nccl_timeout": 0}})) == 1
+    assert finding_texts("grpo", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 0}) == []

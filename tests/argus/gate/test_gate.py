@@ -68,13 +68,13 @@ class FakeHead:
 
 @dataclass
 class FakeNodes:
-    """Nodes that give an answer, and remember what they were asked."""
+    """Nodes that give an answer, and record the requests."""
 
     answer: Inspection = field(default_factory=Inspection)
-    asked: list[tuple[JobSpec, Job, str, Mapping[str, str]]] = field(default_factory=list)
+    requests: list[tuple[JobSpec, Job, str, Mapping[str, str]]] = field(default_factory=list)
 
     def __call__(self, spec: JobSpec, job: Job, version: str, workers: Mapping[str, str]) -> Inspection:
-        self.asked.append((spec, job, version, workers))
+        self.requests.append((spec, job, version, workers))
         return self.answer
 
 
@@ -95,8 +95,8 @@ def test_a_job_without_problems(root: Path) -> None:
     assert result == GateResult((), job, "", "", room, "trainer: {}\n", facts)
     assert (job.submission_id, job.archive) == ("grpo-1", f"{root}/jobs/grpo-1")
     assert (job.plan.code_id, job.plan.nnodes, job.plan.gpus_per_node) == ("verl-0.9.1", 2, 4)
-    # Only workers that are alive are asked.
-    assert nodes.asked == [(parsed(root), job, "0.9.1", {"id-worker-0": "worker-0", "id-worker-1": "worker-1"})]
+    # Only workers that are alive get a request.
+    assert nodes.requests == [(parsed(root), job, "0.9.1", {"id-worker-0": "worker-0", "id-worker-1": "worker-1"})]
     # Ray measures what is free every few seconds: only what it measured after the gate began counts.
     assert head.since == NOW
 
@@ -113,8 +113,8 @@ def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: 
 @pytest.mark.parametrize("accept", [[], ["release"]])
 def test_the_rules_of_a_newer_verl_are_warnings(root: Path, accept: list[str]) -> None:
     snapshot(root / "common/code/verl/other", "0.10.0.dev0")
-    asked = {"code_path": "other", "trainer_overrides": ["reward_model.enable=True"], "accept": accept}
-    result = gate(root, **asked)
+    changes = {"code_path": "other", "trainer_overrides": ["reward_model.enable=True"], "accept": accept}
+    result = gate(root, **changes)
     assert result.job
     keys = [finding.key for finding in result.findings if finding.severity == "warning"]
     assert keys == ["trainer_overrides.reward_model.enable", *([] if accept else ["code_path"])]
@@ -128,15 +128,15 @@ def test_a_job_that_cannot_be_planned(root: Path, version: str) -> None:
     result = gate(root, nodes=nodes, code_path="other")
     assert result.job is None
     assert [finding.key for finding in result.findings] == ["code_path"]
-    assert nodes.asked == []
+    assert nodes.requests == []
 
 
 def test_a_command(root: Path) -> None:
     """It needs neither model nor verl, and counts the GPUs of its driver."""
     nodes = FakeNodes(Inspection(python_path="/image"))
     script = f"{root}/user/code/r.py"
-    given = {"workload": "command", "command": ["python3", script], "resources": {"gpus": 2}, "shared_root": str(root)}
-    findings, spec = parse_jobspec(given)
+    values = {"workload": "command", "command": ["python3", script], "resources": {"gpus": 2}, "shared_root": str(root)}
+    findings, spec = parse_jobspec(values)
     assert spec and not findings
     result = examine(spec, "command-1", FakeHead(), nodes, lambda: NOW)
     assert result.job and not result.findings and not result.capacity_problem
@@ -169,7 +169,7 @@ def test_gpus_in_sections_of_another_module_count(root: Path, module: str | None
     composed["idle"] = {"enable": False, "nnodes": 1, "n_gpus_per_node": 2}
     result = gate(root, nodes=FakeNodes(Inspection(composition=Composition(composed))), module=module)
     assert result.job and result.job.plan.gpus == Demand.of(result.job.plan).all_gpus == gpus
-    # Two workers with four each have no further ones.
+    # Two workers with four GPUs each have no others.
     assert [finding.key for finding in result.findings] == ["resources.pools"] * bool(module)
 
 
@@ -237,8 +237,8 @@ def test_tensorboard_is_a_logger_where_a_node_says_that_it_works(root: Path) -> 
 
     assert loggers(["console", "file", "tensorboard"]) == "trainer.logger=[console,file,tensorboard]"
     assert loggers(["console", "file"]) == loggers(None) == "trainer.logger=[console,file]"
-    own = {"trainer_overrides": {"trainer.logger": ["console", "tensorboard"]}}
-    assert loggers(["console", "tensorboard"], **own) == "trainer.logger=[console,tensorboard]"
+    overrides = {"trainer_overrides": {"trainer.logger": ["console", "tensorboard"]}}
+    assert loggers(["console", "tensorboard"], **overrides) == "trainer.logger=[console,tensorboard]"
 
 
 # --- Findings that several parts report -------------------------------------------------------------------------------
@@ -264,8 +264,8 @@ def test_what_the_job_has_anyway_is_noted_and_hides_no_problem(root: Path) -> No
     keys = [finding.key.removeprefix("trainer_overrides.") for finding in notes]
     assert keys == ["algorithm.adv_estimator", "trainer.nnodes", "env_vars.RAY_ADDRESS", "env_vars.HF_HOME"]
     # The composed configuration tells whether the size is that of the job.
-    wrong = Finding("trainer.nnodes", "is 1, but the job has 2", "do", key="trainer.nnodes")
-    assert gate(root, nodes=FakeNodes(Inspection((wrong,))), **changes).findings == (wrong,)
+    mismatch = Finding("trainer.nnodes", "is 1, but the job has 2", "do", key="trainer.nnodes")
+    assert gate(root, nodes=FakeNodes(Inspection((mismatch,))), **changes).findings == (mismatch,)
     # A note is no reason to leave out what Hydra says of the same override.
     key = "trainer_overrides.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     refused = Finding("x", "is refused", "do", key=key)
@@ -275,9 +275,9 @@ def test_what_the_job_has_anyway_is_noted_and_hides_no_problem(root: Path) -> No
 
 def test_the_same_problem_is_reported_once(root: Path) -> None:
     (root / "user/code/r.py").unlink()
-    what = f"{root}/user/code/r.py does not exist"
-    same = Finding("reward_fn_path", what, "another hint", key="reward_fn_path")
-    elsewhere = Finding("model", what, "stage it", key="model")
+    problem = f"{root}/user/code/r.py does not exist"
+    same = Finding("reward_fn_path", problem, "another hint", key="reward_fn_path")
+    elsewhere = Finding("model", problem, "stage it", key="model")
     result = gate(root, nodes=FakeNodes(Inspection((same, elsewhere))))
     assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
     assert result.findings[0].remedy != same.remedy
@@ -332,9 +332,9 @@ def test_retries_need_complete_checkpoints(
 ) -> None:
     part = {"checkpoint": {"save_contents": saved}}
     config = {"actor_rollout_ref": {"actor": part}, "critic": {"enable": None, **part}}
-    found = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), **changes).findings
-    assert [finding.key for finding in found] == [f"{section}.checkpoint.save_contents" for section in lost]
-    assert all(f"add {parts}," in finding.remedy for finding, parts in zip(found, lost.values(), strict=True))
+    findings = gate(root, nodes=FakeNodes(Inspection(composition=Composition(config))), **changes).findings
+    assert [finding.key for finding in findings] == [f"{section}.checkpoint.save_contents" for section in lost]
+    assert all(f"add {parts}," in finding.remedy for finding, parts in zip(findings, lost.values(), strict=True))
 
 
 @pytest.mark.parametrize(

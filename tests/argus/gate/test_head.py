@@ -13,22 +13,22 @@ from argus.common.findings import Finding
 from argus.gate.gate import file_findings, read_marker, resume_findings
 
 
-def found(root: Path, **changes: Any) -> list[Finding]:
+def findings_of(root: Path, **changes: Any) -> list[Finding]:
     return file_findings(parsed(root, **changes))
 
 
 def keys(root: Path, **changes: Any) -> list[str]:
-    return [finding.key for finding in found(root, **changes)]
+    return [finding.key for finding in findings_of(root, **changes)]
 
 
 # --- Files ---------------------------------------------------------------------------------------------
 
 
 def test_a_job_whose_files_exist(root: Path) -> None:
-    assert found(root) == []
-    assert found(root, workload="sft", reward_fn_path=None) == []
+    assert findings_of(root) == []
+    assert findings_of(root, workload="sft", reward_fn_path=None) == []
     absolute = {"code_path": CODE, "model": "common/models/tiny", "dataset": "datasets/gsm8k"}
-    assert found(root, **{key: f"{root}/{path}" for key, path in absolute.items()}) == []
+    assert findings_of(root, **{key: f"{root}/{path}" for key, path in absolute.items()}) == []
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_job_whose_files_exist(root: Path) -> None:
     [("model", "tinny", "tiny"), ("dataset", "gsm8", "gsm8k"), ("reward_fn_path", "R.py", "r.py")],
 )
 def test_a_misspelt_input_is_recognised(root: Path, key: str, name: str, meant: str) -> None:
-    findings = found(root, **{key: name})
+    findings = findings_of(root, **{key: name})
     assert {finding.remedy for finding in findings if finding.key == key} == {f'did you mean "{meant}"?'}
 
 
@@ -55,7 +55,7 @@ def test_another_shared_root_is_the_only_finding(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_missing(root: Path, key: str, file: str) -> None:
     (root / file).unlink()
-    (finding,) = found(root)
+    (finding,) = findings_of(root)
     assert finding.key == key and str(root) in finding.problem
     # It is not misspelt.
     assert "did you mean" not in finding.remedy
@@ -66,7 +66,7 @@ def test_a_missing_snapshot_lists_those_there(root: Path) -> None:
     snapshot(home / "verl-0.9.0", "0.9.0")
     snapshot(home / ".verl-0.9.2.staging-12345678", "0.9.2")
     (home / "README").touch()
-    (finding,) = found(root, code_path="verl-0.9.2")
+    (finding,) = findings_of(root, code_path="verl-0.9.2")
     assert finding.key == "code_path" and finding.remedy.endswith("verl-0.9.0, verl-0.9.1")
     assert keys(root, code_path=f"{root}/elsewhere/verl") == ["code_path"]
 
@@ -92,7 +92,7 @@ def test_no_code_of_a_snapshot_runs_on_the_head(root: Path) -> None:
     (path / "mvp_marker.py").write_text(f'open("{proof}", "w")\nMARKER = "verl-0.9.1"\n')
     (path / "verl" / "__init__.py").write_text(f'open("{proof}", "w")\n')
     (path / "sitecustomize.py").write_text(f'open("{proof}", "w")\n')
-    assert found(root) == []
+    assert findings_of(root) == []
     assert read_marker(path) == "verl-0.9.1"
     assert not proof.exists()
 
@@ -116,8 +116,8 @@ def test_files_of_a_snapshot_that_are_something_else(root: Path, name: str, kind
 
 
 def resumed(root: Path, world_size: int = 4, **changes: Any) -> tuple[list[Finding], Checkpoint | None]:
-    asked = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-1", **changes}
-    return resume_findings(parsed(root, **asked), world_size)
+    jobspec = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-1", **changes}
+    return resume_findings(parsed(root, **jobspec), world_size)
 
 
 def test_resuming_from_the_last_complete_checkpoint(root: Path) -> None:
@@ -143,7 +143,7 @@ def test_resuming_from_an_unknown_job(root: Path) -> None:
     refused(root, resume_from="early")
     checkpoint(root)
     assert refused(root, resume_from="sft-2").remedy == 'did you mean "sft-1"?'
-    # Of another workload.
+    # The checkpoint is of another workload.
     refused(root, workload="grpo")
 
 

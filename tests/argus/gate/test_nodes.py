@@ -1,4 +1,4 @@
-"""What the gate asks nodes, and what it makes of their answers, which this process gives; hints about overrides."""
+"""Requests of the gate to nodes, its findings from their answers, which this process gives; hints about overrides."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def ours(root: Path) -> dict[str, Any]:
 
 
 def output(root: Path) -> str:
-    """Where Hydra writes it."""
+    """The directory that Hydra writes to."""
     return f"{root}/jobs/grpo-1/config/hydra/."
 
 
@@ -99,7 +99,7 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     )
     request = check_request(spec, job)
     (node_id, function, arguments), *elsewhere = connection.started
-    assert elsewhere == [(each, check_node, (request,)) for each in WORKERS if each != "a"]
+    assert elsewhere == [(worker, check_node, (request,)) for worker in WORKERS if worker != "a"]
     assert (node_id, function, arguments[:2]) == ("a", inspect_job, (request, "verl.trainer.main_ppo"))
     assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
     assert "tensorboard" in arguments[3]
@@ -126,8 +126,8 @@ def test_ray_that_does_not_answer(root: Path) -> None:
 def test_nodes_that_do_not_answer(root: Path) -> None:
     answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
     answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]
-    found = [(finding.key, finding.problem.split()[0]) for finding in ask(root, answers).findings]
-    assert found == [("cluster", "worker-2"), ("cluster", "worker-0"), ("model", "worker-1:")]
+    findings = [(finding.key, finding.problem.split()[0]) for finding in ask(root, answers).findings]
+    assert findings == [("cluster", "worker-2"), ("cluster", "worker-0"), ("model", "worker-1:")]
 
 
 def test_all_findings_of_an_inspection(root: Path) -> None:
@@ -165,8 +165,8 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
 def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[str]:
     """The findings about settings that the JobSpec controls, in a configuration with some changes by dotted keys."""
     where = job.pop("output", output(root))
-    found = ask(root, {"": Inspection((), Composition(put(ours(root), changes), "", where), Facts())}, **job).findings
-    return [finding.key for finding in found]
+    result = ask(root, {"": Inspection((), Composition(put(ours(root), changes), "", where), Facts())}, **job).findings
+    return [finding.key for finding in result]
 
 
 REWARD = "reward.custom_reward_function"
@@ -179,7 +179,7 @@ COMPOSED: list[tuple[dict[str, Any], list[str]]] = [
     ({f"{REWARD}.path": "/x.py", f"{REWARD}.name": "f"}, [f"{REWARD}.path", f"{REWARD}.name"]),
     # ~trainer deletes it.
     ({"trainer": None}, [LOCAL_DIR, "trainer.nnodes", "trainer.n_gpus_per_node"]),
-    # Whatever resolver reads a secret: the configuration is archived.
+    # No resolver may read a secret, because the configuration is archived.
     ({"data.x": nodes.PLACEHOLDER}, ["data.x"]),
     ({"data.x": [1, {"a": nodes.PLACEHOLDER}]}, ["data.x[1].a"]),
     ({"data.x": {nodes.PLACEHOLDER: 1}}, ["data.x"]),
@@ -201,9 +201,9 @@ def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
 
 
 def test_findings_of_several_nodes_are_reported_once() -> None:
-    same, own = about("model", "/m does not exist"), about("dataset", "/d does not exist", remedy="stage it")
+    same, other = about("model", "/m does not exist"), about("dataset", "/d does not exist", remedy="stage it")
     warning = replace(same, severity=WARNING)
-    assert findings_of_nodes({"worker-2": [same], "worker-0": [same, own], "worker-1": [warning]}) == [
+    assert findings_of_nodes({"worker-2": [same], "worker-0": [same, other], "worker-1": [warning]}) == [
         about("model", "worker-0, worker-2: /m does not exist"),
         about("dataset", "worker-0: /d does not exist", remedy="stage it"),
         about("model", "worker-1: /m does not exist", WARNING),
@@ -247,28 +247,28 @@ def test_the_request(root: Path) -> None:
 
 def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker is asked, because only nodes know what their image sets."""
-    asked: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str], *_: str) -> Composition:
-        asked.append(("compose", environment.get("PYTHONPATH", "none")))
+        calls.append(("compose", environment.get("PYTHONPATH", "none")))
         return Composition({"data": {}})
 
     def check(request: CheckRequest) -> tuple[list[Finding], Facts]:
-        asked.append(("check", request.environment.get("PYTHONPATH", "none")))
+        calls.append(("check", request.environment.get("PYTHONPATH", "none")))
         assert request.config == Configuration({"data": {}})
         return [], Facts(steps=1)
 
     monkeypatch.setattr(nodes, "compose", compose)
     monkeypatch.setattr(nodes, "check_worker", check)
     request = check_request(*planned(root))
-    own = request.environment["PYTHONPATH"]
+    path = request.environment["PYTHONPATH"]
     monkeypatch.setenv("PYTHONPATH", "/opt/a::/opt/b")
     answer = inspect_job(request, "m", ())
     assert (answer.python_path, answer.facts, answer.on_node) == ("/opt/a::/opt/b", Facts(steps=1), ())
-    assert asked == [("compose", f"{own}:/opt/a:/opt/b"), ("check", f"{own}:/opt/a:/opt/b")]
+    assert calls == [("compose", f"{path}:/opt/a:/opt/b"), ("check", f"{path}:/opt/a:/opt/b")]
     monkeypatch.delenv("PYTHONPATH")
     assert inspect_job(replace(request, environment={}), "m", ()).python_path == ""
-    assert asked[-1] == ("check", "none")
+    assert calls[-1] == ("check", "none")
     # It is also checked for what every worker is checked for.
     (root / "jobs").rmdir()
     assert [one.key for one in inspect_job(request, "m", ()).on_node] == ["shared_root"]
@@ -281,8 +281,8 @@ def test_the_module_of_a_reward_function_is_the_expected_setting(root: Path) -> 
     expected = {"path": "pkg://r", "name": "digit_share"}
     for function, keys in ((expected, []), ({**expected, "path": "x"}, ["reward.custom_reward_function.path"])):
         composed = Composition(config={"reward": {"custom_reward_function": function}})
-        found = nodes.owned_findings(composed, job, request)
-        assert [finding.key for finding in found if "reward" in finding.key] == keys
+        findings = nodes.owned_findings(composed, job, request)
+        assert [finding.key for finding in findings if "reward" in finding.key] == keys
 
 
 # Settings of verl 0.9.1.
@@ -337,7 +337,7 @@ def test_what_changes_nothing_is_a_warning(tmp_path: Any) -> None:
     keys = ["critic.optim.lr", "reward.reward_model.model_path", "reward.reward_model.enable", "data.val_batch_size"]
     overrides = [*(f"{key}=1" for key in keys), "+recipe=dapo", "actor_rollout_ref.ref.log_prob_micro_batch_size=2"]
     spec = parsed(shared_root(tmp_path), trainer_overrides=overrides)
-    found = list(unread_findings(spec, ["recipe"], job(), "0.9.1"))
-    assert [finding.key.removeprefix("trainer_overrides.") for finding in found] == [*keys[:2], "recipe"]
-    assert {finding.severity for finding in found} == {WARNING}
-    assert list(unread_findings(spec, [], job(adv_estimator="gae"), "0.9.1")) == found[1:2]
+    findings = list(unread_findings(spec, ["recipe"], job(), "0.9.1"))
+    assert [finding.key.removeprefix("trainer_overrides.") for finding in findings] == [*keys[:2], "recipe"]
+    assert {finding.severity for finding in findings} == {WARNING}
+    assert list(unread_findings(spec, [], job(adv_estimator="gae"), "0.9.1")) == findings[1:2]

@@ -35,8 +35,8 @@ class Ray(ModuleType):
 
 
 class ActorClass:
-    def options(self, **given: Any) -> dict[str, Any]:
-        return given
+    def options(self, **arguments: Any) -> dict[str, Any]:
+        return arguments
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ray:
     return module
 
 
-def options(**given: Any) -> Any:
-    return sys.modules["ray.actor"].ActorClass().options(**given)
+def options(**arguments: Any) -> Any:
+    return sys.modules["ray.actor"].ActorClass().options(**arguments)
 
 
 def test_the_queue_is_created_and_found_in_a_namespace_of_the_job(ray: Ray) -> None:
@@ -62,7 +62,7 @@ def test_the_queue_is_created_and_found_in_a_namespace_of_the_job(ray: Ray) -> N
         "name": CONTROLLER,
         "namespace": f"transfer_queue-{OWN}",
     }
-    # That of another job, under the name that all jobs would use.
+    # The queue of another job has the name that all jobs would use.
     ray.named[CONTROLLER, "transfer_queue"] = OTHER
     with pytest.raises(ValueError, match="no actor TransferQueueController in transfer_queue-02000000"):
         ray.get_actor(CONTROLLER, namespace="transfer_queue")

@@ -50,8 +50,8 @@ def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_pat
     else:
         (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
     redact.store(archive, {"HF_TOKEN": "hf_secret"})
-    found = file.lstat()
-    assert (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode), found.st_nlink) == (True, 0o600, 1)
+    state = file.lstat()
+    assert (stat.S_ISREG(state.st_mode), stat.S_IMODE(state.st_mode), state.st_nlink) == (True, 0o600, 1)
     assert redact.load(archive) == {"HF_TOKEN": "hf_secret"}
     assert elsewhere.read_text() == "{}"
 
@@ -124,5 +124,5 @@ def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
     assert lines[0] == "[secret]"
     for word in ("buffer", "raw", "dunder", "lines"):
         assert f"{word} [secret]" in lines
-    # In their order, and nothing is lost: also what was held back at the end.
+    # The order stays, and nothing is lost, not even text that was held back at the end.
     assert lines[-2:] == ["prompt -----", "end [secret]"]

@@ -34,20 +34,20 @@ def test_hydra_parses_any_text_back() -> None:
 
 
 def test_overrides_from_a_mapping() -> None:
-    given = {
+    mapping = {
         "trainer.save_freq": 5,
         "data": {"train_batch_size": 8, "filter": {"on": False}},
         "actor_rollout_ref.actor": {"optim.lr": 1.0e-3, "stop": ["a", "b,c"]},
         "nothing": {},
     }
-    assert override_list(given) == [
+    assert override_list(mapping) == [
         *("trainer.save_freq=5", "data.train_batch_size=8", "data.filter.on=False"),
         *("actor_rollout_ref.actor.optim.lr=0.001", "actor_rollout_ref.actor.stop=[a,'b,c']", "nothing={}"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "override"),
+    ("mapping", "override"),
     [
         ({"model": {"b": {"++a": 1}}}, "++model.b.a=1"),
         ({"++model": {"+a": 1}}, "+model.a=1"),
@@ -57,8 +57,8 @@ def test_overrides_from_a_mapping() -> None:
         ({"db@package": "mysql"}, "db@package=mysql"),
     ],
 )
-def test_the_prefix_of_an_override_comes_first(given: dict[str, Any], override: str) -> None:
-    assert override_list(given) == [override]
+def test_the_prefix_of_an_override_comes_first(mapping: dict[str, Any], override: str) -> None:
+    assert override_list(mapping) == [override]
     assert parse_override(override).key_or_group == override_key(override)
     assert override_text(override) == ("" if override == "~model.a" else override.partition("=")[2])
 
@@ -70,8 +70,8 @@ def test_overrides_of_the_user_replace_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["a=1", None, ["a=1", "b"], ["a=1", 2], ["=1"], ["~"], ["@package=1"], {"+": 1}], ids=str
+    "value", ["a=1", None, ["a=1", "b"], ["a=1", 2], ["=1"], ["~"], ["@package=1"], {"+": 1}], ids=str
 )
-def test_an_entry_that_is_not_an_override(given: Any) -> None:
+def test_an_entry_that_is_not_an_override(value: Any) -> None:
     with pytest.raises(ValueError, match=r"is a |is not key=value"):
-        override_list(given)
+        override_list(value)

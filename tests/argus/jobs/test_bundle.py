@@ -96,7 +96,7 @@ def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_pa
         large.truncate((1 << 20) + 1)
     file, skipped = packed(archive)
     left_out = ["'logs/\\u202egnp'", "'logs/\\udcff'", *(f"logs/{name}" for name in ("dangling", "fifo", "large"))]
-    assert sorted(each.split(":")[0] for each in skipped) == [*left_out, "logs/link", "logs/socket", "logs/tree"]
+    assert sorted(entry.split(":")[0] for entry in skipped) == [*left_out, "logs/link", "logs/socket", "logs/tree"]
     assert sorted(members(file)) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
 
 

@@ -19,7 +19,7 @@ def actor(job_id: str, node_id: str = NODE, state: str = "ALIVE", name: str = ""
 
 
 class FakeHead:
-    """A head with one worker, whose jobs end after some questions."""
+    """A head with one worker, whose jobs end after some requests."""
 
     def __init__(self, jobs: Sequence[Any] = (), actors: Sequence[Any] = (), groups: Sequence[Any] = ()) -> None:
         self.answers = {"actors": list(actors), "placement_groups": list(groups)}
@@ -49,9 +49,9 @@ def test_jobs_of_a_node() -> None:
         {"creator_job_id": "04", "state": "CREATED", "bundles": bundles[:1]},
         {"creator_job_id": "04", "state": "PENDING", "bundles": None},
     ]
-    found = wait_while_held(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
+    jobs = wait_while_held(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
     # An interactive driver has no name but Ray's.
-    assert sorted(found) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
+    assert sorted(jobs) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
 
 
 def test_waiting_for_the_jobs_of_a_node() -> None:
@@ -63,14 +63,14 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
             head.listed = []
 
     def waits(timeout: float, held: list[str] | None = None) -> tuple[Any, ...]:
-        found = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
-        return found["jobs"], found["alive"], found["waited"]
+        result = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
+        return result["jobs"], result["alive"], result["waited"]
 
     assert waits(0) == (["grpo-1"], True, 0.0)
     assert waits(4) == (["grpo-1"], True, 4.0)
     assert waits(100) == ([], True, 2.0)
     now[0], head.listed = 0.0, [job("grpo-1", "01", NODE), job("sft-1", "02", NODE)]
-    # Of other jobs than those that are waited for, it tells at once.
+    # Jobs other than those that it waits for are reported at once.
     assert waits(4, ["sft-1"]) == (["grpo-1", "sft-1"], True, 0.0)
     # Without work the node has ended by itself; what Ray still lists for it does not count.
     head.state = "DEAD"

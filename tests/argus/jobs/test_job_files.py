@@ -71,9 +71,9 @@ def test_what_settings_name_and_the_classes_in_it(root: Path) -> None:
     write(root, r="", my_tools="import helpers\n", helpers="", loop="", data__rows="")
     (root / USER / "tools.yaml").write_text("tools: [{class_name: my_tools.Calculator}, {x: no.such, y: r.f}]\n")
     (root / USER / "template.bin").write_bytes(b"\xff")
-    given = {"rollout.multi_turn.tool_config_path": "tools.yaml", "data.custom_cls.path": "data/rows.py"}
-    given |= {"data.binary_path": "template.bin", "reward.custom_reward_function.path": "r.py"}
-    named = {key: f"{root}/{USER}/{name}" for key, name in given.items()}
+    settings = {"rollout.multi_turn.tool_config_path": "tools.yaml", "data.custom_cls.path": "data/rows.py"}
+    settings |= {"data.binary_path": "template.bin", "reward.custom_reward_function.path": "r.py"}
+    named = {key: f"{root}/{USER}/{name}" for key, name in settings.items()}
     named |= {"model.tokenizer_path": f"{root}/common/models/tiny", "elsewhere.path": "/etc/passwd"}
     files = collected(root, named=named)
     taken = ("data/rows.py", "helpers.py", "my_tools.py", "r.py", "tools.yaml")
@@ -110,17 +110,17 @@ def archive(root: Path) -> Archive:
 
 
 def warning(root: Path, archive: Archive) -> str:
-    (found,) = changes(archive, collected(root))
-    assert (found.key, found.severity) == ("files", WARNING)
-    return found.problem
+    (finding,) = changes(archive, collected(root))
+    assert (finding.key, finding.severity) == ("files", WARNING)
+    return finding.problem
 
 
 def test_other_files(root: Path, archive: Archive) -> None:
     write(root, a="changed")
     write(root, r="import a, c\n", c="")
     (root / USER / "b.py").unlink()
-    what = warning(root, archive)
-    assert "(changed: user/code/a.py, user/code/r.py; gone or no longer imported: user/code/b.py; new" in what
+    problem = warning(root, archive)
+    assert "(changed: user/code/a.py, user/code/r.py; gone or no longer imported: user/code/b.py; new" in problem
 
 
 def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp
     record = json.loads((archive.path / "config" / "files.json").read_text())
     record["files"] |= {f"../../{'x' * 300}": "0", str(pipe): "0"}
     (archive.path / "config" / "files.json").write_text(json.dumps(record))
-    what = warning(root, archive)
-    assert "gone or no longer imported" in what and str(pipe) in what and "x" * 101 not in what
+    problem = warning(root, archive)
+    assert "gone or no longer imported" in problem and str(pipe) in problem and "x" * 101 not in problem

@@ -67,9 +67,9 @@ def test_the_end_of_an_id_and_the_latest_job_stand_for_it(jobs: Path) -> None:
     assert find_job(jobs, "po-1").submission_id == "grpo-1"
     assert find_job(jobs, "last").submission_id == "sft-3"
     # An id that is wrong must not harm another job.
-    for asked, harms in (("-1", False), ("o-1", False), ("last", True), ("po-1", True), ("rpo-1", True)):
+    for short_id, harms in (("-1", False), ("o-1", False), ("last", True), ("po-1", True), ("rpo-1", True)):
         with pytest.raises(UnknownJobError, match="There is no job"):
-            find_job(jobs, asked, harms=harms)
+            find_job(jobs, short_id, harms=harms)
     for name in ("sft-20261127-094816-c42f", "sft-20261127-094817-0c42", "other-grpo-1"):
         Archive(jobs / name).reserve()
     assert find_job(jobs, "c42f", harms=True).submission_id == "sft-20261127-094816-c42f"

@@ -43,8 +43,8 @@ def detail(*commands: str, **changes: Any) -> list[str]:
 
 
 def listed(*jobs: JobInfo, total: int, problem: str = "") -> Report:
-    found = JobList(jobs, total, "/srv/verl/jobs", problem)
-    return jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
+    job_list = JobList(jobs, total, "/srv/verl/jobs", problem)
+    return jobs_report(job_list, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
 
 
 RL = Progress(

@@ -13,11 +13,11 @@ JOBSPEC = {"workload": "grpo", "model": "tiny", "secrets": ["HF_TOKEN"], "env_va
 
 @pytest.mark.parametrize("form", [list, lambda overrides: dict(one.split("=") for one in overrides)])
 def test_the_request_is_that_of_the_registered_jobspec(tmp_path: Path, form: Any) -> None:
-    """Without its id, and without the place of its checkpoints: those of the new job are its own."""
+    """It has neither the id nor the directory of checkpoints, because the new job has its own."""
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
-    own = f"trainer.default_local_dir={tmp_path}/jobs/grpo-1/checkpoints"
-    spec = {**JOBSPEC, "submission_id": "grpo-1", "trainer_overrides": form([own, "a=x"])}
+    override = f"trainer.default_local_dir={tmp_path}/jobs/grpo-1/checkpoints"
+    spec = {**JOBSPEC, "submission_id": "grpo-1", "trainer_overrides": form([override, "a=x"])}
     registry.write(Registered("grpo-1", 1.0, spec, str(tmp_path)))
     changes = [{"submission_id": None}, {"set": ["a=2", "deadline=2h"]}]
     request = resubmission(JobRequest(command_line=changes), "grpo-1", registry)

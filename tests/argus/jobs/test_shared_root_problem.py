@@ -17,15 +17,15 @@ BLOCKS = LEAST_BYTES // 4096
         (os.ST_RDONLY | os.ST_NOSUID, 1000, 0, 100, 100, "The shared root is mounted read-only: /srv"),
         (0, 1000, BLOCKS - 1, 100, 100, "The shared root is full: /srv has 1020 KiB free"),
         (0, 1000, 1000, 100, LEAST_FILES - 1, "The shared root is full: /srv has 15 inodes free"),
-        # What such a file system does not count.
+        # Such a file system does not count them.
         (0, 0, 0, 0, 0, ""),
     ],
 )
 def test_what_is_measured(
     flags: int, blocks: int, free: int, files: int, free_files: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = os.statvfs_result((4096, 4096, blocks, free, free, files, free_files, free_files, flags, 255))
-    monkeypatch.setattr(os, "statvfs", lambda _root: found)
+    statistics = os.statvfs_result((4096, 4096, blocks, free, free, files, free_files, free_files, flags, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _root: statistics)
     assert root_problem(Path("/srv")) == expected
 
 

@@ -116,7 +116,7 @@ def test_a_job_is_submitted(head: Head) -> None:
     }
     assert head.archive.read_mapping("config/job_spec.json") == spec
     assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
-    # Without its directory, W&B would write into one of the container.
+    # Without this directory, W&B would write into a directory of the container.
     assert (head.archive.path / "logs" / "wandb").is_dir()
     assert head.archive.read_status().lineage == {
         "resumed_from": "grpo-0",
@@ -259,15 +259,15 @@ def test_what_cannot_be_registered_is_closed(head: Head, monkeypatch: pytest.Mon
 
 def test_a_submission_that_is_interrupted_is_found_by_the_head(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its secrets would remain for ever: from the moment they are stored, the job is known to need a steward."""
-    known: list[bool] = []
+    checks: list[bool] = []
 
     def stored(_archive: Path, _values: object) -> None:
-        known.append(head.archive.needs_steward() and not head.archive.has_steward())
-        known.append(head.registry.ids() == ["grpo-1"])
+        checks.append(head.archive.needs_steward() and not head.archive.has_steward())
+        checks.append(head.registry.ids() == ["grpo-1"])
 
     monkeypatch.setattr(redact, "store", stored)
     head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets={"HF_TOKEN": "hf_secret"})
-    assert known == [True, True]
+    assert checks == [True, True]
 
 
 @pytest.mark.parametrize("state", ["SUBMITTED", "FAILED"])
@@ -341,12 +341,12 @@ def test_a_reward_function_that_has_changed_since(head: Head) -> None:
     code = head.root / "user" / "code"
     code.mkdir(parents=True)
     (code / "r.py").write_text("one")
-    asked = head.jobspec(reward_fn_path="r.py")
-    head.submit(asked)
+    jobspec = head.jobspec(reward_fn_path="r.py")
+    head.submit(jobspec)
     assert (head.archive.path / "config/files/user/code/r.py").read_text() == "one"
     one = {"user/code/r.py": hashlib.sha256(b"one").hexdigest()}
-    assert head.submit({**asked, "submission_id": "grpo-2"}, check=True).result["files"] == one
-    again = {key: value for key, value in asked.items() if key != "submission_id"}
+    assert head.submit({**jobspec, "submission_id": "grpo-2"}, check=True).result["files"] == one
+    again = {key: value for key, value in jobspec.items() if key != "submission_id"}
     assert head.submit(again, resubmitted_from="grpo-1").findings == ()
     (code / "r.py").write_text("two")
     for check in (True, False):

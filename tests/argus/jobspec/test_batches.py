@@ -1,4 +1,4 @@
-"""Batches of fixed sizes and of tokens: what a JobSpec gets, and what it is told."""
+"""Batches of fixed sizes and of tokens: the settings and the findings of a JobSpec."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ REF_SWITCH, REF_TOKENS = f"{REF}.log_prob_use_dynamic_bsz", f"{REF}.log_prob_max
 
 def batches(workload: str, overrides: dict[str, Any]) -> dict[str, str]:
     """The settings of batches that the trainer gets."""
-    found = settings(planned(workload=workload, trainer_overrides=overrides))
-    return {key: value for key, value in found.items() if "bsz" in key or "micro_batch" in key or "token_len" in key}
+    values = settings(planned(workload=workload, trainer_overrides=overrides))
+    return {key: value for key, value in values.items() if "bsz" in key or "micro_batch" in key or "token_len" in key}
 
 
-def told(workload: str, overrides: dict[str, Any], profile: Profile = NEWEST) -> list[tuple[str, str]]:
-    found = batch_findings(jobspec(workload=workload, trainer_overrides=overrides), profile)
-    return [(finding.severity, finding.key.removeprefix("trainer_overrides.")) for finding in found]
+def findings_of(workload: str, overrides: dict[str, Any], profile: Profile = NEWEST) -> list[tuple[str, str]]:
+    findings = batch_findings(jobspec(workload=workload, trainer_overrides=overrides), profile)
+    return [(finding.severity, finding.key.removeprefix("trainer_overrides.")) for finding in findings]
 
 
 OF_ACTOR = {SWITCH: "False", SIZE: "4", OF_ROLLOUT: "4", OF_REF: "4"}
 OF_CRITIC, SFT_SIZE, SFT_TOKENS = (
     *("critic.ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu", "data.max_token_len_per_gpu"),
 )
-Told = list[tuple[str, str]]
-# The settings of a JobSpec, what the trainer gets beside them, and what is told.
-ASKED: list[tuple[str, dict[str, Any], dict[str, str], Told]] = [
+Findings = list[tuple[str, str]]
+# The settings of a JobSpec, those that the trainer gets beside them, and the findings.
+BATCHES: list[tuple[str, dict[str, Any], dict[str, str], Findings]] = [
     ("grpo", {}, {SWITCH: "True"}, []),
     ("ppo", {TOKENS: 4096}, {SWITCH: "True"}, []),
     ("grpo", {SIZE: 4}, OF_ACTOR, [("note", SIZE)]),
@@ -67,14 +67,14 @@ ASKED: list[tuple[str, dict[str, Any], dict[str, str], Told]] = [
 ]
 
 
-@pytest.mark.parametrize(("workload", "asked", "further", "findings"), ASKED, ids=str)
-def test_a_job_gets_the_sizes_that_it_asks_for_and_is_told_what_is_without_effect(
-    workload: str, asked: dict[str, Any], further: dict[str, str], findings: Told
+@pytest.mark.parametrize(("workload", "overrides", "further", "findings"), BATCHES, ids=str)
+def test_a_job_gets_its_sizes_and_a_warning_about_those_without_effect(
+    workload: str, overrides: dict[str, Any], further: dict[str, str], findings: Findings
 ) -> None:
-    assert batches(workload, asked) == {**{key: str(value) for key, value in asked.items()}, **further}
-    assert told(workload, asked) == findings
+    assert batches(workload, overrides) == {**{key: str(value) for key, value in overrides.items()}, **further}
+    assert findings_of(workload, overrides) == findings
 
 
 def test_the_critic_does_not_read_its_size() -> None:
     key = "critic.ppo_micro_batch_size_per_gpu"
-    assert [told("ppo", {key: 4}, profile) for profile in PROFILES] == [[("warning", key)]] * len(PROFILES)
+    assert [findings_of("ppo", {key: 4}, profile) for profile in PROFILES] == [[("warning", key)]] * len(PROFILES)

@@ -87,9 +87,9 @@ UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 )
 def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, most: str | None) -> None:
     """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""
-    found = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
-    assert [finding.key for finding in found] == ([UNITS] if most else [])
-    assert all(f" {most} " in finding.remedy for finding in found)
+    findings = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
+    assert [finding.key for finding in findings] == ([UNITS] if most else [])
+    assert all(f" {most} " in finding.remedy for finding in findings)
 
 
 # --- Resources of the driver ------------------------------------------------------------------------------------------
@@ -109,16 +109,16 @@ WITH_RESOURCES = [
         ({"worker_node": 1, "big": 1}, 8, ""),
         ({"worker_node": 100.5}, 1, "100 worker_node, 16 CPU"),
         ({"worker_node": 1}, 16.5, "100 worker_node, 16 CPU"),
-        # Of the head, and of a dead worker.
+        # Only the head and a dead worker have it.
         ({"license": 1}, 0, "0 license"),
-        # Each of another worker.
+        # Each is on another worker.
         ({"big": 1}, 9, "1 big, 16 CPU"),
     ],
 )
 def test_what_a_worker_has(resources: dict[str, float], cpus: float, most: str) -> None:
     spec = jobspec(ray={"resources": {"entrypoint_resources": resources, "entrypoint_num_cpus": cpus}})
-    found = driver_findings(spec, WITH_RESOURCES)
-    assert [finding.key for finding in found] == (["ray.resources"] if most else [])
-    assert all(finding.problem.endswith(most) for finding in found)
+    findings = driver_findings(spec, WITH_RESOURCES)
+    assert [finding.key for finding in findings] == (["ray.resources"] if most else [])
+    assert all(finding.problem.endswith(most) for finding in findings)
     # A cluster without workers has a finding of its own.
     assert driver_findings(spec, WITH_RESOURCES[:1]) == []

@@ -17,7 +17,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-def laughs(levels: int) -> Any:
+def billion_laughs(levels: int) -> Any:
     value: Any = ["x"] * 9
     for _level in range(levels):
         value = [value] * 9
@@ -34,7 +34,7 @@ LARGE = [
     # The changes, and the beginning of the place.
     ({"trainer_overrides": nested(200_000)}, "trainer_overrides.0"),
     ({"tags": cycle()}, "tags.a.a"),
-    ({"tags": laughs(12)}, "jobspec"),
+    ({"tags": billion_laughs(12)}, "jobspec"),
     ({"tags": [None] * 20_000}, "jobspec"),
     ({"tags": {"a": "x" * (1 << 20)}}, "jobspec"),
     ({"tags": ["x" * 1000] * 2000}, "jobspec"),
@@ -54,7 +54,7 @@ def test_a_jobspec_that_is_no_plain_data_of_a_sane_size(changes: Any, where: str
 
 
 def test_what_jobspecs_contain() -> None:
-    given = {**MINIMAL, "tags": {"day": date(2026, 1, 1), "text": "a\n\tb ä 漢 \u202e", 1: None, "n": 1.5, "is": True}}
-    assert limit_findings(given) == []
+    values = {**MINIMAL, "tags": {"day": date(2026, 1, 1), "text": "a\n\tb ä 漢 \u202e", 1: None, "n": 1.5, "is": True}}
+    assert limit_findings(values) == []
     assert limit_findings({**MINIMAL, "trainer_overrides": nested(30)}) == []
     assert limit_findings({**MINIMAL, "trainer_overrides": [f"a.b{index}=1" for index in range(5000)]}) == []

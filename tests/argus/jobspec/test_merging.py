@@ -15,8 +15,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
-    given = {"workload": "sft", "env_vars": {"B": 3}, "shared_root": None}
-    assert with_defaults(given, DEFAULTS) == {
+    jobspec = {"workload": "sft", "env_vars": {"B": 3}, "shared_root": None}
+    assert with_defaults(jobspec, DEFAULTS) == {
         "workload": "sft",
         "shared_root": "/mnt",
         "env_vars": {"A": 1, "B": 3},
@@ -25,11 +25,11 @@ def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
 
 
 @pytest.mark.parametrize(
-    ("defaults", "own", "merged"),
+    ("defaults", "local", "merged"),
     [
         ({"a.b": 1, "c": 2}, ["a.b=3"], ["c=2", "a.b=3"]),
         (["a=1"], {"b": {"c": 2}}, ["a=1", "b.c=2"]),
-        # However they are written, they are about the same setting.
+        # Both forms are about the same setting.
         ({"a": {"b": 1}}, {"a.b": 2}, ["a.b=2"]),
         (["a=1"], [], ["a=1"]),
         ({"a": 1}, None, {"a": 1}),
@@ -38,8 +38,8 @@ def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
         ("a=1", ["b=2"], ["b=2"]),
     ],
 )
-def test_overrides_are_merged_by_their_keys(defaults: Any, own: Any, merged: Any) -> None:
-    assert with_defaults({"trainer_overrides": own}, {"trainer_overrides": defaults}) == {"trainer_overrides": merged}
+def test_overrides_are_merged_by_their_keys(defaults: Any, local: Any, merged: Any) -> None:
+    assert with_defaults({"trainer_overrides": local}, {"trainer_overrides": defaults}) == {"trainer_overrides": merged}
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_overrides_are_merged_by_their_keys(defaults: Any, own: Any, merged: Any
 def test_keys_of_the_command_line_replace_those_of_a_jobspec(
     variables: list[dict[str, Any]], expected: dict[str, Any]
 ) -> None:
-    given = {"model": "m", "resources": {"nnodes": 2, "gpus_per_node": 4}, "trainer_overrides": {"a": 1}}
-    before = copy.deepcopy(given)
-    assert with_command_line(given, variables) == {**given, **expected}
-    assert given == before
+    jobspec = {"model": "m", "resources": {"nnodes": 2, "gpus_per_node": 4}, "trainer_overrides": {"a": 1}}
+    before = copy.deepcopy(jobspec)
+    assert with_command_line(jobspec, variables) == {**jobspec, **expected}
+    assert jobspec == before
 
 
 @pytest.mark.parametrize("jobspec", [None, ["x"], "grpo.yaml"])

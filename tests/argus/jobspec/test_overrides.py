@@ -33,11 +33,11 @@ def test_the_jobspec_replaces_defaults() -> None:
         resources={"nnodes": 1, "gpus_per_node": 2},
         trainer_overrides={"trainer": {"save_freq": 2, "logger": ["console"]}, "+new": 1},
     )
-    found = settings(job)
-    assert found["trainer.nnodes"] == "1"
-    assert found["trainer.n_gpus_per_node"] == "2"
-    assert found["trainer.save_freq"] == "2"
-    assert found["trainer.logger"] == "[console]"
+    values = settings(job)
+    assert values["trainer.nnodes"] == "1"
+    assert values["trainer.n_gpus_per_node"] == "2"
+    assert values["trainer.save_freq"] == "2"
+    assert values["trainer.logger"] == "[console]"
     assert job.plan.overrides[-3:] == ("trainer.save_freq=2", "trainer.logger=[console]", "+new=1")
 
 
@@ -130,7 +130,7 @@ def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "is_sampled"),
+    ("overrides", "is_sampled"),
     [
         ([], True),
         (["data.max_response_length=1024"], True),
@@ -140,8 +140,8 @@ def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
         ([f"data.train_batch_size={'9' * 5000}"], False),
     ],
 )
-def test_a_step_with_many_tokens_is_not_decoded_for_samples(asked: list[str], is_sampled: bool) -> None:
-    keys = [each.partition("=")[0] for each in sample_overrides(asked, "/private/jobs/job-1")]
+def test_a_step_with_many_tokens_is_not_decoded_for_samples(overrides: list[str], is_sampled: bool) -> None:
+    keys = [override.partition("=")[0] for override in sample_overrides(overrides, "/private/jobs/job-1")]
     assert keys == ["trainer.validation_data_dir", *["trainer.rollout_data_dir"][: int(is_sampled)]]
 
 
@@ -168,5 +168,5 @@ def test_as_many_storage_units_as_fit(cpus: int, workers: int, nnodes: int, unit
     assert settings(planned(cluster, resources={"nnodes": nnodes})).get(UNITS) == units
     assert UNITS not in settings(planned(cluster, PROFILES[0], resources={"nnodes": nnodes}))
     assert UNITS not in settings(planned(cluster, workload="sft", resources={"nnodes": nnodes}))
-    asked = planned(cluster, resources={"nnodes": nnodes}, trainer_overrides={UNITS: 2})
-    assert settings(asked)[UNITS] == "2"
+    job = planned(cluster, resources={"nnodes": nnodes}, trainer_overrides={UNITS: 2})
+    assert settings(job)[UNITS] == "2"

@@ -9,9 +9,9 @@ from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import KEYS
 
 
-@pytest.mark.parametrize("given", [None, [], "grpo.yaml", 3])
-def test_anything_but_a_mapping_is_refused(given: object) -> None:
-    (finding,), spec = parse_jobspec(given)
+@pytest.mark.parametrize("value", [None, [], "grpo.yaml", 3])
+def test_anything_but_a_mapping_is_refused(value: object) -> None:
+    (finding,), spec = parse_jobspec(value)
     assert (finding.where, spec) == ("jobspec", None)
 
 
@@ -32,8 +32,8 @@ def test_an_empty_value_counts_as_not_given() -> None:
 
 
 def test_values_get_the_type_of_their_key() -> None:
-    given = {"retries": "3", "submission_id": 17, "secrets": "A,B", "accept": "space", "tags": '{"a": 1}'}
-    spec = jobspec(**given)
+    values = {"retries": "3", "submission_id": 17, "secrets": "A,B", "accept": "space", "tags": '{"a": 1}'}
+    spec = jobspec(**values)
     assert (spec.retries, spec.submission_id, spec.secrets) == (3, "17", ("A", "B"))
     assert (spec.accept, spec.tags) == (("space",), {"a": 1})
 

@@ -19,8 +19,8 @@ HOOK = Program.of_this_process().python_path
 
 def test_the_environment() -> None:
     # Ray refuses two values for one key, and verl puts some into its runtime_env itself.
-    asked = {"NCCL_DEBUG": "WARN", "WANDB_DIR": "/w", "PYTHONDONTWRITEBYTECODE": 0, "OURS": 1}
-    job = planned(env_vars={**asked, **dict.fromkeys(FORWARDED_BY_VERL, "1")})
+    variables = {"NCCL_DEBUG": "WARN", "WANDB_DIR": "/w", "PYTHONDONTWRITEBYTECODE": 0, "OURS": 1}
+    job = planned(env_vars={**variables, **dict.fromkeys(FORWARDED_BY_VERL, "1")})
     assert job.plan.driver_env == dict.fromkeys(FORWARDED_BY_VERL, "1")
     assert job.runtime_env == {
         "env_vars": {
@@ -57,19 +57,19 @@ def test_the_code_of_users_is_on_the_path_of_a_job_that_imports_its_reward_by_na
 
 
 @pytest.mark.parametrize(
-    ("asked", "image", "added"),
+    ("path", "image", "added"),
     [("$PYTHONPATH", "", ""), ("${PYTHONPATH}", "/opt/a::/opt/b:", ":/opt/a:/opt/b"), ("/private/x", ":", "")],
 )
-def test_the_path_of_the_image_comes_last(asked: str, image: str, added: str) -> None:
+def test_the_path_of_the_image_comes_last(path: str, image: str, added: str) -> None:
     """A path may be written as for a shell; an empty entry would be the current directory."""
     snapshot = "/private/common/code/verl/verl-0.9.1"
-    job = planned(env_vars={"PYTHONPATH": f"{snapshot}:/private/x:{asked}"}).with_python_path(image)
+    job = planned(env_vars={"PYTHONPATH": f"{snapshot}:/private/x:{path}"}).with_python_path(image)
     assert job.runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/x:{HOOK}{added}"
 
 
 def test_the_runtime_environment_of_an_inventory() -> None:
-    asked = {"env_vars": {"A": 1, "B": 2}, "config": {"setup_timeout_seconds": 60}, "nsight": "default"}
-    runtime_env = planned(ray={"runtime_env": asked}, env_vars={"B": 3}, secrets=["HF_TOKEN"]).runtime_env
+    inventory = {"env_vars": {"A": 1, "B": 2}, "config": {"setup_timeout_seconds": 60}, "nsight": "default"}
+    runtime_env = planned(ray={"runtime_env": inventory}, env_vars={"B": 3}, secrets=["HF_TOKEN"]).runtime_env
     assert sorted(runtime_env) == ["config", "env_vars", "nsight", "worker_process_setup_hook"]
     assert (runtime_env["config"], runtime_env["nsight"]) == ({"setup_timeout_seconds": 60}, "default")
     variables = runtime_env["env_vars"]
@@ -84,14 +84,14 @@ def test_the_command_of_the_trainer() -> None:
     end = words.index("python3")
     assert words[0] == "env"
     assert words[end:] == ["python3", "-m", "verl.trainer.main_ppo", *job.plan.overrides]
-    given = dict(word.split("=", 1) for word in words[1:end])
-    # Variables of the driver alone too; not those by which its processes would count as the job's.
-    config = json.loads(given.pop("RAY_JOB_CONFIG_JSON_ENV_VAR"))
+    variables = dict(word.split("=", 1) for word in words[1:end])
+    # It includes variables of the driver alone, but not those by which its processes would count as the job's.
+    config = json.loads(variables.pop("RAY_JOB_CONFIG_JSON_ENV_VAR"))
     expected = {**job.runtime_env["env_vars"], "NCCL_ALGO": "Ring"}
     for name in ("ARGUS_VERL_JOB", "ARGUS_VERL_ARCHIVE", "VERL_FILE_LOGGER_PATH", "RAY_JOB_STOP_WAIT_TIME_S"):
         del expected[name]
-    assert given == expected
-    assert given["A"] == "b c" and "HF_TOKEN" not in given
+    assert variables == expected
+    assert variables["A"] == "b c" and "HF_TOKEN" not in variables
     # Ray's workers get the same, without the hook for secrets. verl passes the rest on itself.
     del expected["NCCL_ALGO"]
     assert config == {"runtime_env": {"env_vars": expected}}
@@ -116,9 +116,9 @@ def test_a_job_under_torchrun() -> None:
     assert quiet.runtime_env["env_vars"]["VERL_SFT_LOGGING_LEVEL"] == "ERROR"
     assert "VERL_SFT_LOGGING_LEVEL" not in planned(CUDA, workload="sft").runtime_env["env_vars"]
     words = shlex.split(job.train_command())
-    asked = ["--nnodes=2", "--nproc-per-node=4", "--node-rank=0", "--master-addr=MASTER_ADDRESS", "--master-port=29500"]
+    flags = ["--nnodes=2", "--nproc-per-node=4", "--node-rank=0", "--master-addr=MASTER_ADDRESS", "--master-port=29500"]
     assert words[words.index("python3") :] == [
-        *("python3", "-m", "torch.distributed.run", *asked, "--max-restarts=0"),
+        *("python3", "-m", "torch.distributed.run", *flags, "--max-restarts=0"),
         *("-m", "verl.trainer.sft_trainer", *job.plan.overrides),
     ]
 

@@ -68,8 +68,8 @@ def test_every_key_arrives_in_its_own_field() -> None:
     size = {name: value for name, value in EVERYTHING["resources"].items() if name != "pools"}
     pools = EVERYTHING["resources"]["pools"].items()
     size |= {f"{pool}_{name}": value for pool, sizes in pools for name, value in sizes.items()}
-    given = {**rest, **address, **runtime_env, **ray["resources"], **size, **DURATIONS, **texts}
-    assert vars(jobspec(**EVERYTHING)) == given
+    expected = {**rest, **address, **runtime_env, **ray["resources"], **size, **DURATIONS, **texts}
+    assert vars(jobspec(**EVERYTHING)) == expected
 
 
 def test_defaults() -> None:

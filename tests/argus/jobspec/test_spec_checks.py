@@ -187,7 +187,7 @@ def test_valid_values(changes: dict[str, Any]) -> None:
 # --- The release of verl ----------------------------------------------------------------------------------------------
 
 
-def told(profile: Profile = NEWEST, **changes: Any) -> list[str]:
+def finding_keys(profile: Profile = NEWEST, **changes: Any) -> list[str]:
     return [finding.key.removeprefix("trainer_overrides.") for finding in version_findings(jobspec(**changes), profile)]
 
 
@@ -196,21 +196,21 @@ OLDEST = Profile("0.8.0", (0, 8, 0))
 
 def test_the_device_of_an_sft_job() -> None:
     on_cpu = {"workload": "sft", "trainer_overrides": {"trainer.device": "cpu"}}
-    assert told(OLDEST, **on_cpu) == ["trainer.device"]
-    assert told(**on_cpu) == []
-    assert told(workload="sft", trainer_overrides=["~trainer.device"]) == ["trainer.device"]
+    assert finding_keys(OLDEST, **on_cpu) == ["trainer.device"]
+    assert finding_keys(**on_cpu) == []
+    assert finding_keys(workload="sft", trainer_overrides=["~trainer.device"]) == ["trainer.device"]
     # Only SFT has its device on the driver; under torchrun, the GPUs of the workers decide.
-    assert told(trainer_overrides={"trainer.device": "npu"}) == []
-    assert told(launcher="torchrun", **on_cpu) == ["trainer.device"]
+    assert finding_keys(trainer_overrides={"trainer.device": "npu"}) == []
+    assert finding_keys(launcher="torchrun", **on_cpu) == ["trainer.device"]
 
 
 def test_overrides_that_a_release_does_not_read() -> None:
     renamed = "custom_reward_function.reward_kwargs.a"
     overrides = [f"+{renamed}=1", "trainer.logger=[console,trackio,nothing]", "data.seed=1"]
-    assert told(trainer_overrides=overrides) == [renamed, "trainer.logger"]
-    assert told(OLDEST, trainer_overrides=overrides) == ["trainer.logger"]
-    assert told(trainer_overrides=["trainer.logger=['file',\"a\",b]"]) == ["trainer.logger"] * 2
-    assert told(trainer_overrides=["trainer.logger=console"]) == []
+    assert finding_keys(trainer_overrides=overrides) == [renamed, "trainer.logger"]
+    assert finding_keys(OLDEST, trainer_overrides=overrides) == ["trainer.logger"]
+    assert finding_keys(trainer_overrides=["trainer.logger=['file',\"a\",b]"]) == ["trainer.logger"] * 2
+    assert finding_keys(trainer_overrides=["trainer.logger=console"]) == []
 
 
 def test_an_override_that_the_jobspec_controls_is_reported_once() -> None:

@@ -37,7 +37,7 @@ def archive(tmp_path: Path) -> Archive:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    """In place of ray.job_submission.JobSubmissionClient."""
+    """A stand-in for ray.job_submission.JobSubmissionClient."""
     ray, module = FakeRay(), types.ModuleType("ray.job_submission")
     module.JobSubmissionClient = lambda address: ray.calls.append(("connect", address)) or ray  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
@@ -48,18 +48,18 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 def test_the_end_of_an_attempt_collects_and_sweeps(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.set_status("RUNNING", attempt=2)
     nodes = {"worker-0": {"killed": {"7": "x"}, "left": [7]}, "worker-2": {"killed": {"8": "x", "9": "y"}, "left": []}}
-    found: dict[str, Any] = {"nodes": nodes, "problems": {"worker-1": "no answer within 45 s"}}
+    result: dict[str, Any] = {"nodes": nodes, "problems": {"worker-1": "no answer within 45 s"}}
     order: list[Any] = []
     monkeypatch.setattr(commands, "Connection", lambda: "Ray")
     monkeypatch.setattr(evidence, "collect", lambda _archive, moment, ray: order.append(("collect", moment, ray)))
-    monkeypatch.setattr(evidence, "sweep", lambda _archive, ray: order.append(("sweep", ray)) or found)
+    monkeypatch.setattr(evidence, "sweep", lambda _archive, ray: order.append(("sweep", ray)) or result)
     assert commands.main(["end", str(archive.path)]) == 0
     # Evidence is collected before the sweep.
     assert order == [("collect", "end", "Ray"), ("sweep", "Ray")]
-    assert archive.read_mapping("debug/sweep-2.json") == found
+    assert archive.read_mapping("debug/sweep-2.json") == result
     event = json.loads((archive.path / "events.jsonl").read_text().splitlines()[-1])
     event.pop("time")
-    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, "problems": found["problems"]}
+    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, "problems": result["problems"]}
 
 
 def test_the_next_attempt_is_submitted(archive: Archive, client: FakeRay) -> None:

@@ -18,7 +18,7 @@ def log(name: str) -> str:
     return (LOGS / f"{name}.log").read_bytes().decode()
 
 
-# What the advice has to name, where a kind has several.
+# The words that the advice has to contain, where a kind has several.
 NAMED = {
     "chat_template": "custom_chat_template",
     "device_assert": "vocab_size",
@@ -30,7 +30,7 @@ NAMED = {
     "vllm-cache": "Raise actor_rollout_ref.rollout.gpu_memory_utilization",
     "vllm-start": "Lower actor_rollout_ref.rollout.gpu_memory_utilization",
 }
-# What the reason names.
+# The words that the reason contains.
 REASONS = {
     "config-refused-value": "actor_rollout_ref.actor: ValueError('Invalid loss_agg_mode: token-meen')",
     "config-unknown-key": "actor_rollout_ref.actor.optim.learning_rate",
@@ -52,14 +52,14 @@ RECORDED = [path for path in sorted(LOGS.glob("*.log")) if not path.stem.startsw
 @pytest.mark.parametrize("path", RECORDED + REPORTED, ids=lambda path: path.stem)
 def test_a_recorded_or_reported_failure(path: Path) -> None:
     # The carriage returns of progress bars stay.
-    found = classify(path.read_bytes().decode(), None if path.stem == "node_lost-driver" else 1)
+    failure = classify(path.read_bytes().decode(), None if path.stem == "node_lost-driver" else 1)
     kind, _hyphen, name = path.stem.partition("-")
-    assert found.kind == kind and REASONS.get(path.stem, "") in found.reason
-    assert found.lines
-    assert found.todo and NAMED.get(name, "") in found.todo
+    assert failure.kind == kind and REASONS.get(path.stem, "") in failure.reason
+    assert failure.lines
+    assert failure.todo and NAMED.get(name, "") in failure.todo
     # Exceptions that only tell of another process are no reason.
-    told = found.reason.rpartition("an engine ended: ")[2]
-    assert path in RECORDED or kind == "engine_lost" or not diagnosis.WRAPPER.search(told)
+    reason = failure.reason.rpartition("an engine ended: ")[2]
+    assert path in RECORDED or kind == "engine_lost" or not diagnosis.WRAPPER.search(reason)
 
 
 def of_a_rank(line: str) -> str:
@@ -82,7 +82,7 @@ def test_a_reported_failure_in_other_lines(path: Path) -> None:
 
 
 VERL, VLLM = "verl-0.9.1/verl/workers/engine_workers.py", "site-packages/vllm/v1/engine/core.py"
-# What public reports have as the exception with which the trainer ended.
+# The exceptions with which trainers ended in public reports.
 EXCEPTIONS = [
     ("config", VERL, "AssertionError: only support equal chunk. Got size of DataProto 2 and chunk 4."),
     ("config", VERL, "RuntimeError: world_size (8) is not divisible by total_model_size (16)"),
@@ -125,9 +125,9 @@ def test_what_an_exception_means(kind: str, file: str, exception: str) -> None:
 def test_a_wrapper_without_a_cause_is_not_the_reason() -> None:
     end = HYDRA + '  File "/opt/engine.py", line 9, in launch\n    data = pipe.recv()\nEOFError\n'
     assert "EOFError" not in classify(end, 1).reason
-    found = classify(f'(X pid=9)   File "/x.py", line 1, in f\n(X pid=9) OddThing: no\n{end}', 1)
-    assert (found.kind, found.reason) == ("unknown", "the trainer ended with exit code 1: OddThing: no (X pid=9)")
-    assert found.lines[-1] == "(X pid=9) OddThing: no"
+    failure = classify(f'(X pid=9)   File "/x.py", line 1, in f\n(X pid=9) OddThing: no\n{end}', 1)
+    assert (failure.kind, failure.reason) == ("unknown", "the trainer ended with exit code 1: OddThing: no (X pid=9)")
+    assert failure.lines[-1] == "(X pid=9) OddThing: no"
 
 
 def test_what_another_process_handled_is_no_cause_of_a_dead_actor() -> None:
@@ -139,8 +139,8 @@ def test_what_another_process_handled_is_no_cause_of_a_dead_actor() -> None:
 @pytest.mark.parametrize("exit_code", [0, 1])
 @pytest.mark.parametrize("name", ["good-grpo", "good-sft"])
 def test_a_log_without_a_failure(name: str, exit_code: int) -> None:
-    found = classify(log(name), exit_code)
-    assert (found.kind, found.reason) == ("unknown", f"the trainer ended with exit code {exit_code}")
+    failure = classify(log(name), exit_code)
+    assert (failure.kind, failure.reason) == ("unknown", f"the trainer ended with exit code {exit_code}")
 
 
 def test_a_node_is_named_by_its_whole_name() -> None:
@@ -253,8 +253,8 @@ def test_causes_take_precedence_over_their_consequences(text: str, kind: str) ->
 )
 def test_a_matching_word_elsewhere_in_the_log_is_not_a_cause(line: str) -> None:
     end = HYDRA + '  File "/x.py", line 1, in <module>\nValueError: something\n'
-    found = classify(f"{line}\n{end}", 1)
-    assert (found.kind, found.reason) == ("unknown", "the trainer ended with exit code 1: ValueError: something")
+    failure = classify(f"{line}\n{end}", 1)
+    assert (failure.kind, failure.reason) == ("unknown", "the trainer ended with exit code 1: ValueError: something")
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def test_a_matching_word_elsewhere_in_the_log_is_not_a_cause(line: str) -> None:
 )
 def test_an_end_without_an_exception(exit_code: int | None, kind: str, reason: str) -> None:
     # A trainer that was killed or lost has no final exception: exceptions in the log were handled.
-    found = classify(f"{DATASET}KeyError: 'handled'\n{HYDRA}", exit_code)
-    assert (found.kind, found.reason) == (kind, reason)
+    failure = classify(f"{DATASET}KeyError: 'handled'\n{HYDRA}", exit_code)
+    assert (failure.kind, failure.reason) == (kind, reason)
 
 
 def test_steps_are_reported_where_they_matter() -> None:
@@ -284,8 +284,8 @@ RETRIED = {"node_lost", "head_lost", "engine_lost", "killed", "gpu_fault", "serv
 
 
 def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:
-    told = {rule.kind for rule in CAUSES + CONSEQUENCES}
-    assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
+    kinds = {rule.kind for rule in CAUSES + CONSEQUENCES}
+    assert kinds == set(FailureKind) - FROM_NO_LOG - {"unknown"}
 
 
 def test_the_documentation_has_all_kinds_in_their_order() -> None:

@@ -32,7 +32,7 @@ def step(archive: Archive, number: int) -> None:
     archive.append("logs/metrics-1.jsonl", json.dumps({"step": number, "data": {"train/lr": 1.0}}) + "\n")
 
 
-def told(archive: Archive) -> list[str]:
+def warning_kinds(archive: Archive) -> list[str]:
     return [warning.kind for warning in archive.read_status().warnings]
 
 
@@ -53,8 +53,8 @@ def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive
     health.finish(over=True)
     assert archive.read_status().warnings[0].count == 3
     assert (archive.read_status().state, archive.read_status().workload) == ("RUNNING", "grpo")
-    told = [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
-    assert told == ["prompts_cut"]
+    kinds = [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
+    assert kinds == ["prompts_cut"]
 
 
 def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +65,11 @@ def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch:
     step(archive, 2)
     monkeypatch.setattr(Health, "free_bytes", lambda _self: 999)
     health.look(1000.0)
-    assert told(archive) == ["no_space"]
+    assert warning_kinds(archive) == ["no_space"]
     assert not health.has_space()
     monkeypatch.setattr(Health, "free_bytes", lambda _self: 1000)
     health.look(1001.0)
-    assert told(archive) == [] and health.has_space()
+    assert warning_kinds(archive) == [] and health.has_space()
 
 
 def test_the_phases_are_timed(archive: Archive) -> None:

@@ -30,7 +30,7 @@ def job(tmp_path: Path) -> Iterator[Setup]:
     made = Setup(tmp_path)
     yield made
     for process in made.started:
-        # Not kill: what it started would stay.
+        # kill would leave the processes that it started.
         process.terminate()
         process.communicate(timeout=30)
 
@@ -46,7 +46,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def all_end(*running: int) -> None:
-    """Processes end that were killed: on a busy machine, the kernel takes a moment for it."""
+    """Wait until killed processes have ended: on a busy machine, the kernel takes a moment."""
     until(lambda: not any(map(alive, running)))
 
 
@@ -255,5 +255,5 @@ def test_an_archive_that_cannot_be_written_does_not_hide_the_failure(job: Setup)
     (job.archive.path / "status.json").mkdir()
     (job.cwd / "go").touch()
     output, _errors = process.communicate(timeout=30)
-    told = log.end_from(output.decode())
-    assert process.returncode == 3 and told and told.kind == "config"
+    end = log.end_from(output.decode())
+    assert process.returncode == 3 and end and end.kind == "config"

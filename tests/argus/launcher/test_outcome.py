@@ -22,8 +22,8 @@ ENGINE = failures.failure("engine_lost", "an inference engine ended")
 DEADLINE = failures.failure("deadline", "the job exceeded its deadline of 9 s")
 
 
-def shown(found: Outcome) -> tuple[str, str]:
-    return found.state, found.failure.kind if found.failure else ""
+def shown(result: Outcome) -> tuple[str, str]:
+    return result.state, result.failure.kind if result.failure else ""
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_a_success(end: End, reason: str) -> None:
 
 @pytest.mark.parametrize(("steps", "total"), [(0, None), (0, 16), (6, 16), (6, None)])
 def test_a_trainer_that_did_nothing_has_failed(steps: int, total: int | None) -> None:
-    found = outcome(End(exit_code=0, steps=steps, attempt_steps=0, total_steps=total))
-    assert shown(found) == ("FAILED", "data")
+    result = outcome(End(exit_code=0, steps=steps, attempt_steps=0, total_steps=total))
+    assert shown(result) == ("FAILED", "data")
 
 
 ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
@@ -65,10 +65,10 @@ LEVERS: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
 def test_advice_for_a_full_gpu_works_with_the_settings_of_the_job(
     changes: dict[str, Any], named: tuple[str, ...], unnamed: tuple[str, ...]
 ) -> None:
-    found = outcome(End(exit_code=1, log=OOM, overrides=planned(CUDA, **changes).plan.overrides))
-    assert found.failure
-    assert [key for key in named if key not in found.failure.todo] == []
-    assert [key for key in unnamed if key in found.failure.todo] == []
+    result = outcome(End(exit_code=1, log=OOM, overrides=planned(CUDA, **changes).plan.overrides))
+    assert result.failure
+    assert [key for key in named if key not in result.failure.todo] == []
+    assert [key for key in unnamed if key in result.failure.todo] == []
 
 
 def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:
@@ -81,16 +81,16 @@ def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:
 @pytest.mark.parametrize(("has_space", "kind"), [(False, "disk_full"), (True, "storage")])
 def test_a_checkpoint_that_could_not_be_written(has_space: bool, kind: str) -> None:
     log = (Path(__file__).with_name("logs") / "disk_full-checkpoint.log").read_text()
-    found = outcome(End(exit_code=1, log=log, has_space=has_space)).failure
-    assert found and found.kind == kind
-    assert found.todo == failures.REMEDIES[found.kind]
+    failure = outcome(End(exit_code=1, log=log, has_space=has_space)).failure
+    assert failure and failure.kind == kind
+    assert failure.todo == failures.REMEDIES[failure.kind]
 
 
 def test_a_process_that_was_killed_for_lack_of_memory() -> None:
-    found = outcome(End(exit_code=-9, oom_kills=2)).failure
-    assert found and found.kind == "killed"
-    assert "for lack of memory" in found.reason
-    assert found.todo == failures.REMEDIES[FailureKind.HOST_OOM]
+    failure = outcome(End(exit_code=-9, oom_kills=2)).failure
+    assert failure and failure.kind == "killed"
+    assert "for lack of memory" in failure.reason
+    assert failure.todo == failures.REMEDIES[FailureKind.HOST_OOM]
     # What ended the job is not a signal.
     other = outcome(End(exit_code=1, log=CONFIG, oom_kills=2, refused_processes=2)).failure
     assert other and "memory" not in other.reason
@@ -149,5 +149,5 @@ vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See 
 )
 def test_what_an_engine_said_may_be_far_above_the_end_of_the_log(error: str, kind: str, refused: int) -> None:
     engine = f"RuntimeError: Worker failed with error '{error}' (vLLMHttpServer pid=1)"
-    found = outcome(End(exit_code=1, log=DEAD_ENGINE, engine=engine, refused_processes=refused)).failure
-    assert found and found.kind == kind and ("InvalidCxx" in found.reason) == ("InvalidCxx" in error)
+    failure = outcome(End(exit_code=1, log=DEAD_ENGINE, engine=engine, refused_processes=refused)).failure
+    assert failure and failure.kind == kind and ("InvalidCxx" in failure.reason) == ("InvalidCxx" in error)

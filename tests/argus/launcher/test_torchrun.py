@@ -15,10 +15,10 @@ from argus.hooks import redact
 from argus.hooks.redact import Redactor
 from argus.launcher import torchrun
 
-# As torch.distributed.run: says what it was asked, and starts one rank.
+# Like torch.distributed.run, prints its arguments and starts one rank.
 TORCH = """
 import os, subprocess, sys
-print("asked", sys.argv[1:], os.environ.get("OMP_NUM_THREADS"), flush=True)
+print("arguments", sys.argv[1:], os.environ.get("OMP_NUM_THREADS"), flush=True)
 at = next(number for number, argument in enumerate(sys.argv) if argument.endswith("program"))
 sys.exit(subprocess.run([sys.executable, "-u", *sys.argv[at:]], env={**os.environ, "RANK": "5"}).returncode)
 """
@@ -83,10 +83,10 @@ def test_torchrun_on_a_node(job: Setup) -> None:
     arguments = ("1", "0", "10.0.0.1", "29500", str(os.getpid()), "10.0.0.2")
     code, output = run(job, "train", "ranks", *arguments, OMP_NUM_THREADS="20")
     assert code == 0
-    asked = ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0", "--master-addr=10.0.0.1", "--master-port=29500"]
-    asked += ["--max-restarts=0", "--local-addr=10.0.0.2", str(job.program), "launch", "rank"]
-    asked += [str(job.archive.path), "1"]
-    assert output.splitlines()[0] == f"asked {asked} 10"
+    flags = ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0", "--master-addr=10.0.0.1", "--master-port=29500"]
+    flags += ["--max-restarts=0", "--local-addr=10.0.0.2", str(job.program), "launch", "rank"]
+    flags += [str(job.archive.path), "1"]
+    assert output.splitlines()[0] == f"arguments {flags} 10"
     lines = output.splitlines()[1:]
     assert len(lines) == 3 and all(line.startswith("(rank5 pid=") for line in lines)
     assert lines[0].endswith("""overrides ['mode=train', "note='a, b'"]""") and lines[2].endswith("trained")

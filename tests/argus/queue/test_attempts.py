@@ -152,20 +152,20 @@ def test_an_attempt_whose_node_was_removed(archive: Archive) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "by"),
+    ("users", "by"),
     [
         ([], "not by stop.yml"),
         (["alice@laptop", "bob"], "by alice@laptop"),
         (["a\n b"], "by a b"),
     ],
 )
-def test_a_stopped_attempt_names_who_asked_for_it_first(archive: Archive, asked: list[str], by: str) -> None:
+def test_a_stopped_attempt_names_who_asked_for_it_first(archive: Archive, users: list[str], by: str) -> None:
     running(archive)
-    for who in asked:
-        archive.ask_to_stop(who)
+    for user in users:
+        archive.ask_to_stop(user)
     assert attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15")) == "STOPPED"
     # Who removes its node later has not stopped it.
-    if asked:
+    if users:
         attempts.explain_removal(archive, "worker-1")
     status = archive.read_status()
     assert status.failure and status.failure.reason == status.reason
@@ -188,8 +188,8 @@ def test_what_an_attempt_resumes_from(archive: Archive) -> None:
     path = checkpoint(archive, 10)
     attempts.prepare(archive, 2)
     resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
-    own = ["data.seed=1", "trainer.save_freq=5"]
-    assert archive.read_mapping("config/attempt-2.json")["overrides"] == [*own, *resume]
+    overrides = ["data.seed=1", "trainer.save_freq=5"]
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == [*overrides, *resume]
     assert archive.read_status().resumed_from_step == 10
 
 
@@ -205,11 +205,11 @@ def test_the_submission_to_ray(archive: Archive) -> None:
     attempts.submit(archive, 2, client)
     variables = {"A": "1", "VERL_FILE_LOGGER_PATH": str(archive.path / "logs" / "metrics-2.jsonl")}
     demand = Demand.of(archive.plan() or Plan()).to_metadata()
-    (given,) = client.submitted
-    assert (given["submission_id"], given["runtime_env"]) == ("sft-1~2", {"env_vars": variables})
-    assert given["entrypoint"] == f"{PLAN['entrypoint']} 2"
-    assert [given[f"entrypoint_{name}"] for name in ("num_cpus", "num_gpus", "resources")] == [1, 0, {"worker_node": 1}]
-    assert given["metadata"] == {"submission_id": "sft-1", "attempt": "2", **demand}
+    (job,) = client.submitted
+    assert (job["submission_id"], job["runtime_env"]) == ("sft-1~2", {"env_vars": variables})
+    assert job["entrypoint"] == f"{PLAN['entrypoint']} 2"
+    assert [job[f"entrypoint_{name}"] for name in ("num_cpus", "num_gpus", "resources")] == [1, 0, {"worker_node": 1}]
+    assert job["metadata"] == {"submission_id": "sft-1", "attempt": "2", **demand}
 
 
 def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
@@ -223,12 +223,12 @@ def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     assert [(one.ended_at, one.kind) for one in status.attempts] == [(77.0, "node_lost")]
 
 
-@pytest.mark.parametrize(("known", "is_sent"), [("PENDING", True), ("RUNNING", True), ("FAILED", False), ("", False)])
-def test_a_lost_answer_is_not_a_refusal(archive: Archive, known: str, is_sent: bool) -> None:
+@pytest.mark.parametrize(("status", "is_sent"), [("PENDING", True), ("RUNNING", True), ("FAILED", False), ("", False)])
+def test_a_lost_answer_is_not_a_refusal(archive: Archive, status: str, is_sent: bool) -> None:
     def lost() -> None:
         raise ConnectionError("timed out")
 
-    client = FakeRay({"sft-1": known} if known else {}, on_submit=lost)
+    client = FakeRay({"sft-1": status} if status else {}, on_submit=lost)
     with contextlib.nullcontext() if is_sent else pytest.raises(ConnectionError):
         attempts.submit(archive, 1, client)
     assert len(client.submitted) == 1

@@ -18,7 +18,7 @@ NOW = 10_000.0
 
 
 def room(*gpus: float) -> Room:
-    """By the GPUs that are free on each worker."""
+    """The room of workers with so many free GPUs each."""
     return Room(tuple(WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, free, 48) for n, free in enumerate(gpus)))
 
 
@@ -26,39 +26,39 @@ def job(name: str, gpus: float, nnodes: int = 1, **more: Any) -> Waiting:
     return Waiting(name, Demand(nnodes, gpus, 1), **{"submitted_at": NOW - 100, "since": NOW - 100, **more})
 
 
-def asked(own: Waiting, *others: Waiting, free: Sequence[float] = (8,)) -> Turn:
-    return turn([*others, own], own, room(*free), [], NOW)
+def turn_of(waiting: Waiting, *others: Waiting, free: Sequence[float] = (8,)) -> Turn:
+    return turn([*others, waiting], waiting, room(*free), [], NOW)
 
 
 def test_higher_priorities_and_earlier_submissions_come_first() -> None:
-    own = job("b", 8, priority=1)
-    assert asked(own, job("a", 8), job("c", 8, priority=1), job("d", 8, submitted_at=NOW - 900)) == Turn(1, "")
-    assert asked(own, job("a", 8, priority=2)).place == 2
-    assert asked(own, job("z", 8, priority=1, submitted_at=NOW - 101)).place == 2
+    waiting = job("b", 8, priority=1)
+    assert turn_of(waiting, job("a", 8), job("c", 8, priority=1), job("d", 8, submitted_at=NOW - 900)) == Turn(1, "")
+    assert turn_of(waiting, job("a", 8, priority=2)).place == 2
+    assert turn_of(waiting, job("z", 8, priority=1, submitted_at=NOW - 101)).place == 2
 
 
 def test_a_job_waits_for_the_room_of_those_before_it() -> None:
-    answer = asked(job("b", 8), job("a", 8))
+    answer = turn_of(job("b", 8), job("a", 8))
     assert (answer.place, answer.before) == (2, ("a",))
     assert answer.notice.endswith("once a has started; before it: a")
-    assert asked(job("b", 4), job("a", 4)).problem == ""
-    # What was just accepted is not free any more.
+    assert turn_of(job("b", 4), job("a", 4)).problem == ""
+    # The GPUs of a job that was just accepted are no longer free.
     accepted = {"submission_id": "x", "status": "RUNNING", "metadata": Demand(1, 4, 1).to_metadata()}
-    own = job("b", 4)
-    assert turn([job("a", 4), own], own, room(8), [accepted], NOW).problem
+    waiting = job("b", 4)
+    assert turn([job("a", 4), waiting], waiting, room(8), [accepted], NOW).problem
 
 
 def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> None:
     large = job("a", 8, nnodes=2, patience=100.0)
     late = replace(large, since=NOW - 101)
-    assert asked(job("b", 4), large, free=(8, 4)) == Turn(2, "")
-    assert asked(job("b", 4), late, free=(8, 4)).problem.startswith("room is kept for a")
-    assert asked(job("b", 4), replace(late, patience=None), free=(8, 4)).problem == ""
+    assert turn_of(job("b", 4), large, free=(8, 4)) == Turn(2, "")
+    assert turn_of(job("b", 4), late, free=(8, 4)).problem.startswith("room is kept for a")
+    assert turn_of(job("b", 4), replace(late, patience=None), free=(8, 4)).problem == ""
     # Nor one that depends on another one.
-    assert asked(job("a", 1, waits_for="for b to answer")) == Turn(None, "for b to answer")
-    assert asked(job("b", 8), job("a", 8, waits_for="for x")) == Turn(1, "")
+    assert turn_of(job("a", 1, waits_for="for b to answer")) == Turn(None, "for b to answer")
+    assert turn_of(job("b", 8), job("a", 8, waits_for="for x")) == Turn(1, "")
     # A node is missing: it would not fit an empty cluster.
-    assert asked(job("b", 4), late, free=(8,)).problem == ""
+    assert turn_of(job("b", 4), late, free=(8,)).problem == ""
 
 
 def tagged(name: str, gpus: float, *tags: str) -> Waiting:
@@ -74,8 +74,8 @@ def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
     ]
     free = replace(room(8), placed=frozenset("xyz"))
 
-    def problem(own: Waiting, *others: Waiting) -> str:
-        return turn([*others, own], own, free, taken, NOW).problem
+    def problem(waiting: Waiting, *others: Waiting) -> str:
+        return turn([*others, waiting], waiting, free, taken, NOW).problem
 
     assert "jobs with user=ann are active as job_limits allows (2)" in problem(tagged("b", 1, "user=ann"))
     assert problem(tagged("b", 1, "user=bob")) == problem(tagged("b", 1)) == ""

@@ -24,8 +24,8 @@ def left(workers: list[WorkerCapacity]) -> list[tuple[float, float]]:
 
 
 def record(name: str, demand: Demand | None, status: str = "RUNNING", age: float = 5.0) -> dict[str, Any]:
-    known = {"submission_id": name, "job_id": f"id-{name}", "metadata": demand.to_metadata() if demand else {}}
-    return {**known, "status": status, "start_time": (NOW - age) * 1000}
+    values = {"submission_id": name, "job_id": f"id-{name}", "metadata": demand.to_metadata() if demand else {}}
+    return {**values, "status": status, "start_time": (NOW - age) * 1000}
 
 
 def group(name: str, state: str, *gpus: float) -> dict[str, Any]:
@@ -66,7 +66,7 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free"
 
 
 @pytest.mark.parametrize(
-    ("workers", "asked", "answer"),
+    ("workers", "sizes", "answer"),
     [
         # (nnodes, GPUs and CPUs on each, CPUs of the driver and of the controller, storage units)
         ([(4, 13)], (1, 4, 12, 1), ""),
@@ -76,11 +76,11 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free"
         ([(4, 12)], (1, 4, 12, 1), DRIVER),
         # Ray may put the driver on either of them.
         ([(4, 12), (4, 13)], (2, 4, 12, 1), DRIVER),
-        # A worker that could take the job, and that it does not need.
+        # A second worker could take the job, which does not need it.
         ([(4, 12), (4, 12)], (1, 4, 12, 1), ""),
         ([(4, 12), (3, 48)], (2, 4, 12, 1), "available: 1 (worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)"),
         ([(4, 11.5)], (1, 4, 12, 1), "available: 0 (worker-0: 4 GPU, 11.5 CPU)"),
-        # The controller is somewhere as well.
+        # The controller needs a CPU as well.
         ([(4, 13)], (1, 4, 12, 1, 1), QUEUE),
         # Driver and controller may be on two workers, and the job needs a third one.
         ([(4, 13), (4, 13)], (1, 4, 12, 1, 1), QUEUE),
@@ -92,8 +92,8 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free"
         ([(4, 15), (0, 4)], (1, 4, 12, 1, 1, 8), "available: 0 (worker-0: 4 GPU, 15 CPU, worker-1: 0 GPU, 4 CPU)"),
     ],
 )
-def test_whether_a_job_has_capacity(workers: list[tuple[float, float]], asked: tuple[Any, ...], answer: str) -> None:
-    problem = capacity_problem(free(*workers), Demand(*asked))
+def test_whether_a_job_has_capacity(workers: list[tuple[float, float]], sizes: tuple[Any, ...], answer: str) -> None:
+    problem = capacity_problem(free(*workers), Demand(*sizes))
     assert answer in problem if answer else problem == ""
 
 
@@ -121,7 +121,7 @@ ONE, BOTH, DRIVER = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1), Demand(driver_cpus
 
 
 @pytest.mark.parametrize(
-    ("jobs", "asked", "taken"),
+    ("jobs", "demand", "taken"),
     [
         ([record("a", ONE)], BOTH, ("a",)),
         ([record("a", DRIVER, "PENDING")], BOTH, ("a",)),
@@ -136,11 +136,11 @@ ONE, BOTH, DRIVER = Demand(1, 4, 12, 1), Demand(2, 4, 12, 1), Demand(driver_cpus
         ([record("own", BOTH), record("own~2", BOTH)], BOTH, ()),
     ],
 )
-def test_what_was_just_accepted_counts_as_taken(jobs: list[Any], asked: Demand, taken: tuple[str, ...]) -> None:
-    problem = ROOM.problem("own", asked, jobs)
+def test_what_was_just_accepted_counts_as_taken(jobs: list[Any], demand: Demand, taken: tuple[str, ...]) -> None:
+    problem = ROOM.problem("own", demand, jobs)
     assert problem.endswith(f", once {', '.join(taken)} has what it needs") if taken else problem == ""
     # What Ray counts already is not counted twice.
-    assert replace(ROOM, placed=frozenset(taken)).problem("own", asked, jobs) == ""
+    assert replace(ROOM, placed=frozenset(taken)).problem("own", demand, jobs) == ""
 
 
 OLD = UNPLACED_SECONDS + 1
@@ -174,7 +174,7 @@ def test_which_jobs_have_their_place(job: dict[str, Any], groups: list[Any], has
     [("MooncakeStore", "RUNNING", True), ("MooncakeStore", "FAILED", False), ("Yuanrong", "RUNNING", False)],
 )
 def test_a_backend_that_serves_one_job(backend: str, status: str, waits: bool) -> None:
-    """Wherever the other job's archive is: Ray's list has it."""
-    own = Demand(exclusive="MooncakeStore")
-    jobs = [record("a", Demand(exclusive=backend), status), record("own~2", own)]
-    assert ("job a is active" in ROOM.problem("own", own, jobs)) == waits
+    """Ray's list has the other job, wherever its archive is."""
+    demand = Demand(exclusive="MooncakeStore")
+    jobs = [record("a", Demand(exclusive=backend), status), record("own~2", demand)]
+    assert ("job a is active" in ROOM.problem("own", demand, jobs)) == waits

@@ -27,8 +27,8 @@ class FakeHead(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, Any] = {}
-        self.asked: list[str] = []
-        # How many questions it is too slow for.
+        self.requests: list[str] = []
+        # The number of requests that it is too slow for.
         self.silent = 0
         # The status and the place of an answer that leads elsewhere.
         self.redirect: tuple[int, str] | None = None
@@ -45,16 +45,16 @@ class Handler(BaseHTTPRequestHandler):
     server: FakeHead
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        if self.server.silent >= len(self.server.asked):
+        self.server.requests.append(self.path)
+        if self.server.silent >= len(self.server.requests):
             time.sleep(0.6)
             return
-        given = self.headers.get("Authorization")
+        authorization = self.headers.get("Authorization")
         answer = self.server.answers.get(self.path.partition("?")[0])
         if self.server.redirect:
             status, body = self.server.redirect[0], b"[]"
-        elif given != f"Bearer {TOKEN}":
-            status, body = (403 if given else 401), b"Unauthorized"
+        elif authorization != f"Bearer {TOKEN}":
+            status, body = (403 if authorization else 401), b"Unauthorized"
         elif answer is None:
             status, body = 404, b"not found"
         else:
@@ -128,21 +128,21 @@ def test_without_the_right_token(server: FakeHead, tmp_path: Path) -> None:
 def test_a_head_that_answers_slowly_is_asked_again(server: FakeHead, token_path: str) -> None:
     server.answers["/api/jobs/"], server.silent = [], 1
     head = RayHead(server.address, token_path, timeout=0.2, patience=30)
-    assert (head.jobs(), len(server.asked)) == ([], 2)
+    assert (head.jobs(), len(server.requests)) == ([], 2)
     assert 0.2 <= head.slow < 30
     # The longest wait is kept.
     slow = head.slow
-    assert (head.jobs(), head.slow, len(server.asked)) == ([], slow, 3)
+    assert (head.jobs(), head.slow, len(server.requests)) == ([], slow, 3)
 
 
-@pytest.mark.parametrize(("patience", "asked"), [(0.3, 2), (0.0, 1)])
-def test_a_head_that_is_too_slow_is_not_down(server: FakeHead, token_path: str, patience: float, asked: int) -> None:
-    """It is asked again only on request."""
+@pytest.mark.parametrize(("patience", "count"), [(0.3, 2), (0.0, 1)])
+def test_a_head_that_is_too_slow_is_not_down(server: FakeHead, token_path: str, patience: float, count: int) -> None:
+    """The client repeats a request only if it has patience."""
     server.silent = 2
     head = RayHead(server.address, token_path, timeout=0.1, patience=patience)
     with pytest.raises(api.HeadTimeoutError, match=api.ANSWERS_SLOWLY if patience else "does not answer: timed out"):
         head.jobs()
-    assert (len(server.asked), head.slow) == (asked, 0)
+    assert (len(server.requests), head.slow) == (count, 0)
 
 
 @pytest.mark.parametrize("answer", [b"<html>another service</html>", b"[" * 100_000, b" " * api.MIB + b"[]"], ids=len)
@@ -179,7 +179,7 @@ def test_neither_a_redirect_nor_a_proxy_is_used(
         server.redirect = (status, f"{other.address}/steal")
         with pytest.raises(RayApiError) as error:
             head.jobs()
-        assert (error.value.status, len(server.asked), other.asked) == (status, 2, [])
+        assert (error.value.status, len(server.requests), other.requests) == (status, 2, [])
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_neither_a_redirect_nor_a_proxy_is_used(
         "https://head.example.org",
         "http://127.0.0.1.example.org:8265",
         "http://2130706433:8265",
-        # What is no address of a head.
+        # These are no addresses of a head.
         *("", "auto", "file:///etc/passwd", "http://user:secret@127.0.0.1:8265"),
         *("http://evil.example.org#@127.0.0.1", "http://127.0.0.1:8265/\r\nX-Header: 1"),
     ],
@@ -213,7 +213,7 @@ def test_a_token_that_is_none_is_neither_sent_nor_shown(
         (tmp_path / "token").write_bytes(content)
     with pytest.raises(RayApiError):
         RayHead(server.address, str(tmp_path / "token")).jobs()
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_free_resources_of_workers() -> None:

@@ -23,14 +23,14 @@ class Ray(types.ModuleType):
         super().__init__("ray")
         self.begin: Callable[[], None] = lambda: None
         self.by_value: list[types.ModuleType] = []
-        self.asked: dict[str, Any] = {}
-        # How each actor is to be created.
+        self.init_options: dict[str, Any] = {}
+        # The options of each actor.
         self.actors: list[dict[str, Any]] = []
         self.get_runtime_context = lambda: types.SimpleNamespace(get_node_id=lambda: "here")
         self.nodes = lambda: [{"NodeID": "n0", "Alive": True}, {"NodeID": "n1", "Alive": False}]
 
     def init(self, **options: Any) -> None:
-        self.asked = options
+        self.init_options = options
         self.begin()
 
     def remote(self, kind: Callable[[str], Any]) -> Any:
@@ -94,7 +94,7 @@ def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) ->
     assert [entry["NodeID"] for entry in connection.nodes()] == ["n0"]
     # The actor is pickled with its code, and finds the program with which it imports the function.
     assert [module.__name__ for module in ray.by_value] == ["argus.ray.tasks"]
-    assert ray.asked["address"] == "auto"
+    assert ray.init_options["address"] == "auto"
     call = connection.on("n0", max, 3, 5)
     assert ray.actors[0] == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
     assert connection.results({"worker-0": call}, 1) == ({"worker-0": 5}, {})

@@ -24,7 +24,7 @@ WATCH = """window.wrong = [];
 for (const kind of ['error', 'unhandledrejection', 'securitypolicyviolation'])
   addEventListener(kind, event => wrong.push(kind + ': ' + (event.message || event.reason || event.violatedDirective)));
 console.error = console.warn = (...words) => wrong.push(words.join(' '));"""
-# How many charts have something drawn in colour on them.
+# The number of charts that have something drawn in colour.
 DRAWN = """[...document.querySelectorAll('canvas')].filter(canvas => {
   const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   for (let at = 0; at < pixels.length; at += 4)
@@ -53,8 +53,8 @@ async def opened(browser: Page, file: Path, width: int = 1400, scheme: str = "li
 
 async def until(browser: Page, condition: str) -> Any:
     for _ in range(150):
-        if found := await browser.value(f"!!({condition})"):
-            return found
+        if value := await browser.value(f"!!({condition})"):
+            return value
         await asyncio.sleep(0.1)
     raise AssertionError(f"never: {condition}")
 

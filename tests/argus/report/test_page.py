@@ -71,8 +71,8 @@ def test_nothing_but_our_own_code_runs(jobs: Jobs) -> None:
     assert "default-src 'none'" in policy and "unsafe" not in policy
     code = re.findall(r"<(?:script|style)>(.*?)</(?:script|style)>", text, re.S)
     assert len(code) == 3 and "Permission is hereby granted" in code[1]
-    for each in code:
-        assert base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() in policy
+    for part in code:
+        assert base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() in policy
     assert not re.search(r"<[^>]+ (?:on\w+|style|src|href)=", text.replace(code[1], "").replace(code[2], ""))
 
 
@@ -114,5 +114,5 @@ def test_sizes_are_bounded(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.write_json("config/job_spec.json", {"model": long})
     job = read_job(archive)
     assert len(job.events) == MOST_EVENTS + 3 and len(job.curves.curves) <= curves.MOST_METRICS + 1
-    assert "actor/lr" in job.curves.curves and {"many" in each for each in job.problems} >= {True}
+    assert "actor/lr" in job.curves.curves and {"many" in problem for problem in job.problems} >= {True}
     assert len(page.page([job], 0.0)) < 1_500_000

@@ -10,7 +10,7 @@ import pytest
 from hub import Hub, model
 from staging_models import NAME, STEP, Place
 from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, plain_git, put
-from staging_store import asked, stage
+from staging_store import build_of, stage
 
 from argus.common.shared_root import SNAPSHOTS
 
@@ -18,7 +18,7 @@ from argus.common.shared_root import SNAPSHOTS
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     """Something staged."""
-    stage(asked(tmp_path / "tiny"))
+    stage(build_of(tmp_path / "tiny"))
     return tmp_path / "tiny"
 
 
@@ -100,5 +100,5 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """What a user puts over verl."""
+    """Files that a user puts over verl."""
     return put(tmp_path / "mine", {"main.py": "mine = True\n", "deep/er.py": "", "__pycache__/main.pyc": ""})

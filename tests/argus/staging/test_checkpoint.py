@@ -60,14 +60,14 @@ def change(root: Path, **values: Any) -> None:
 
 
 class Merger:
-    """Writes a model as verl does, and keeps what it was asked for."""
+    """Writes a model as verl does, and keeps its requests."""
 
     def __init__(self, then: Callable[[Path], object] = bool, code: int = 0, output: str = "") -> None:
         self.then, self.code, self.output = then, code, output
-        self.asked: list[MergeRequest] = []
+        self.requests: list[MergeRequest] = []
 
     def __call__(self, request: MergeRequest, progress: Progress) -> tuple[int, str]:
-        self.asked.append(request)
+        self.requests.append(request)
         for name, content in model().items():
             (request.target / name).write_bytes(content)
             (request.target / name).chmod(0o600)
@@ -93,18 +93,18 @@ def refused(root: Path, merger: Merger | None = None, **how: Any) -> str:
 def test_the_last_checkpoint_becomes_a_model_with_its_job_as_source(root: Path, last: Path) -> None:
     merger = Merger()
     assert export(root, merger, check=True).status == Status.STAGED
-    assert merger.asked == [] and not (root / "common/models").exists()
+    assert merger.requests == [] and not (root / "common/models").exists()
     staged = export(root, merger)
     target = root / "common/models" / f"{JOB}-step-12"
     assert (staged.path, staged.status, staged.kind) == (str(target), Status.STAGED, "model")
-    found = manifest_json(target)
-    wanted = {"source": f"job:{JOB}@12", "job": JOB, "step": 12, "code_id": "verl-0.9.1", "name": f"{JOB}-step-12"}
-    assert wanted.items() <= found.items() and sorted(found["files"]) == sorted(model())
+    manifest = manifest_json(target)
+    expected = {"source": f"job:{JOB}@12", "job": JOB, "step": 12, "code_id": "verl-0.9.1", "name": f"{JOB}-step-12"}
+    assert expected.items() <= manifest.items() and sorted(manifest["files"]) == sorted(model())
     assert {(target / name).stat().st_mode & 0o777 for name in model()} == {0o644}
-    (asked,) = merger.asked
-    assert (asked.checkpoint, asked.code_path) == (str(last), f"{root}/common/code/verl/verl-0.9.1")
-    assert asked.hf_home == f"{root}/hf"
-    assert asked.size == sum(file.stat().st_size for file in last.glob("model_*.pt")) > 0
+    (request,) = merger.requests
+    assert (request.checkpoint, request.code_path) == (str(last), f"{root}/common/code/verl/verl-0.9.1")
+    assert request.hf_home == f"{root}/hf"
+    assert request.size == sum(file.stat().st_size for file in last.glob("model_*.pt")) > 0
     assert export(root, step=10, name="sums").path == f"{root}/common/models/sums"
     with pytest.raises(StagingError, match=rf"contains job:{JOB}@10, not job:{JOB}@12\."):
         export(root, name="sums")
@@ -113,7 +113,7 @@ def test_the_last_checkpoint_becomes_a_model_with_its_job_as_source(root: Path, 
     (root / "jobs" / JOB).rename(root / "gone")
     assert export(root, merger, name=f"{JOB}-step-12").status == Status.EXISTS
     assert export(root, merger, step=12).status == Status.EXISTS
-    assert len(merger.asked) == 1
+    assert len(merger.requests) == 1
 
 
 def test_the_adapter_with_which_the_training_began(root: Path, last: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_adapter_with_which_the_training_began(root: Path, last: Path) -> No
     assert export(root, merger, name="one").status == Status.STAGED
     change(root, overrides=["actor_rollout_ref.model.lora_adapter_path=null"])
     export(root, merger, name="two")
-    assert [asked.adapter for asked in merger.asked] == ["/private/common/models/adapter", ""]
+    assert [request.adapter for request in merger.requests] == ["/private/common/models/adapter", ""]
     for file in last.glob("model_*.pt"):
         file.unlink()
     with pytest.raises(StagingError, match="huggingface is a model"):
@@ -138,7 +138,7 @@ def test_the_part_that_is_merged(root: Path, last: Path, workload: str) -> None:
     save(last.parent if workload == "sft" else last.parent / "critic")
     merger = Merger()
     export(root, merger)
-    assert merger.asked[0].checkpoint == str(part)
+    assert merger.requests[0].checkpoint == str(part)
 
 
 def test_an_incomplete_checkpoint_is_passed_over_unless_it_is_asked_for(root: Path, last: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_incomplete_checkpoint_is_passed_over_unless_it_is_asked_for(root: Pa
 
 
 @pytest.mark.parametrize(
-    ("values", "what"),
+    ("values", "problem"),
     [
         ({"code_path": "/etc"}, 'code_path "/etc": is not below'),
         ({"code_path": "ROOT/common/code/verl/../../../../etc"}, "is not below"),
@@ -161,11 +161,11 @@ def test_an_incomplete_checkpoint_is_passed_over_unless_it_is_asked_for(root: Pa
         ({"missing": "../../latest_checkpointed_iteration.txt"}, "has no complete checkpoint: it saved none."),
     ],
 )
-def test_what_cannot_be_merged(root: Path, last: Path, values: dict[str, Any], what: str) -> None:
+def test_what_cannot_be_merged(root: Path, last: Path, values: dict[str, Any], problem: str) -> None:
     if missing := values.pop("missing", ""):
         (last / missing).rename(last / "other")
     change(root, **{key: str(value).replace("ROOT", str(root)) if value != 7 else 7 for key, value in values.items()})
-    assert what in refused(root)
+    assert problem in refused(root)
 
 
 def test_the_last_lines_of_a_merge_that_fails_are_shown_without_control_characters(root: Path) -> None:

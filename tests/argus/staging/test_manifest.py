@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from staging_snapshots import attached
-from staging_store import asked, no_build, problems, stage
+from staging_store import build_of, no_build, problems, stage
 
 from argus.staging.listing import UNFINISHED, list_staged
 from argus.staging.lock import Progress, lock_file, locked
@@ -29,7 +29,7 @@ def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> Non
         return Built()
 
     target = tmp_path / "tiny"
-    stage(asked(target, many))
+    stage(build_of(target, many))
     (target / "missing").unlink()
     (target / "longer").write_text("longer than before")
     (target / "changed").write_text("CHANGED")
@@ -50,18 +50,18 @@ def test_what_is_no_change(tiny: Path) -> None:
     for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
         (tiny / name).parent.mkdir(exist_ok=True)
         (tiny / name).write_text("")
-    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
-    # As an editor that keeps the modification time.
+    assert stage(build_of(tiny, no_build), full=True).status == Status.EXISTS
+    # Some editors keep the modification time.
     stat = (tiny / "train.parquet").stat()
     (tiny / "train.parquet").write_text("ROWS")
     os.utime(tiny / "train.parquet", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build)).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"train\.parquet has other content"):
-        stage(asked(tiny, no_build), full=True)
+        stage(build_of(tiny, no_build), full=True)
     # Its content counts, if its time is another one.
     (tiny / "train.parquet").write_text("rows")
     os.utime(tiny / "train.parquet")
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build)).status == Status.EXISTS
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"files": []}', '{"files": {"a": 1}}', '{"files": {"a": {"size": 1}}}'])
@@ -73,7 +73,7 @@ def test_other_text_is_not_a_manifest(tmp_path: Path, text: str) -> None:
 
 def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
-        stage(asked(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
+        stage(build_of(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
     assert not (tmp_path / "one").exists()
 
 
@@ -93,7 +93,7 @@ def put(target: Path) -> None:
     stage(BuildRequest("rl_dataset", target.name, target, build))
 
 
-def found(target: Path, verify: str = "no") -> list[dict[str, Any]]:
+def entries(target: Path, verify: str = "no") -> list[dict[str, Any]]:
     return [entry.as_dict() for entry in list_staged(target.parents[1], verify)]
 
 
@@ -108,10 +108,10 @@ def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
         expected = f"downloading acme/sums on {socket.gethostname()}, 1 MiB of 4 MiB (25 %)"
         # The thread that writes the progress every second may have started before.
         give_up = time.monotonic() + 10
-        while not found(target)[0].get("source", "").startswith(expected):
+        while not entries(target)[0].get("source", "").startswith(expected):
             assert time.monotonic() < give_up
             time.sleep(0.05)
-        (busy,) = found(target)
+        (busy,) = entries(target)
     assert (busy["kind"], busy["name"], busy["path"], busy["problems"]) == (UNFINISHED, "sums", str(target), [])
     assert busy["bytes"] >= 300
 
@@ -119,13 +119,13 @@ def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
 def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
     target.with_name(".sums.staging-0123abcd").mkdir()
     lock_file(target).write_text('{"host": "head-1", "pid": 17, "step": "", "done": 0, "total": 0}')
-    # Of others' making.
+    # Others have made this one.
     (target.parent / ".snapshot").mkdir()
-    (left,) = found(target)
+    (left,) = entries(target)
     assert left["problems"] == ["was left unfinished by head-1, process 17: .sums.lock, .sums.staging-0123abcd"]
     assert "source" not in left
     put(target)
-    assert [each["kind"] for each in found(target)] == ["rl_dataset"]
+    assert [entry["kind"] for entry in entries(target)] == ["rl_dataset"]
 
 
 FILES = {"0/train.jsonl": b"0123456789", "1/train.jsonl": b"", "2/a/b.py": b"b" * 3000}
@@ -146,7 +146,7 @@ def test_files_arrive_in_a_directory_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         member("0/link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         member("0/hard", type=tarfile.LNKTYPE, linkname="0/train.jsonl"),
@@ -162,9 +162,9 @@ def test_files_arrive_in_a_directory_of_their_own(tmp_path: Path) -> None:
     ],
     ids=lambda info: repr(info.name),
 )
-def test_other_members_leave_nothing(tmp_path: Path, wrong: tarfile.TarInfo) -> None:
+def test_other_members_leave_nothing(tmp_path: Path, invalid: tarfile.TarInfo) -> None:
     announced, tar = attached(FILES)
-    tar = tar.rstrip(b"\0") + b"\0" * (-len(tar.rstrip(b"\0")) % 512) + wrong.tobuf() + b"\0" * 1024
+    tar = tar.rstrip(b"\0") + b"\0" * (-len(tar.rstrip(b"\0")) % 512) + invalid.tobuf() + b"\0" * 1024
     with pytest.raises(StagingError):
         receive(io.BytesIO(tar), Attachment(**announced), tmp_path / "sums")
     assert list(tmp_path.iterdir()) == []

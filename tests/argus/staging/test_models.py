@@ -52,13 +52,13 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
     source = {"source": NAME, "revision": "main", "commit": place.commit, "endpoint": place.hub.url}
     assert {"kind": "model", "name": "name", **source}.items() <= said.items()
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in model().items()}
-    assert {name: each["sha256"] for name, each in said["files"].items()} == hashes
-    # Nothing of the way is left, and what exists causes no request.
+    assert {name: file["sha256"] for name, file in said["files"].items()} == hashes
+    # No temporary files are left, and an existing model causes no request.
     assert names(place.target.parent) == [".name.manifest.json", "name"]
     place.forget()
     for how in ({}, {"full": True}, {"check": True}, {"repair": True}):
         assert place.stage(how=how).status == Status.EXISTS
-    assert place.hub.asked == []
+    assert place.hub.requests == []
 
 
 def test_a_branch_stays_where_it_was_when_it_was_first_staged(place: Place) -> None:
@@ -84,7 +84,7 @@ def test_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
     some = {"revision": "v1", "exclude": ["README.md", "training/"]}
     for name, exclude in (("without", some["exclude"]), ("all", [])):
         assert place.stage(name, revision="v1", exclude=exclude).status == Status.STAGED
-    assert [each.name for each in place.hub.gets()] == ["pytorch_model.bin"]
+    assert [request.name for request in place.hub.gets()] == ["pytorch_model.bin"]
     everything = {
         name: set(manifest_json(place.target.with_name(name))["files"]) for name in ("name", "without", "all")
     }
@@ -121,18 +121,18 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place) -> None:
     place.forget()
     said = place.refused()
     assert f"no longer fits its manifest: config.json is missing, {FIRST} has other content, tokenizer.json has" in said
-    assert place.hub.asked == []
+    assert place.hub.requests == []
     assert place.stage(how={"repair": True, "check": True}).status == Status.REPAIRED
     repaired = place.stage(how={"repair": True})
     assert (repaired.status, len(repaired.notes)) == (Status.REPAIRED, 3)
     # The content of the other files is still in the cache.
-    assert [each.name for each in place.hub.gets()] == [FIRST]
+    assert [request.name for request in place.hub.gets()] == [FIRST]
     assert manifest_json(place.target) == before
     place.forget()
     assert place.stage().status == place.stage(how={"full": True}).status == Status.EXISTS
-    # Whose time of change is not the manifest's would be read again every time.
+    # A file with another modification time than in the manifest would be read again every time.
     assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
-    assert (place.target / "tokenizer.json").is_symlink() and place.hub.asked == []
+    assert (place.target / "tokenizer.json").is_symlink() and place.hub.requests == []
 
 
 def test_a_changed_link_is_restored_and_a_missing_one_made(place: Place) -> None:
@@ -146,7 +146,7 @@ def test_a_changed_link_is_restored_and_a_missing_one_made(place: Place) -> None
     assert place.stage(how={"repair": True}).status == Status.REPAIRED
     assert place.target.readlink() == right
     assert place.stage("newer", revision=newer, how={"full": True}).status == Status.EXISTS
-    # As a kill between the two leaves it.
+    # A kill between the two leaves this state.
     place.target.unlink()
     assert remove_model(place.root, "name").status == Status.ABSENT
     assert place.stage(revision=place.commit).status == Status.STAGED
@@ -173,7 +173,7 @@ def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place) -> None:
     staged = Path(stage(request(place.root, "copy", source_of(str(place.cache), place.root))).path)
     assert not any(path.is_symlink() for path in staged.iterdir())
     assert manifest_json(staged)["source"] == str(place.cache / "snapshots" / place.commit)
-    assert place.hub.asked == []
+    assert place.hub.requests == []
     (place.cache / "snapshots" / ("0" * 40)).mkdir()
     with pytest.raises(StagingError, match="2 commits"):
         source_of(str(place.cache), place.root)
@@ -192,8 +192,8 @@ def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root:
     (directory / "more.json").write_text("{}")
     (directory / "README.md").write_text("longer than before")
     (directory / "generation_config.json").unlink()
-    what = r"README.md has another size, generation_config.json is missing, more.json is new"
-    with pytest.raises(StagingError, match=what):
+    problems = r"README.md has another size, generation_config.json is missing, more.json is new"
+    with pytest.raises(StagingError, match=problems):
         of_directory(root, directory)
     (directory / FIRST).unlink()
     (directory / FIRST).symlink_to("/nowhere")
@@ -276,7 +276,7 @@ def test_a_directory_that_changes_meanwhile_is_refused(
 
 def test_without_a_token_none_of_the_node_is_used(place: Place) -> None:
     place.stage()
-    assert {each.token for each in place.hub.asked} == {None}
+    assert {request.token for request in place.hub.requests} == {None}
     assert place.hub.token not in repr(place.source(token=place.hub.token))
     assert staging_hub.without_token("hf_secret at https://host/x", "hf_secret\n") == "… at https://host/x"
 
@@ -311,8 +311,8 @@ def test_missing_access_is_reported_with_what_to_do(
     place.forget()
     assert place.stage(token=place.hub.token).status == Status.STAGED
     # Large files are redirected to another host.
-    assert {each.token for each in place.hub.asked if "/cdn/" in each.path} == {None}
-    assert {each.token for each in place.hub.asked if "/cdn/" not in each.path} == {place.hub.token}
+    assert {request.token for request in place.hub.requests if "/cdn/" in request.path} == {None}
+    assert {request.token for request in place.hub.requests if "/cdn/" not in request.path} == {place.hub.token}
     text = "".join(path.read_text(errors="replace") for path in place.root.rglob("*") if path.is_file())
     assert place.hub.token not in text
 
@@ -368,14 +368,14 @@ PLAIN = "http://mirror.example.com"
 def test_the_address_of_the_hub(
     monkeypatch: pytest.MonkeyPatch, address: str | None, token: str | None, why: str
 ) -> None:
-    for variable, given in ((None, address), (address, None)):
+    for variable, endpoint in ((None, address), (address, None)):
         if variable is not None:
             monkeypatch.setenv("HF_ENDPOINT", variable + "/")
         if not why:
-            assert resolve_endpoint(given, token) == (address or ENDPOINT)
+            assert resolve_endpoint(endpoint, token) == (address or ENDPOINT)
             continue
         with pytest.raises(StagingError) as refused:
-            resolve_endpoint(given, token)
+            resolve_endpoint(endpoint, token)
         assert why in str(refused.value) and "geheim" not in str(refused.value)
 
 
@@ -399,17 +399,17 @@ def test_a_broken_or_stalled_download_is_repeated(place: Place, monkeypatch: pyt
 def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
     content = bytearray(model()[name])
     content[-1] ^= 1
-    place.hub.wrong[f"{NAME}/{name}"] = bytes(content)
+    place.hub.corrupted[f"{NAME}/{name}"] = bytes(content)
     assert f"{NAME} on {place.hub.url}: sent content that does not match its size or hash: {name}." in place.refused()
     assert len(place.hub.gets(name)) == 2
     assert list(place.target.parent.iterdir()) == []
-    # What is wrong is missing, what is right has stayed.
+    # The rejected file is missing, and the others have stayed.
     assert files(place.cache / "snapshots" / place.commit) == sorted(set(model()) - {name})
     assert len(files(place.cache / "blobs")) == len(model()) - 1
-    place.hub.wrong.clear()
+    place.hub.corrupted.clear()
     place.forget()
     assert place.stage().status == Status.STAGED
-    assert [each.name for each in place.hub.gets()] == [name]
+    assert [request.name for request in place.hub.gets()] == [name]
 
 
 def test_a_killed_download_continues_with_the_missing_files(place: Place) -> None:
@@ -424,7 +424,7 @@ def test_a_killed_download_continues_with_the_missing_files(place: Place) -> Non
     until(lambda: place.hub.gets(FIRST))
     place.forget()
     assert place.stage().status == Status.STAGED
-    assert [each.name for each in place.hub.gets()] == [FIRST]
+    assert [request.name for request in place.hub.gets()] == [FIRST]
     assert names(place.target.parent) == [".name.manifest.json", "name"]
     assert len(files(place.cache / "blobs")) == len(model())
     assert place.stage(how={"full": True}).status == Status.EXISTS
@@ -433,7 +433,7 @@ def test_a_killed_download_continues_with_the_missing_files(place: Place) -> Non
 def test_two_at_once_download_once(place: Place) -> None:
     place.hub.rate = 400_000
     with child(place, "other") as other:
-        until(lambda: place.hub.asked)
+        until(lambda: place.hub.requests)
         assert place.stage().status == Status.STAGED
         assert other.communicate()[0].strip() == Status.STAGED
     assert [len(place.hub.gets(name)) for name in (FIRST, SECOND, "config.json")] == [1, 1, 1]

@@ -29,9 +29,9 @@ def test_a_snapshot_is_what_a_job_imports_whatever_the_umask(root: Path, tree: P
         path = snapshot(root, source_of(str(tree), root), "mine").path
     finally:
         os.umask(before)
-    found = [Path(path), *Path(path).rglob("*")]
-    assert {oct(each.stat().st_mode & 0o777) for each in found if each.is_file()} == {"0o444"}
-    assert {oct(each.stat().st_mode & 0o777) for each in found if each.is_dir()} == {"0o555"}
+    entries = [Path(path), *Path(path).rglob("*")]
+    assert {oct(entry.stat().st_mode & 0o777) for entry in entries if entry.is_file()} == {"0o444"}
+    assert {oct(entry.stat().st_mode & 0o777) for entry in entries if entry.is_dir()} == {"0o555"}
     code = "import verl, mvp_marker; print(verl.__file__, mvp_marker.MARKER)"
     done = subprocess.run(
         [sys.executable, "-v", "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
@@ -162,7 +162,7 @@ def sparse(verl: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "what"),
+    ("spoil", "problem"),
     [
         (link_to_a_file_elsewhere, "/verl/key.py: leads out of "),
         (
@@ -176,10 +176,10 @@ def sparse(verl: Path) -> None:
         (sparse, "has files of more than 4 GiB"),
     ],
 )
-def test_what_a_source_may_not_have(tree: Path, snapshots: Path, spoil: Callable[[Path], object], what: str) -> None:
+def test_what_a_source_may_not_have(tree: Path, snapshots: Path, spoil: Callable[[Path], object], problem: str) -> None:
     spoil(tree / "verl")
     for read in (lambda: source_of(str(tree), snapshots), lambda: overlay(tree, "mine")):
-        with pytest.raises(StagingError, match=re.escape(what)):
+        with pytest.raises(StagingError, match=re.escape(problem)):
             read()
 
 
@@ -187,7 +187,7 @@ def test_links_to_files_are_followed_and_no_fifo_is_opened(root: Path, snapshots
     (tree / "verl" / "linked.yaml").symlink_to(tree / "setup.py")
     copied = Path(snapshot(root, source_of(str(tree), snapshots)).path, "verl", "linked.yaml")
     assert copied.read_text() == SETUP and not copied.is_symlink()
-    # One that takes the place of a file meanwhile.
+    # A FIFO takes the place of a file meanwhile.
     os.mkfifo(tree / "fifo")
     with pytest.raises(StagingError, match="special file"):
         open_within(str(tree / "fifo"), tree)

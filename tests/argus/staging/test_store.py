@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import pytest
 from staging_store import (
-    asked,
     build,
+    build_of,
     everything,
     manifest_json,
     no_build,
@@ -43,7 +43,7 @@ from argus.staging.store import BuildRequest, Built, programs, remove, used_by, 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
-    staged = stage(asked(target))
+    staged = stage(build_of(target))
     assert (staged, staged.changed) == (Staged("rl_dataset", "tiny", str(target), Status.STAGED), True)
     manifest = manifest_json(target)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.pop("staged_at"))
@@ -53,7 +53,7 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
     }
     origin = {"kind": "rl_dataset", "name": "tiny", "source": "here", "staged_on": socket.gethostname()}
     assert manifest == {**origin, "bytes": 4, "files": files}
-    again = stage(asked(target, no_build))
+    again = stage(build_of(target, no_build))
     assert (again.status, again.changed, siblings(target)) == (Status.EXISTS, False, ["tiny"])
 
 
@@ -65,7 +65,7 @@ def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str
     elif form == "dangling link":
         target.symlink_to(tmp_path / "nowhere")
     else:
-        stage(asked(target))
+        stage(build_of(target))
     before, kind = everything(tmp_path), "model" if form == "another kind" else "rl_dataset"
     for check in (False, True):
         for work in (
@@ -84,7 +84,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException)
         raise error
 
     with pytest.raises(type(error)):
-        stage(asked(tmp_path / "tiny", fail, read_only=True))
+        stage(build_of(tmp_path / "tiny", fail, read_only=True))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -105,21 +105,21 @@ def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
 
     target = tmp_path / "disturbed" / "tiny"
     started = time.monotonic()
-    stage(asked(tmp_path / "undisturbed" / "tiny", slow))
+    stage(build_of(tmp_path / "undisturbed" / "tiny", slow))
     seconds, finished = time.monotonic() - started, 0
     for moment in range(6):
-        with process(lambda: stage(asked(target, slow, read_only=True))) as child:
+        with process(lambda: stage(build_of(target, slow, read_only=True))) as child:
             child.join(seconds * (moment + random.random()) / 5)  # noqa: S311
             child.kill()
             child.join()
         if os.path.lexists(target):
             finished += 1
             check_whole(target)
-            assert stage(asked(target, no_build)).status == Status.EXISTS
+            assert stage(build_of(target, no_build)).status == Status.EXISTS
             assert siblings(target) == ["tiny"]
             remove(target.parent, "rl_dataset", "tiny", target)
     assert finished < 6
-    assert stage(asked(target, slow, read_only=True)).status == Status.STAGED
+    assert stage(build_of(target, slow, read_only=True)).status == Status.STAGED
     check_whole(target)
     assert siblings(target) == ["tiny"]
 
@@ -134,9 +134,9 @@ def test_leftovers_of_a_process_killed_at_its_end_are_removed_by_the_next_run(ti
         return everything(tiny.parent)
 
     before = leave()
-    assert stage(asked(tiny, no_build), check=True).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build), check=True).status == Status.EXISTS
     assert everything(tiny.parent) == before
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    assert stage(build_of(tiny, no_build)).status == Status.EXISTS
     assert siblings(tiny) == ["tiny"]
     assert remove(tiny.parent, "rl_dataset", "tiny", tiny).changed
     before = leave()
@@ -151,7 +151,7 @@ def test_hidden_files_of_other_names_and_running_builds_stay(tmp_path: Path) -> 
     others = [".snapshot", ".tiny.staging-mine", f"{leftover}.old", ".tiny2.staging-0123abcd"]
     for name in others:
         (tmp_path / name).mkdir()
-    stage(asked(target))
+    stage(build_of(target))
     assert siblings(target) == sorted([*others, "tiny"])
 
     def hold() -> None:
@@ -161,13 +161,13 @@ def test_hidden_files_of_other_names_and_running_builds_stay(tmp_path: Path) -> 
 
     with process(hold):
         until((tmp_path / leftover).exists)
-        assert stage(asked(target, no_build)).status == Status.EXISTS
+        assert stage(build_of(target, no_build)).status == Status.EXISTS
         assert siblings(target) == sorted([*others, "tiny", leftover, ".tiny.lock"])
 
 
 def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
-    stage(asked(target, read_only=True))
+    stage(build_of(target, read_only=True))
     before = list_files(target)
     for path in (target, target / "more", target / "train.parquet"):
         path.chmod(0o755)
@@ -175,13 +175,13 @@ def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
     (target / "more" / "val.parquet").unlink()
     (target / "more").rmdir()
     target.chmod(0o555)
-    repaired = stage(asked(target, read_only=True), repair=True)
+    repaired = stage(build_of(target, read_only=True), repair=True)
     assert (repaired.status, repaired.changed, len(repaired.notes)) == (Status.REPAIRED, True, 2)
     # As in the manifest, down to the times.
     assert list_files(target) == before
     assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
     assert siblings(target) == ["tiny"]
-    assert stage(asked(target, no_build), repair=True).status == Status.EXISTS
+    assert stage(build_of(target, no_build), repair=True).status == Status.EXISTS
 
 
 def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) -> None:
@@ -194,25 +194,25 @@ def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) ->
     (tiny / "train.parquet").unlink()
     for check in (False, True):
         with pytest.raises(StagingError, match=r"mine is not in the manifest\. Move the added files away"):
-            stage(asked(tiny, no_build), repair=True, check=check)
+            stage(build_of(tiny, no_build), repair=True, check=check)
     (tiny / "mine").unlink()
     with pytest.raises(StagingError, match=r"cannot be repaired: its source has other content now \(train\.parquet"):
-        stage(asked(tiny, other), repair=True)
+        stage(build_of(tiny, other), repair=True)
     assert siblings(tiny) == ["tiny"] and not (tiny / "train.parquet").exists()
 
 
 def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
-    assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
+    assert stage(build_of(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
     for check in (False, True):
         with pytest.raises(StagingError, match=r"4194304\.0 TiB"):
-            stage(asked(target, no_build, size=lambda: 2**62), check=check)
+            stage(build_of(target, no_build, size=lambda: 2**62), check=check)
     assert list(tmp_path.iterdir()) == []
-    stage(asked(target, read_only=True))
+    stage(build_of(target, read_only=True))
     target.chmod(0o755)
     (target / "train.parquet").unlink()
     before = everything(tmp_path)
-    would = stage(asked(target, no_build), check=True, repair=True)
+    would = stage(build_of(target, no_build), check=True, repair=True)
     assert (would.status, would.notes) == (Status.REPAIRED, ("train.parquet is missing",))
     assert remove(target.parent, "rl_dataset", "tiny", target, check=True).status == Status.REMOVED
     assert everything(tmp_path) == before
@@ -223,7 +223,7 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
     target, held, waits = tmp_path / "tiny", tmp_path / "held", tmp_path / "waits"
     # With a repair there is something to put right; without one there is nothing yet.
     if repair:
-        stage(asked(target))
+        stage(build_of(target))
         (target / "more" / "val.parquet").unlink()
 
     def other() -> None:
@@ -232,14 +232,14 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
             until(waits.exists)
             time.sleep(0.2)
             if not repair:
-                stage(asked(tmp_path / "elsewhere"))
+                stage(build_of(tmp_path / "elsewhere"))
                 (tmp_path / "elsewhere").rename(target)
             (target / "train.parquet").write_text("ROWS")
             (target / "mine").write_text("precious")
 
     with process(other):
         until(held.exists)
-        request = asked(target, no_build, size=lambda: waits.touch() or 0, differs=lambda manifest: waits.touch() or "")
+        request = build_of(target, no_build, size=lambda: waits.touch() or 0, differs=lambda _: waits.touch() or "")
         with pytest.raises(StagingError, match=r"train\.parquet has other content.*mine is not in the manifest"):
             stage(request, repair=repair)
     assert (target / "mine").read_text() == "precious"
@@ -315,11 +315,11 @@ def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: 
             patched.setattr(staging_lock, "SILENT_SECONDS", 0.3)
             message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no"
             with pytest.raises(StagingError, match=message):
-                stage(asked(target, no_build))
+                stage(build_of(target, no_build))
         holder.kill()
         holder.join()
     assert lock_file(target).exists() and not is_held(target)
-    assert stage(asked(target)).status == Status.STAGED
+    assert stage(build_of(target)).status == Status.STAGED
     assert siblings(target) == ["held", "tiny"]
 
 
@@ -327,19 +327,19 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, real = tmp_path / "tiny", fcntl.flock
-    found = []
+    locks = []
 
     def flock(lock: IO[str], how: int) -> None:
         """As if the holder ended after the waiting process opened the file and before it locks it."""
-        if not found:
+        if not locks:
             lock_file(target).unlink()
-        found.append(lock)
+        locks.append(lock)
         real(lock, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(target):
-        assert len(found) == 2
-        # What others see is what is locked.
+        assert len(locks) == 2
+        # The file that others see is the locked one.
         with lock_file(target).open() as other, pytest.raises(BlockingIOError):
             real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert siblings(target) == []
@@ -374,7 +374,7 @@ def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monke
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No locks available.* has space and locks"):
-        stage(asked(tmp_path / "tiny", no_build))
+        stage(build_of(tmp_path / "tiny", no_build))
     assert len(tries) == 1
 
 
@@ -385,13 +385,13 @@ def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     """NFS says so at any use of the file."""
     real, tries = getattr(os, call), []
 
-    def stale(what: str | int | Path, *arguments: Any) -> Any:
-        path = Path(f"/proc/self/fd/{what}").readlink() if isinstance(what, int) else Path(what)
+    def stale(file: str | int | Path, *arguments: Any) -> Any:
+        path = Path(f"/proc/self/fd/{file}").readlink() if isinstance(file, int) else Path(file)
         if path == lock_file(tmp_path / "tiny"):
-            tries.append(what)
+            tries.append(file)
             if len(tries) == 1:
                 raise OSError(errno.ESTALE, "Stale file handle")
-        return real(what, *arguments)
+        return real(file, *arguments)
 
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as patched:
@@ -414,4 +414,4 @@ def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path) -> None:
     for text in ("[" * 60_000, '{"pid": ' + "9" * 5000 + "}", *(json.dumps({**REPORT, key: it}) for key, it in forged)):
         lock_file(tmp_path / "tiny").write_text(text)
         assert read_progress(tmp_path / "tiny") is None, text[:99]
-    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+    assert stage(build_of(tmp_path / "tiny")).status == Status.STAGED

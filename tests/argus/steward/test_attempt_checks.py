@@ -1,4 +1,4 @@
-"""What Ray tells about an attempt that runs: its TransferQueue, and what it waits for."""
+"""Ray's records of an attempt that runs: its TransferQueue, and the resources that it waits for."""
 
 from __future__ import annotations
 
@@ -49,33 +49,33 @@ def checks() -> tuple[AttemptChecks, Head]:
     ],
 )
 def test_ray_is_asked_now_and_then_for_the_controllers_of_a_job(more: list[dict[str, Any]], problem: str) -> None:
-    found, head = checks()
-    found.look("01", BEFORE, NODES, 1000.0)
+    attempt, head = checks()
+    attempt.look("01", BEFORE, NODES, 1000.0)
     head.controllers += more
-    found.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS - 1)
-    assert found.queue_problem == ""
-    found.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS)
-    assert problem in found.queue_problem and bool(problem) == bool(found.queue_problem)
+    attempt.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS - 1)
+    assert attempt.queue_problem == ""
+    attempt.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS)
+    assert problem in attempt.queue_problem and bool(problem) == bool(attempt.queue_problem)
 
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_controller_that_is_gone_for_a_while(returns: bool) -> None:
-    found, head = checks()
-    found.look("01", TRAINS, NODES, 1000.0)
+    attempt, head = checks()
+    attempt.look("01", TRAINS, NODES, 1000.0)
     head.controllers = []
     for after in (ASK_SECONDS, ASK_SECONDS + GONE_SECONDS - 1):
-        found.look("01", TRAINS, NODES, 1000.0 + after)
-        assert found.queue_problem == ""
+        attempt.look("01", TRAINS, NODES, 1000.0 + after)
+        assert attempt.queue_problem == ""
     head.controllers = [controller()] * returns
-    found.look("01", TRAINS, NODES, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
-    assert (GONE in found.queue_problem) is not returns
-    found.look("01", Heartbeat(step=4, total_steps=10), NODES, 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
-    assert (OTHERS in found.queue_problem) is not returns
+    attempt.look("01", TRAINS, NODES, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
+    assert (GONE in attempt.queue_problem) is not returns
+    attempt.look("01", Heartbeat(step=4, total_steps=10), NODES, 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
+    assert (OTHERS in attempt.queue_problem) is not returns
 
 
 def actor(state: str, name: str = "", cause: Any = None, **resources: float) -> dict[str, Any]:
-    known = {"job_id": "01", "class_name": "vLLMHttpServer", "pid": 7}
-    return {**known, "state": state, "name": name, "death_cause": cause, "required_resources": resources}
+    values = {"job_id": "01", "class_name": "vLLMHttpServer", "pid": 7}
+    return {**values, "state": state, "name": name, "death_cause": cause, "required_resources": resources}
 
 
 NOW = 1000.0 + LOST_RESOURCES_SECONDS
@@ -99,32 +99,32 @@ def large(state: str = "ALIVE", name: str = "w9", **details: Any) -> dict[str, A
         # One that came back smaller than it was, and one that came back larger.
         (LARGE, [large("DEAD", "w1", end_time_ms=NOW * 1000, start_time_ms=-1)], "16 GPU on one node"),
         (LARGE, [large(draining=True)], ""),
-        # Of a placement group, of a node that has another address now, and one that Ray has counted wrongly.
+        # Resources of a placement group, of a node with a new address, and one that Ray has counted wrongly.
         ({"GPU_group_0_1a": 9.0, "bundle_group_1a": 0.001}, [], ""),
         ({"CPU": 1.0, "node:10.0.0.7": 0.001, "memory": -1.0}, [], ""),
     ],
 )
 def test_an_actor_that_no_node_can_hold(needs: dict[str, float], more: list[dict[str, Any]], problem: str) -> None:
-    found = placement_problem([actor("PENDING_CREATION", **needs)], [], latest_nodes([*NODES, *more], NOW))
-    assert problem in found and bool(problem) == bool(found)
+    text = placement_problem([actor("PENDING_CREATION", **needs)], [], latest_nodes([*NODES, *more], NOW))
+    assert problem in text and bool(problem) == bool(text)
 
 
 def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
-    found, head = checks()
+    attempt, head = checks()
     head.actors = [actor("PENDING_CREATION", **LARGE)]
     for after in (0, PENDING_SECONDS, UNPLACEABLE_SECONDS - 1):
-        found.look("01", BEFORE, NODES, NOW + after)
-        assert found.placement_problem == ""
-    assert found.notice.startswith("waits in vain: actor vLLMHttpServer needs 2 CPU and 16 GPU")
-    found.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + ASK_SECONDS)
-    assert found.placement_problem
+        attempt.look("01", BEFORE, NODES, NOW + after)
+        assert attempt.placement_problem == ""
+    assert attempt.notice.startswith("waits in vain: actor vLLMHttpServer needs 2 CPU and 16 GPU")
+    attempt.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + ASK_SECONDS)
+    assert attempt.placement_problem
     # A node joins that could hold it, and leaves.
-    found.look("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * ASK_SECONDS)
-    found.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * ASK_SECONDS)
-    assert found.placement_problem == ""
+    attempt.look("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * ASK_SECONDS)
+    attempt.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * ASK_SECONDS)
+    assert attempt.placement_problem == ""
 
 
-# What Ray 2.60 listed on nodes with 2 and 3 CPUs; `softpack` (PACK, 3 x 2 CPU) is not infeasible for it.
+# Records of Ray 2.60 on nodes with 2 and 3 CPUs; `softpack` (PACK, 3 x 2 CPU) is not infeasible for it.
 REAL = json.loads(Path(__file__).with_name("pending.json").read_text())
 
 
@@ -136,17 +136,17 @@ REAL = json.loads(Path(__file__).with_name("pending.json").read_text())
     ],
 )
 def test_the_records_of_a_real_head(name: str, is_problem: bool) -> None:
-    found, head = checks()
+    attempt, head = checks()
     head.actors = [one for one in REAL["actors"] if one["name"] == name]
     head.groups = [one for one in REAL["placement_groups"] if one["name"] == name]
     for now in (NOW, NOW + UNPLACEABLE_SECONDS):
-        found.look("02000000", BEFORE, REAL["nodes"], now)
-    assert (bool(found.placement_problem), bool(found.notice)) == (is_problem, True)
+        attempt.look("02000000", BEFORE, REAL["nodes"], now)
+    assert (bool(attempt.placement_problem), bool(attempt.notice)) == (is_problem, True)
 
 
-# As Ray 2.60 lists actors after SIGKILL, ray.kill, and its memory monitor.
+# The causes that Ray 2.60 lists after SIGKILL, ray.kill, and its memory monitor.
 KILLED = {"actor_died_error_context": {"reason": "WORKER_DIED"}}
-ASKED_TO = {"actor_died_error_context": {"reason": "RAY_KILL"}}
+BY_RAY_KILL = {"actor_died_error_context": {"reason": "RAY_KILL"}}
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ ASKED_TO = {"actor_died_error_context": {"reason": "RAY_KILL"}}
         ([actor("DEAD", "vllm_server_0_0", KILLED), actor("ALIVE", "vllm_server_1_0")], True),
         ([actor("DEAD", "hf_cpu_server_0", {"oom_context": {}})], True),
         # A server that verl ended, one that it started again, and an actor that is none.
-        ([actor("DEAD", "vllm_server_0_0", ASKED_TO)], False),
+        ([actor("DEAD", "vllm_server_0_0", BY_RAY_KILL)], False),
         ([actor("DEAD", "vllm_server_0_0", KILLED), actor("ALIVE", "vllm_server_0_0")], False),
         ([actor("DEAD", "observer_0", KILLED), actor("DEAD", "", KILLED)], False),
     ],
 )
 def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None:
-    found, head = checks()
+    attempt, head = checks()
     head.actors = actors
-    found.look("01", TRAINS, NODES, 1000.0)
+    attempt.look("01", TRAINS, NODES, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
-    assert found.engine == (died if is_dead else "")
+    assert attempt.engine == (died if is_dead else "")

@@ -55,11 +55,11 @@ def view(
     answer: dict[str, Any] | None = None,
     **observed: Any,
 ) -> View:
-    known = {"state": state, "submitted_at": NOW - 500, "attempt_submitted_at": NOW - 50, "queued_at": NOW - 500}
+    values = {"state": state, "submitted_at": NOW - 500, "attempt_submitted_at": NOW - 50, "queued_at": NOW - 500}
     head = HeadAnswer(**{"job": job, "head_node_id": "h", **(answer or {})})
     return View(
         now=NOW,
-        status=parse(Status, {**known, **(status or {})}),
+        status=parse(Status, {**values, **(status or {})}),
         plan=plan or Plan(),
         head=head if answered else None,
         **{"cleaned_up": True, **observed},
@@ -78,8 +78,8 @@ def test_a_job_that_has_ended_is_finished() -> None:
 def test_without_an_answer_of_the_head_nothing_is_done() -> None:
     overdue = Plan(deadline=1.0)
     for state in ("SUBMITTED", "RUNNING"):
-        given = {"attempt_submitted_at": NOW - 9999, "submitted_at": NOW - 9999}
-        assert decide(view(state, given, overdue, answered=False, unknown_since=1.0, ended_since=1.0)).kind == "wait"
+        status = {"attempt_submitted_at": NOW - 9999, "submitted_at": NOW - 9999}
+        assert decide(view(state, status, overdue, answered=False, unknown_since=1.0, ended_since=1.0)).kind == "wait"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "PENDING"])
@@ -123,7 +123,7 @@ def test_a_stop_cancels_a_pending_attempt_and_leaves_a_running_one_to_its_launch
     ("answer", "observed", "expected"),
     [
         ({}, {}, "no_resources"),
-        # What a retry may cure has precedence.
+        # A failure that a retry may cure has precedence.
         ({"lost_node": "w1"}, {"lost_since": NOW - LOST_NODE_SECONDS - 1}, "node_lost"),
         ({}, {"forgotten_since": 1.0}, "head_lost"),
     ],
@@ -200,17 +200,17 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
         ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=1)}, "unknown"),
         ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=137)}, "stopped"),
         ({"stop_requested": True, "job": JobRecord("STOPPED", message="x", driver_exit_code=1)}, "stopped"),
-        # What the launcher could not record, it told in Ray's log.
+        # The launcher writes to Ray's log what it cannot record.
         ({"job": TOLD}, "disk_full"),
         ({"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")}, "host_oom"),
     ],
 )
 def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], kind: str) -> None:
-    given = {"job": ENDED, **observed}
+    facts = {"job": ENDED, **observed}
     # A launcher that ended normally may still be writing, unless its node is gone.
     early = "wait" if observed.get("answer", {}).get("driver_alive", True) else "fail"
-    assert decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS + 1)).kind == early
-    over = view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS)
+    assert decide(view("RUNNING", **facts, ended_since=NOW - GRACE_SECONDS + 1)).kind == early
+    over = view("RUNNING", **facts, ended_since=NOW - GRACE_SECONDS)
     action = decide(over)
     assert action.failure and (action.kind, action.failure.kind) == ("fail", kind)
     # The verdict of a stopped attempt is its failure.
@@ -241,9 +241,9 @@ def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() ->
     assert kind(lost) == ("fail", "node_lost")
     assert lost.failure and "worker-1" in lost.failure.reason and lost.failure.lines == ("a line",)
     for answered in (True, False):
-        own = decide(view("ENDING", ending(NOTICE_SECONDS), answered=answered))
-        assert kind(own) == ("fail", "communication")
-    # A stop ends it at once, as what it is.
+        decision = decide(view("ENDING", ending(NOTICE_SECONDS), answered=answered))
+        assert kind(decision) == ("fail", "communication")
+    # A stop ends it at once, with its present failure.
     for node, expected in (("", "communication"), ("worker-1", "node_lost")):
         action = decide(view("ENDING", ending(5), answer={"lost_node": node}, stop_requested=True))
         assert kind(action) == ("fail", expected)
@@ -266,8 +266,8 @@ def test_a_verdict_says_why_a_job_that_waits_is_stopped(state: str, job: JobReco
 
 
 def test_an_attempt_that_ray_gave_up_and_that_trains_on_is_left_alone() -> None:
-    given: dict[str, Any] = {"job": ENDED, "ended_since": NOW - 60}
-    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS + 1, **given)).kind == "wait"
-    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS, **given)).kind == "fail"
-    # Who stops it does not wait for it.
-    assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **given)).kind == "fail"
+    observed: dict[str, Any] = {"job": ENDED, "ended_since": NOW - 60}
+    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS + 1, **observed)).kind == "wait"
+    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS, **observed)).kind == "fail"
+    # A stop does not wait for it.
+    assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **observed)).kind == "fail"

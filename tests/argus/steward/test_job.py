@@ -50,7 +50,7 @@ def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
     assert redact.load(scene.archive.path)
     assert scene.step(after=2)
     assert scene.verbs() == ["submit 1", "evidence start", "end", "submit 2", "evidence start", "end"]
-    assert scene.head.asked[-1] == "one~2"
+    assert scene.head.requests[-1] == "one~2"
     assert scene.events() == ["QUEUED", "RUNNING", "RETRYING", "RUNNING", "SUCCEEDED", "CLOSED"]
     assert redact.load(scene.archive.path) == {}
     assert not (scene.archive.path / "steward.json").exists()

@@ -69,7 +69,7 @@ def test_an_address_gets_each_event_once(scene: Scene, address: str) -> None:
     first.tell(ENDED)
     for thread in first.threads:
         thread.join()
-    # A steward that was started again knows what was told.
+    # A steward that was started again knows the events that were sent.
     second = notifier(scene, address)
     second.tell(ENDED)
     second.finish()
@@ -79,9 +79,9 @@ def test_an_address_gets_each_event_once(scene: Scene, address: str) -> None:
 
 
 def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Path) -> None:
-    told = notifier(scene, f'cat > {tmp_path}/event; printf %s "$ARGUS_TEXT" > {tmp_path}/text')
-    told.tell(ENDED)
-    told.finish()
+    sender = notifier(scene, f'cat > {tmp_path}/event; printf %s "$ARGUS_TEXT" > {tmp_path}/text')
+    sender.tell(ENDED)
+    sender.finish()
     assert json.loads((tmp_path / "event").read_text())["kind"] == "gpu_oom"
     assert (tmp_path / "text").read_text() == ENDED.text
 
@@ -100,17 +100,17 @@ def test_what_fails_is_an_event_and_delays_nothing(
     scene: Scene, address: str, target: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.5)
-    told = notifier(scene, target.format(address=address))
+    sender = notifier(scene, target.format(address=address))
     began = time.monotonic()
-    told.tell(ENDED)
+    sender.tell(ENDED)
     assert time.monotonic() - began < 0.4
-    for thread in told.threads:
+    for thread in sender.threads:
         thread.join()
     assert len(not_told(scene)) == 1 and reason in not_told(scene)[0] and "secret" not in not_told(scene)[0]
 
 
 @pytest.mark.parametrize(
-    ("status", "stalled", "away_for", "told"),
+    ("status", "stalled", "away_for", "expected"),
     [
         *(({"state": state}, "", None, ["ended"]) for state in ("SUCCEEDED", "FAILED", "STOPPED")),
         ({"state": "RETRYING", "reason": "node w1 was lost"}, "", None, ["retried"]),
@@ -121,10 +121,10 @@ def test_what_fails_is_an_event_and_delays_nothing(
         ({"state": "QUEUED", "queued_at": NOW - 61}, "", None, ["waits"]),
     ],
 )
-def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, told: list[str]) -> None:
+def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, expected: list[str]) -> None:
     answer = HeadAnswer(capacity_problem="no GPU is free")
     view = View(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
-    assert [event.event for event in events("one", view, Heartbeat(stalled=stalled), away_for)] == told
+    assert [event.event for event in events("one", view, Heartbeat(stalled=stalled), away_for)] == expected
 
 
 def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:

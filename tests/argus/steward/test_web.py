@@ -48,7 +48,7 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archive]:
 def read(port: int, seconds: float = 10) -> dict[tuple[str, ...], float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=seconds) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-        return {(each.name, *each.labels.values()): each.value for one in families for each in one.samples}
+        return {(sample.name, *sample.labels.values()): sample.value for one in families for sample in one.samples}
 
 
 @pytest.fixture
@@ -62,20 +62,20 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_what_prometheus_reads(archives: list[Archive], port: int) -> None:
     web.serve(lambda: archives)
-    found = read(port)
+    metrics = read(port)
     jobs = {(state, f"grpo-{state.lower()}", "grpo") for state in ("RUNNING", "QUEUED", "FAILED")}
-    assert {key[1:] for key in found if key[0] == "argus_job_state"} == jobs
-    assert [found[f"argus_job_{name}", "grpo-running"] for name in ("step", "steps", "attempt")] == [7, 20, 2]
-    silent = [(*key, value) for key, value in found.items() if key[0] == "argus_job_silent_seconds"]
+    assert {key[1:] for key in metrics if key[0] == "argus_job_state"} == jobs
+    assert [metrics[f"argus_job_{name}", "grpo-running"] for name in ("step", "steps", "attempt")] == [7, 20, 2]
+    silent = [(*key, value) for key, value in metrics.items() if key[0] == "argus_job_silent_seconds"]
     assert silent == [("argus_job_silent_seconds", "grpo-running", 90)]
     archives[0].set_status("RUNNING", workload="x" * (1 << 18))
     assert max(len(value) for key in read(port) for value in key) < 1000
-    [(_name, root)] = [key for key in found if key[0] == "argus_shared_root_free_bytes"]
+    [(_name, root)] = [key for key in metrics if key[0] == "argus_shared_root_free_bytes"]
     assert root == str(archives[0].jobs.parent)
 
 
 def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], port: int) -> None:
-    """As verl writes it, with yaml.dump; of a job that runs."""
+    """verl writes the file with yaml.dump; only running jobs count."""
     for archive in archives:
         (archive.path / "config").mkdir(exist_ok=True)
         servers = ["172.18.0.3:38921", "[fd00::1]:38922", "not an address"]
@@ -83,8 +83,8 @@ def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], por
         (archive.path / ENGINES).write_text(yaml.dump({"scrape_configs": scraped}, default_flow_style=False))
     web.serve(lambda: archives)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{web.TARGETS}", timeout=10) as page:
-        found = json.load(page)
-    assert found == [{"targets": ["172.18.0.3:38921", "[fd00::1]:38922"], "labels": {"submission_id": "grpo-running"}}]
+        groups = json.load(page)
+    assert groups == [{"targets": ["172.18.0.3:38921", "[fd00::1]:38922"], "labels": {"submission_id": "grpo-running"}}]
 
 
 def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def jobs(tmp_path: Path) -> Path:
     for name, days in AGES.items():
         make(jobs, name, "FAILED" if "failed" in name else "SUCCEEDED", days)
         time.sleep(0.01)
-    # Old as it is, it runs, and resumed from another one.
+    # It is old, but runs, and resumed from another one.
     make(jobs, "grpo-runs", "RUNNING", resume_from="grpo-named")
     return jobs
 
@@ -74,7 +74,7 @@ EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
 
 
 @pytest.mark.parametrize(
-    ("asked", "left"),
+    ("options", "left"),
     [
         ({}, EVERY),
         ({"keep_days": 15}, {"grpo-old": [], "grpo-named": [20], "sft-failed": []}),
@@ -86,11 +86,11 @@ EVERY = {name: [10, 20, 30] for name in (*AGES, "grpo-runs")}
     ],
 )
 def test_checkpoints_are_removed(
-    run: Callable[..., Any], jobs: Path, asked: dict[str, Any], left: dict[str, list[int]]
+    run: Callable[..., Any], jobs: Path, options: dict[str, Any], left: dict[str, list[int]]
 ) -> None:
     changed = {name for name in left if left[name] != EVERY[name]}
     for how in ({}, {"remove": True, "check": True}, {"remove": True}):
-        answer, is_done = run(**asked, **how), how == {"remove": True}
+        answer, is_done = run(**options, **how), how == {"remove": True}
         word = "removed" if is_done else "to be removed"
         assert {name for name, verdict in answer["verdicts"].items() if verdict == word} == changed
         assert answer["changed"] == (is_done and bool(changed))
@@ -114,9 +114,9 @@ def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
     run: Callable[..., Any], jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def verdicts(*arguments: Any) -> Any:
-        found = judged(*arguments)
+        result = judged(*arguments)
         make(jobs, "grpo-late", "WAITING", depends_on="grpo-old")
-        return found
+        return result
 
     judged = jobs_gc.verdicts
     monkeypatch.setattr(jobs_gc, "verdicts", verdicts)
@@ -165,8 +165,8 @@ def test_while_it_is_not_known_what_a_job_needs_all_stay(run: Callable[..., Any]
 
 
 def test_numbers_that_are_none_remove_nothing(jobs: Path, tmp_path: Path, ask: Callable[..., Any]) -> None:
-    for wrong in ({"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}):
-        request = {"shared_root": str(tmp_path), "keep": 1, "remove": True, **wrong}
+    for invalid in ({"keep": -1}, {"keep_days": -1}, {"keep_days": "nan"}):
+        request = {"shared_root": str(tmp_path), "keep": 1, "remove": True, **invalid}
         assert ask("gc", "--jobs", **request)[0] == 2
     assert steps(jobs) == EVERY
 

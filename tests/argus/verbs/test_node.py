@@ -117,8 +117,8 @@ def test_ray_gets_its_environment_and_what_a_step_of_slurm_has(scene: Scene, mon
     other = {"LOADEDMODULES": "cuda", "HOME": "/home/operator", "TMPDIR": "/of-the-login-host"}
     for name, text in {**step, **other, "SLURM_JOB_ID": "7", "PATH": f"/site/bin:{os.environ['PATH']}"}.items():
         monkeypatch.setenv(name, text)
-    own = {"HIP_VISIBLE_DEVICES": "5", "PATH": "/opt/verl/bin:/usr/bin:/bin"}
-    scene.start(environment={**scene.request["environment"], **own})
+    inventory = {"HIP_VISIBLE_DEVICES": "5", "PATH": "/opt/verl/bin:/usr/bin:/bin"}
+    scene.start(environment={**scene.request["environment"], **inventory})
     environment = dict(entry.split("=", 1) for entry in scene.of_ray("environ").split("\0") if entry)
     assert {**step, "HIP_VISIBLE_DEVICES": "5", "SECRET": "it's"}.items() <= environment.items()
     assert environment["PATH"].startswith("/opt/verl/bin:/site/bin:")

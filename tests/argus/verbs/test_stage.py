@@ -48,13 +48,13 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-# What is of the request, and not of its item.
+# Keys of the request, and not of its item.
 OF_REQUEST = ("kind", "endpoint", "token", "repair", "verify", "upload", "diff")
 
 
 def request_of(item: dict[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in item.items() if name not in OF_REQUEST}
-    return {"item": own, **{name: item[name] for name in OF_REQUEST if name in item}}
+    values = {name: value for name, value in item.items() if name not in OF_REQUEST}
+    return {"item": values, **{name: item[name] for name in OF_REQUEST if name in item}}
 
 
 class Program:
@@ -93,22 +93,22 @@ def test_a_model_is_staged_verified_repaired_and_removed(hub: Hub, root: Path, p
     path = f"{root}/common/models/Name"
     facts = {"commit": commit, "bytes": sum(map(len, model().values())), "source": NAME}
     absent = {"name": "Name", "path": path, "notes": [], "findings": []}
-    there, it = {**absent, **facts}, f"model {path}\n"
+    present, it = {**absent, **facts}, f"model {path}\n"
 
-    def said(status: str, before: str, after: str) -> dict[str, Any]:
+    def result(status: str, before: str, after: str) -> dict[str, Any]:
         changed = status not in ("exists", "absent")
         return {"status": status, "changed": changed, "diff": [{"before": before, "after": after}]}
 
-    assert program(item, check=True) == {**absent, **said("staged", "", it)}
-    assert program(item) == {**there, **said("staged", "", it)}
-    assert program(item) == {**there, **said("exists", it, it)}
+    assert program(item, check=True) == {**absent, **result("staged", "", it)}
+    assert program(item) == {**present, **result("staged", "", it)}
+    assert program(item) == {**present, **result("exists", it, it)}
     Path(path, "config.json").unlink()
-    repaired = {**there, **said("repaired", it, it), "notes": ["config.json is missing"]}
+    repaired = {**present, **result("repaired", it, it), "notes": ["config.json is missing"]}
     assert program({**item, "repair": True}) == repaired
     gone = {**item, "state": "absent"}
-    assert program(gone, check=True) == {**there, **said("removed", it, "")}
-    assert program(gone) == {**absent, **said("removed", it, "")}
-    assert program(gone) == {**absent, **said("absent", "", "")}
+    assert program(gone, check=True) == {**present, **result("removed", it, "")}
+    assert program(gone) == {**absent, **result("removed", it, "")}
+    assert program(gone) == {**absent, **result("absent", "", "")}
     assert not list(root.glob("hf/hub/models--*"))
 
 
@@ -284,7 +284,7 @@ def test_code_of_users_is_replaced_as_a_whole(root: Path, program: Program) -> N
     assert [path.read_text() for path in sorted(code.rglob("*.py"))] == ["a", "b"]
     assert {path.stat().st_mode & 0o777 for path in code.rglob("*.py")} == {0o644}
     assert (program(item(b"a", b"b"))["status"], program(item(b"a", b"b"))["changed"]) == ("exists", False)
-    # Who reads a file goes on to read the old one.
+    # A process that reads a file goes on to read the old one.
     with (code / "pack/0.py").open() as reading:
         changed = program(item(b"A", b"b", diff=True), {"pack/0.py": b"A", "pack/1.py": b"b"})
         assert (changed["status"], changed["before"], reading.read()) == ("staged", {"pack/0.py": "a"}, "a")

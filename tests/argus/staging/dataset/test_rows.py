@@ -16,7 +16,6 @@ from staging_datasets import (
     COLUMNS,
     MAPPED,
     QUESTIONS,
-    asked,
     lines,
     manifest,
     mapped,
@@ -24,6 +23,7 @@ from staging_datasets import (
     refused,
     rl_row,
     sft_row,
+    stage,
     table,
 )
 from staging_store import manifest_json
@@ -43,7 +43,7 @@ def test_every_format_gives_the_same_rows(raw: Path, root: Path, ending: str) ->
         path.write_text(json.dumps(rows, indent=1))
     else:
         lines(path, rows)
-    asked(root, files={"train": [str(path)]}, val_rows=1)
+    stage(root, files={"train": [str(path)]}, val_rows=1)
     assert [*read(root, "val"), *read(root)] == rows
 
 
@@ -52,7 +52,7 @@ def test_csv_is_text_and_may_have_lines_in_its_values(raw: Path, root: Path) -> 
         path = raw / f"train.{ending}"
         with gzip.open(path, "wt", newline="") if ending.endswith("gz") else path.open("w", newline="") as file:
             csv.writer(file).writerows([["question", "answer"], ['How "many"?\nSay, please.', "007"], ["b", "1,000"]])
-        asked(root, name=ending, files={"train": [str(path)]}, columns=COLUMNS, data_source="x", val_rows=1)
+        stage(root, name=ending, files={"train": [str(path)]}, columns=COLUMNS, data_source="x", val_rows=1)
         (val,), (train,) = read(root, "val", ending), read(root, "train", ending)
         assert val["prompt"] == [{"role": "user", "content": 'How "many"?\nSay, please.'}]
         assert [row["reward_model"]["ground_truth"] for row in (val, train)] == ["007", "1,000"]
@@ -65,8 +65,8 @@ def test_types_that_differ_from_one_part_of_a_file_to_the_next_are_brought_toget
     rows = [rl_row(number, score=number, tags=[], when=None) for number in range(6)]
     rows[3] |= {"score": 0.5, "tags": ["a"], "when": "2020-01-01"}
     rows[5]["when"] = "never"
-    asked(root, files={"train": [lines(raw / "train.jsonl", rows)]}, val_rows=2)
-    asked(root, "again", files={"train": [str(raw / "train.jsonl")]}, val_rows=2)
+    stage(root, files={"train": [lines(raw / "train.jsonl", rows)]}, val_rows=2)
+    stage(root, "again", files={"train": [str(raw / "train.jsonl")]}, val_rows=2)
     same = [(root / "datasets" / name / "train.parquet").read_bytes() for name in ("data", "again")]
     assert same[0] == same[1]
     assert [row["score"] for row in [*read(root, "val"), *read(root)]] == [0, 0.5, 1, 2, 4, 5]
@@ -134,7 +134,7 @@ def test_a_system_prompt_comes_first_and_an_instruction_last(raw: Path, root: Pa
         for number in range(3)
     ]
     options = {"columns": COLUMNS, "data_source": "x", "system_prompt": "Be brief.", "instruction": "\nNow."}
-    asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=1, **options)
+    stage(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=1, **options)
     assert read(root)[0]["prompt"] == [
         *(said("system", "Be brief."), said("user", "Hi 1"), said("assistant", "b"), said("user", "c\nNow."))
     ]
@@ -142,7 +142,7 @@ def test_a_system_prompt_comes_first_and_an_instruction_last(raw: Path, root: Pa
     file = lines(raw / "b.jsonl", [{**row, "level": "1"} for row in QUESTIONS])
     columns = {"prompt": "question", "response": "answer", "extra": ["level"]}
     sft = {"workload": SFT, "columns": columns, "system_prompt": "s", "instruction": "!", "val_rows": 1}
-    asked(root, "sft", files={"train": [file]}, **sft)
+    stage(root, "sft", files={"train": [file]}, **sft)
     messages = [said("system", "s"), said("user", "What is 1 + 1? !"), said("assistant", "It is\n#### 2")]
     assert read(root, name="sft")[0] == {"messages": messages, "level": "1"}
 
@@ -152,7 +152,7 @@ def test_the_ground_truth_is_the_last_match_without_what_is_to_be_removed(raw: P
     file = lines(raw / "a.jsonl", [{"question": f"q{index}", "answer": answer} for index, answer in enumerate(answers)])
     options = {"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": r"([0-9,]+)", "val_rows": 1}
     for name, removed, truths in (("all", "", ["7", "12", "4711"]), ("some", "14", ["7", "2", "7"])):
-        asked(root, name, files={"train": [file]}, ground_truth_remove=removed, **options)
+        stage(root, name, files={"train": [file]}, ground_truth_remove=removed, **options)
         rows = [*read(root, "val", name), *read(root, name=name)]
         assert [row["reward_model"]["ground_truth"] for row in rows] == truths
 
@@ -228,7 +228,7 @@ def tool(**properties: object) -> dict[str, Any]:
 
 def test_calls_of_tools_stay_and_make_rows_different(raw: Path, root: Path) -> None:
     rows = [{"messages": call({"city": city}), "tools": [tool(city="text")]} for city in ("Rome", "Oslo", "Rome")]
-    asked(root, workload=SFT, files={"train": [lines(raw / "a.jsonl", rows)]})
+    stage(root, workload=SFT, files={"train": [lines(raw / "a.jsonl", rows)]})
     (report,) = manifest(root)["report"]
     assert report.endswith(": 1 row, counted from 0: 2 (as 0)")
     first = read(root)[0]
@@ -251,7 +251,7 @@ def test_other_keys_of_arguments_and_tools_are_named(raw: Path, root: Path, kind
     assert "has a column tools of type string" in said
     # Arguments as JSON text have one type.
     texts = lines(raw / "4.jsonl", [{"messages": call('{"city": "Rome"}')}, {"messages": call('{"town": "Oslo"}')}])
-    asked(root, workload=SFT, files={"train": [texts]})
+    stage(root, workload=SFT, files={"train": [texts]})
     assert read(root)[1]["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"town": "Oslo"}'
 
 
@@ -262,12 +262,12 @@ def test_columns_bring_tools_and_media_along(raw: Path, root: Path) -> None:
         {"question": "Who are you?", "answer": "I", "tools": [tool(a="text")]},
     ]
     file = lines(raw / "a.jsonl", rows)
-    asked(root, workload=SFT, files={"train": [file]}, columns={"prompt": "question", "response": "answer"})
+    stage(root, workload=SFT, files={"train": [file]}, columns={"prompt": "question", "response": "answer"})
     # verl takes the number of images of each row.
     assert [row["images"] for row in read(root)] == [[image], []]
     assert [row["tools"] for row in read(root)] == [[tool(a="text")]] * 2
     assert manifest(root)["report"] == []
-    asked(root, "rl", files={"train": [file]}, columns={**COLUMNS, "extra": ["images"]}, data_source="x", val_rows=1)
+    stage(root, "rl", files={"train": [file]}, columns={**COLUMNS, "extra": ["images"]}, data_source="x", val_rows=1)
     (row,) = read(root, name="rl")
     assert "images" in row and set(row["extra_info"]) == {"split", "index"}
 
@@ -282,7 +282,7 @@ def test_images_are_as_many_as_their_signs(raw: Path, root: Path) -> None:
         if len(images) == 2:
             assert said in refused(root, name="other", files=files)
             continue
-        asked(root, str(number), files=files)
+        stage(root, str(number), files=files)
         report = manifest_json(root / f"datasets/{number}")["report"]
         assert [said in text for text in report if "same" not in text] == [True] * (not images)
 
@@ -291,7 +291,7 @@ def test_numbers_and_texts_become_text_where_text_is_read(raw: Path, root: Path)
     answers = [42, "x", 1.5, True, 7.0, None]
     rows = [{"question": str(number), "answer": answer, "n": [answer]} for number, answer in enumerate(answers[:5])]
     file = lines(raw / "a.jsonl", rows)
-    asked(root, files={"train": [file], "val": [file]}, columns=COLUMNS, data_source="x")
+    stage(root, files={"train": [file], "val": [file]}, columns=COLUMNS, data_source="x")
     assert [row["reward_model"]["ground_truth"] for row in read(root)] == ["42", "x", "1.5", "true", "7.0"]
     columns = {**COLUMNS, "extra": ["n"]}
     said = refused(root, name="n", files={"train": [file]}, columns=columns, data_source="x", val_rows=1)
@@ -313,7 +313,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_other_forms_of_conversations(raw: Path, root: Path, form: str, kind: Any) -> None:
     file = kind(raw / f"a.{'jsonl' if kind is lines else 'parquet'}", [FORMS[form]])
-    asked(root, workload=SFT, files={"train": [file]})
+    stage(root, workload=SFT, files={"train": [file]})
     (row,) = read(root)
     assert row == {"messages": EXPECTED, **({"id": "1"} if "id" in FORMS[form] else {})}
 
@@ -321,8 +321,8 @@ def test_other_forms_of_conversations(raw: Path, root: Path, form: str, kind: An
 def test_sharegpt_as_a_prompt_and_under_another_name(raw: Path, root: Path) -> None:
     file = lines(raw / "a.jsonl", [{"chat": SAID[:2], "answer": 1}] * 2)
     columns = {"prompt": "chat", "ground_truth": "answer"}
-    asked(root, files={"train": [file]}, columns=columns, data_source="x", val_rows=1)
+    stage(root, files={"train": [file]}, columns=columns, data_source="x", val_rows=1)
     assert read(root)[0]["prompt"] == EXPECTED[:2]
     file = lines(raw / "b.jsonl", [{"chat": SAID}])
-    asked(root, "sft", workload=SFT, files={"train": [file]}, columns={"messages": "chat"})
+    stage(root, "sft", workload=SFT, files={"train": [file]}, columns={"messages": "chat"})
     assert read(root, name="sft")[0]["messages"] == EXPECTED

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hub import Hub
-from staging_datasets import QUESTIONS, asked, hubs, jsonl, lines, mapped, put, read, refused, removed, rl_row
+from staging_datasets import QUESTIONS, hubs, jsonl, lines, mapped, put, read, refused, removed, rl_row, stage
 from staging_store import manifest_json
 
 from argus.staging.dataset.source import Upload
@@ -27,8 +27,8 @@ from argus.staging.upload import UploadFile
 def test_files_are_compared_as_long_as_they_exist(raw: Path, root: Path) -> None:
     one, two = lines(raw / "1.jsonl", [rl_row(1)]), lines(raw / "2.jsonl", [rl_row(2)])
     pattern = {"files": {"train": [f"{raw}/*.jsonl"]}, "val_rows": 1}
-    asked(root, **pattern)
-    assert asked(root, files={"train": [one, two]}, val_rows=1).status == Status.EXISTS
+    stage(root, **pattern)
+    assert stage(root, files={"train": [one, two]}, val_rows=1).status == Status.EXISTS
     assert f"was also staged from {two}, which files.train does not have now" in refused(
         root, files={"train": [one]}, val_rows=1
     )
@@ -45,17 +45,17 @@ def test_files_are_compared_as_long_as_they_exist(raw: Path, root: Path) -> None
     lines(Path(one), [rl_row(1), rl_row(4)])
     assert f"was staged from {one}, which has changed since (" in refused(root, **pattern)
     Path(one).unlink()
-    assert asked(root, **pattern).status == Status.EXISTS
+    assert stage(root, **pattern).status == Status.EXISTS
     Path(two).unlink()
-    assert asked(root, **pattern).status == Status.EXISTS
+    assert stage(root, **pattern).status == Status.EXISTS
     assert f"was staged from {raw}/*.jsonl, but the request has tiny" in refused(root, tiny=True)
 
 
 def test_files_of_the_shared_root_have_the_path_of_the_nodes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines(root / "jobs/rows/output/a.jsonl", [rl_row(1), rl_row(2)])
     patterns = {"train": ["jobs/rows/output/*.jsonl"]}
-    assert asked(root, files=patterns, val_rows=1, **{"from": "shared_root"}).status == Status.STAGED
-    assert asked(root, files={"train": [f"{root}/jobs/rows/output/a.jsonl"]}, val_rows=1).status == Status.EXISTS
+    assert stage(root, files=patterns, val_rows=1, **{"from": "shared_root"}).status == Status.STAGED
+    assert stage(root, files={"train": [f"{root}/jobs/rows/output/a.jsonl"]}, val_rows=1).status == Status.EXISTS
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/verl")
     said = refused(root, files={"train": "/srv/verl/raw/a.jsonl"}, val_rows=1, **{"from": "shared_root"})
     assert f"is {root} in nodes, and /srv/verl on the head's machine" in said
@@ -63,39 +63,39 @@ def test_files_of_the_shared_root_have_the_path_of_the_nodes(root: Path, monkeyp
 
 def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     commit = put(hub)
-    assert asked(root, **hubs(hub), check=True).status == Status.STAGED
+    assert stage(root, **hubs(hub), check=True).status == Status.STAGED
     assert not hub.gets()
-    assert asked(root, **hubs(hub)).status == Status.STAGED
+    assert stage(root, **hubs(hub)).status == Status.STAGED
     assert [row["reward_model"]["ground_truth"] for row in read(root)] == [str(number) for number in range(1, 16)]
-    assert {each.name for each in hub.gets()} == {"train-0.jsonl", "train-1.jsonl", "test.jsonl"}
+    assert {request.name for request in hub.gets()} == {"train-0.jsonl", "train-1.jsonl", "test.jsonl"}
     text = (root / "datasets/data/manifest.json").read_text()
-    wanted = {"source": "team/sums", "revision": "main", "commit": commit, "endpoint": hub.url}
-    assert hub.token not in text and wanted.items() <= json.loads(text).items()
+    origin = {"source": "team/sums", "revision": "main", "commit": commit, "endpoint": hub.url}
+    assert hub.token not in text and origin.items() <= json.loads(text).items()
     # It causes no request any more.
     put(hub, main__test=QUESTIONS[16:])
-    count = len(hub.asked)
-    assert asked(root, **hubs(hub)).status == asked(root, **hubs(hub), revision=commit).status == Status.EXISTS
+    count = len(hub.requests)
+    assert stage(root, **hubs(hub)).status == stage(root, **hubs(hub), revision=commit).status == Status.EXISTS
     expected = f"was staged from revision main (commit {commit}), but the request has revision v2"
     assert expected in refused(root, **hubs(hub), revision="v2")
     files = {"train": ["main/train-*.jsonl"], "val": ["main/other.jsonl"]}
     assert "was staged with files {" in refused(root, **hubs(hub, files=files))
     assert "was staged with hub team/sums, but the request has hub team/x" in refused(root, **hubs(hub, hub="team/x"))
-    assert len(hub.asked) == count
+    assert len(hub.requests) == count
     # A repair takes its commit.
     file = root / "datasets/data/val.parquet"
     before = file.read_bytes()
     file.unlink()
     shutil.rmtree(root / "hf")
-    assert asked(root, **hubs(hub), repair=True).status == Status.REPAIRED
+    assert stage(root, **hubs(hub), repair=True).status == Status.REPAIRED
     assert (file.read_bytes(), manifest_json(file.parent)["revision"]) == (before, "main")
 
 
 def test_a_removed_dataset_is_removed_from_the_cache_unless_another_has_it(raw: Path, root: Path, hub: Hub) -> None:
     old = put(hub)
-    asked(root, **hubs(hub))
-    asked(root, name="other", **hubs(hub), val_rows=None)
+    stage(root, **hubs(hub))
+    stage(root, name="other", **hubs(hub), val_rows=None)
     new = put(hub, main__test=QUESTIONS[16:])
-    asked(root, name="newer", **hubs(hub))
+    stage(root, name="newer", **hubs(hub))
     assert removed(root, check=True).status == Status.REMOVED
     job = root / "jobs" / "grpo-1" / "config"
     job.mkdir(parents=True)
