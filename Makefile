@@ -75,13 +75,14 @@ systems: refusals training  ## Run the tests with the tests' cluster
 
 elsewhere: rigs molecule  ## Run the tests with clusters and machines of their own
 
-lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog, licences
+lint: $(VENV)/requirements-dev  ## Check style, types, rooms, names, playbooks, changelog, licences
 	ruff check .
 	ruff format --check .
 	yamllint --strict .
 # With the names by which the modules import each other.
 	@mkdir -p .cache/types/ansible_collections/argus && ln -sfn "$(CURDIR)" .cache/types/ansible_collections/argus/verl
 	cd .cache/types && mypy --config-file "$(CURDIR)/pyproject.toml" ansible_collections/argus/verl/plugins
+	$(PYTEST) tests/source
 	ansible-lint --strict
 	antsibull-changelog lint
 	$(VENV)/bin/python images/cpu/sbom.py argus.verl | $(VENV)/bin/python tools/licences.py
@@ -93,17 +94,18 @@ MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null |
 IN_MEMORY = temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
 	  PYTEST_DEBUG_TEMPROOT=$$temporary $(PYTEST)
 # Each part collects its own tests only, and prints them when it ends. Some tests wait, hence more parts than cores.
-PARTS = $(MAKE) --no-print-directory --jobs 4 --output-sync --keep-going
+PARTS = $(MAKE) --no-print-directory --jobs 5 --output-sync --keep-going
 unit: $(VENV)/requirements-dev  ## Run the unit tests
-	@$(PARTS) unit-1 unit-2 unit-3 unit-4
+	@$(PARTS) unit-1 unit-2 unit-3 unit-4 unit-5
 
 attacks: $(VENV)/requirements-dev  ## Test what hostile jobs may leave, as another user against root
 	@$(PARTS) attacks-1 attacks-2
 
-unit-1: TESTS = tests/argus/[a-i]*
-unit-2: TESTS = tests/argus/[j-s]*
-unit-3: TESTS = tests/argus/[t-z]*
-unit-4: TESTS = tests/unit
+unit-1: TESTS = tests/argus/[a-f]*
+unit-2: TESTS = tests/argus/[g-p]*
+unit-3: TESTS = tests/argus/[q-s]*
+unit-4: TESTS = tests/argus/[t-z]* tests/unit/[!p]*
+unit-5: TESTS = tests/unit/p*
 attacks-1: TESTS = tests/attacks/test_[a-m]*
 attacks-2: TESTS = tests/attacks/test_[n-z]*
 unit-% attacks-%:

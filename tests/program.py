@@ -16,8 +16,7 @@ start()
 
 
 def write_program(directory: Path) -> Path:
-    """A directory that Python runs as the program, with the sources of this repository."""
-    sources = Path(argus.__file__).parent
-    shutil.copytree(sources, directory / "argus", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    """A directory that Python runs as the program, with the sources of this repository and their bytecode."""
+    shutil.copytree(Path(argus.__file__).parent, directory / "argus", dirs_exist_ok=True)
     (directory / "__main__.py").write_text(MAIN)
     return directory

@@ -10,8 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from docs import pages
 from docs.test_links import problem
+
+from docs import pages
 
 REPO = Path(__file__).resolve().parents[2]
 KINDS = sorted(path.name for path in (REPO / "inventories").iterdir())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 from script_module import script_module
+
 from docs import pages
 
 FOLDERS = "argus|plugins|roles|playbooks|tests|tools|images|inventories|benchmarks|molecule|docs|changelogs"

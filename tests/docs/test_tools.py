@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import pytest
 from script_module import script_module
+
 from docs import pages
 
 
-@pytest.fixture
-def build() -> Any:
-    return script_module(pages.REPO / "tools/build_docs.py")
-
-
-def test_links_to_what_is_not_copied_lead_to_the_repository(build: ModuleType) -> None:
+def test_links_to_what_is_not_copied_lead_to_the_repository() -> None:
+    build = script_module(pages.REPO / "tools/build_docs.py")
     text = "[a](b.md#c) [d](../inventories/dev) [e](https://example.org/x.md) [f](#here)"
     page, copied = Path("docs/page.md"), {Path("docs/b.md")}
     repository = "https://github.com/argus-verl/argus.verl/tree/main/inventories/dev"
     assert build.with_links(page, text, copied) == text.replace("../inventories/dev", repository)
-
-
-def test_the_sidebar_has_every_page_once(build: ModuleType) -> None:
-    names = [str(page.relative_to(pages.REPO).with_suffix("")) for page in pages.pages()]
-    entries = [line for line in build.contents(names).splitlines() if line and not line.startswith((":", "`"))]
-    assert sorted(entries) == sorted({*names, "collections/index"} - {"README"})
 
 
 def test_the_installation_has_hashes() -> None:

@@ -57,6 +57,14 @@ def request_of(item: dict[str, Any]) -> dict[str, Any]:
     return {"item": values, **{name: item[name] for name in OF_REQUEST if name in item}}
 
 
+PROGRAM = """
+from argus.verbs import stage
+stage.MOMENT_SECONDS = {seconds}
+from argus.__main__ import start
+start()
+"""
+
+
 class Program:
     """The program in this process, or with `detached` in one of its own, as a machine starts it."""
 
@@ -71,9 +79,10 @@ class Program:
         request = {**request_of(item), "shared_root": str(self.root), "attachment": attachment, **options}
         return self.answer(*self.ask("stage", follows=tar, **request))
 
-    def detached(self, item: dict[str, Any], **options: Any) -> dict[str, Any]:
+    def detached(self, item: dict[str, Any], seconds: float = 1.0, **options: Any) -> dict[str, Any]:
+        """seconds: how long the program waits for the end of the work."""
         request = {**request_of(item), "shared_root": str(self.root), "detach": True, **options}
-        command = [sys.executable, "-m", "argus", "stage", "--json"]
+        command = [sys.executable, "-c", PROGRAM.format(seconds=seconds), "stage", "--json"]
         done = subprocess.run(command, input=json.dumps(request), text=True, capture_output=True, check=False)
         return self.answer(done.returncode, json.loads(done.stdout))
 
@@ -158,15 +167,16 @@ def test_a_missing_shared_root_and_a_process_of_no_node_are_refused(
 
 def test_work_of_a_moment_is_one_call(program: Program, tmp_path: Path) -> None:
     item = {"kind": "dataset", "name": "sums", "tiny": True}
-    staged = program.detached(item)
+    staged = program.detached(item, seconds=60)
     assert (staged["status"], staged["changed"], staged["rows"]) == ("staged", True, {"train": 128, "val": 16})
     assert program(item)["status"] == "exists"
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.fixture
-def slow(hub: Hub, program: Program) -> dict[str, Any]:
+def slow(hub: Hub, program: Program, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A model whose download takes a minute, and what a caller gets that does not wait for it."""
+    monkeypatch.setattr(stage, "MOMENT_SECONDS", 1.0)
     hub.add(NAME, model())
     hub.rate = sum(map(len, model().values())) / 60
     hub.token = "hf_secret"

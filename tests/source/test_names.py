@@ -7,11 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 REPO = Path(__file__).resolve().parents[2]
-# tests and molecule follow.
-PLACES = ("argus", "bin", "images", "plugins", "tools")
 FORBIDDEN = {*("asked", "each", "found", "given", "known", "own", "there", "told", "wanted", "what", "wrong")}
 
 
@@ -28,8 +24,8 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str | None]]:
             yield node.lineno, node.asname
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_names_are_nouns(place: str) -> None:
-    listed = subprocess.run(["git", "ls-files", f"{place}/*.py"], cwd=REPO, capture_output=True, text=True, check=True)
+def test_names_are_nouns() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=REPO, capture_output=True, text=True, check=True)
     files = {name: ast.parse((REPO / name).read_text("utf-8")) for name in listed.stdout.split()}
+    assert len(files) > 300
     assert not [f"{file}:{line}: {name}" for file in files for line, name in names(files[file]) if name in FORBIDDEN]
