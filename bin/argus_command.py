@@ -344,11 +344,11 @@ def report(names: list[str], output: str) -> None:
     sys.path.insert(0, str(COLLECTION))
     from argus.archive.archive import Archive
     from argus.report.data import read_job
-    from argus.report.page import page
+    from argus.report.page import render_page
 
     jobs = [archive_of(name) for name in names]
     file = Path(output) if output else jobs[0].with_name("report.html") if len(jobs) > 1 else jobs[0] / "report.html"
-    file.write_text(page([read_job(Archive(job.resolve())) for job in jobs], time.time()), "utf-8")
+    file.write_text(render_page([read_job(Archive(job.resolve())) for job in jobs], time.time()), "utf-8")
     print(f"Page: {file.resolve()}")
 
 

@@ -19,9 +19,9 @@ from ..jobs.progress import PARTS, TIMING
 
 # Curves with few points, however long the job was: they are reduced while they are read.
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 # The number of points at which a curve is reduced again.
-SPARE = 6 * MOST_POINTS
+SPARE_POINTS = 6 * MAX_POINTS
 Points = tuple[list[int], list[float]]
 
 
@@ -41,8 +41,8 @@ class Curve:
             values.pop()
         steps.append(step)
         values.append(value)
-        if len(steps) > 2 * MOST_POINTS + SPARE:
-            self.steps, self.values = self.points(2 * MOST_POINTS)
+        if len(steps) > 2 * MAX_POINTS + SPARE_POINTS:
+            self.steps, self.values = self.points(2 * MAX_POINTS)
 
     def points(self, most: int) -> Points:
         """At most `most` points of it: of ranges of equally many steps, the mean, or the extremes and a gap."""
@@ -74,7 +74,7 @@ def extremes(positions: Sequence[int], values: Sequence[float]) -> set[int]:
 # The resource use of a job's nodes, as curves over the seconds since the first measurement.
 
 # A curve for each node; of more nodes, the mean, the least and the most of all.
-MOST_CURVES = 8
+MAX_CURVES = 8
 GB, MB = 1e9, 1e6
 MEMORY, GPU_MEMORY = "Memory, GB", "Memory of the fullest GPU, GB"
 NodeCharts = dict[str, dict[str, Curve]]
@@ -89,22 +89,22 @@ def mean(values: list[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def scaled(value: float | None, unit: float) -> float | None:
+def in_unit(value: float | None, unit: float) -> float | None:
     return None if value is None else value / unit
 
 
 # The value of a node, by chart title.
 CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
     "GPUs in use, %": lambda node: of_gpus((gpu.percent for gpu in node.gpus), mean),
-    GPU_MEMORY: lambda node: scaled(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
+    GPU_MEMORY: lambda node: in_unit(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
     "Power of the GPUs, W": lambda node: of_gpus((gpu.power for gpu in node.gpus), math.fsum),
     "Hottest GPU, °C": lambda node: of_gpus((gpu.temperature for gpu in node.gpus), max),
     "CPUs in use, %": lambda node: node.cpu,
-    MEMORY: lambda node: scaled(node.memory, GB),
-    "Shared memory, GB": lambda node: scaled(node.shm, GB),
-    "Free disk, GB": lambda node: scaled(node.disk_free, GB),
+    MEMORY: lambda node: in_unit(node.memory, GB),
+    "Shared memory, GB": lambda node: in_unit(node.shm, GB),
+    "Free disk, GB": lambda node: in_unit(node.disk_free, GB),
     "Network, MB/s": lambda node: (
-        scaled((node.sent or 0) + (node.received or 0), MB) if node.sent is not None else None
+        in_unit((node.sent or 0) + (node.received or 0), MB) if node.sent is not None else None
     ),
 }
 
@@ -117,7 +117,7 @@ def node_charts(measured: Iterable[Measurement]) -> NodeCharts:
         begin = sample.time if begin is None else begin
         for title, value_of in CHARTS.items():
             values = {name: value for name, node in sample.nodes.items() if (value := value_of(node)) is not None}
-            if len(values) > MOST_CURVES:
+            if len(values) > MAX_CURVES:
                 numbers = list(values.values())
                 values = {"nodes/mean": mean(numbers), "nodes/min": min(numbers), "nodes/max": max(numbers)}
             for name, value in values.items():
@@ -128,9 +128,9 @@ def node_charts(measured: Iterable[Measurement]) -> NodeCharts:
 # The curves of a job, from its metrics files, and the charts in which a page shows them.
 
 # The maximum size read of all metrics files of a job; larger files are sampled in pieces of this size.
-READ_BYTES, PIECE_BYTES, MOST_FILES = 768 * MIB, 4 * MIB, 100
+MAX_READ_BYTES, PIECE_BYTES, MAX_FILES = 768 * MIB, 4 * MIB, 100
 # verl has about 100; those of a validation depend on its data. The metrics of charts are read in any case.
-MOST_METRICS, NAME_LENGTH = 300, 200
+MAX_METRICS, MAX_NAME_CHARS = 300, 200
 STEP = f"{TIMING}step"
 # "other" is the part of a step that verl does not measure.
 STEP_PARTS = (*(part for part in PARTS if part != "step"), "other")
@@ -156,8 +156,8 @@ THROUGHPUT: Charts = {
     "Model FLOPs utilization": ("perf/mfu/actor", "train/mfu", "perf/mfu/critic", "perf/mfu/actor_infer"),
     "Seconds of a step": (STEP,),
 }
-KNOWN = frozenset(name for names in (*LEARNING.values(), *THROUGHPUT.values()) for name in names)
-VALIDATION, MOST_VALIDATIONS = ("val-core/", "val/"), 12
+CHARTED_METRICS = frozenset(name for names in (*LEARNING.values(), *THROUGHPUT.values()) for name in names)
+VALIDATION_PREFIXES, MAX_VALIDATIONS = ("val-core/", "val/"), 12
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Curves:
         for name, stored in step.metrics.items():
             # The file logger writes null for what is not a number. Most are: this line runs millions of times.
             value = stored if isinstance(stored, float) else math.nan if stored is None else step.value(name)
-            if value is not None and (curve := self.curves.get(name) or self.begun(name)):
+            if value is not None and (curve := self.curves.get(name) or self.new_curve(name)):
                 curve.add(step.step, value)
         if (whole := step.value(STEP)) is None:
             return
@@ -185,8 +185,8 @@ class Curves:
             for part, value in zip(STEP_PARTS, (*row[:-1], max(0.0, whole - sum(row))), strict=True):
                 self.parts[part].add(step.step, value)
 
-    def begun(self, name: str) -> Curve | None:
-        if name in KNOWN or (len(self.curves) < MOST_METRICS and len(name) <= NAME_LENGTH):
+    def new_curve(self, name: str) -> Curve | None:
+        if name in CHARTED_METRICS or (len(self.curves) < MAX_METRICS and len(name) <= MAX_NAME_CHARS):
             return self.curves.setdefault(name, Curve())
         self.problems.add("It has too many metrics, or too long names of metrics: some are left out.")
         return None
@@ -202,16 +202,16 @@ class Curves:
 def read_curves(archive: Archive, starts: Mapping[int, float]) -> Curves:
     """All curves of a job. starts: when attempts began. Raises UnreadableError, FileNotFoundError and OSError."""
     curves = Curves()
-    files = metrics.files(archive.path)[-MOST_FILES:]
+    files = metrics.files(archive.path)[-MAX_FILES:]
     for number, path in enumerate(files, start=1):
         # Between two attempts, no step is done.
         curves.seconds = max(curves.seconds, starts.get(number, 0.0) - starts.get(1, math.inf))
         with open_file(path) as file:
-            for step in steps_of(file, READ_BYTES // len(files), curves.problems):
+            for step in steps_of(file, MAX_READ_BYTES // len(files), curves.problems):
                 curves.add(step)
     # A page may have 20 jobs.
     for curve in (*curves.curves.values(), *curves.parts.values(), curves.clock):
-        curve.steps, curve.values = curve.points(MOST_POINTS)
+        curve.steps, curve.values = curve.points(MAX_POINTS)
     return curves
 
 
@@ -229,13 +229,13 @@ def charts_of(jobs: Sequence[Curves]) -> dict[str, Charts]:
     """The charts of a page by section, for the metrics that at least one of the jobs has."""
     names = sorted({name for job in jobs for name in job.curves})
 
-    def present(charts: Charts) -> Charts:
-        present_metrics = {title: tuple(name for name in of if name in names) for title, of in charts.items()}
-        return {title: of[:1] if len(jobs) > 1 else of for title, of in present_metrics.items() if of}
+    def charts_with_data(charts: Charts) -> Charts:
+        by_title = {title: tuple(name for name in of if name in names) for title, of in charts.items()}
+        return {title: of[:1] if len(jobs) > 1 else of for title, of in by_title.items() if of}
 
-    main_charts = present(LEARNING), present(THROUGHPUT)
+    main_charts = charts_with_data(LEARNING), charts_with_data(THROUGHPUT)
     others = [name for name in names if not any(name in of for charts in main_charts for of in charts.values())]
-    validations = [name for name in others if name.startswith(VALIDATION)][:MOST_VALIDATIONS]
+    validations = [name for name in others if name.startswith(VALIDATION_PREFIXES)][:MAX_VALIDATIONS]
     return {
         "Learning": main_charts[0],
         "Validation": {name: (name,) for name in validations},

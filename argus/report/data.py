@@ -23,17 +23,17 @@ from ..jobs.info import JobInfo
 from ..jobs.state import describe, readable, with_checkpoints
 from .curves import Curves, NodeCharts, node_charts, read_curves
 
-LOG_LINES = 200
-MOST_EVENTS, EVENT_LENGTH, MOST_LINES, LINES_BYTES = 1000, 300, 20_000, 4 * MIB
+MAX_LOG_LINES = 200
+MAX_EVENTS, MAX_EVENT_CHARS, MAX_LINES, MAX_READ_BYTES = 1000, 300, 20_000, 4 * MIB
 # The steps of which samples are shown, and the rows of each: half of them the best and the worst.
-SAMPLED_STEPS, SAMPLED_ROWS = 5, 8
-EVIDENCE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
+MAX_SAMPLED_STEPS, MAX_SAMPLED_ROWS = 5, 8
+EVIDENCE_FILE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
 # The texts of a sample, and how long one may be that a job has put there itself.
-TEXTS, TEXT_LENGTH = {"Prompt": "input", "Answer": "output", "Expected": "gts"}, 5000
+TEXTS, MAX_TEXT_CHARS = {"Prompt": "input", "Answer": "output", "Expected": "gts"}, 5000
 # Fields of events that other parts of the page show, or that are only for programs.
-LEFT_OUT = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
+OMITTED_FIELDS = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
 # The maximum difference of two machines' clocks.
-CLOCKS_SECONDS = 60
+MAX_CLOCK_SKEW_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class JobPage:
 def read_job(archive: Archive) -> JobPage:
     """Reads the data of a job's page; unreadable parts are listed as problems."""
     problems: list[str] = []
-    info = with_checkpoints(archive, describe(archive, None, tail=LOG_LINES))
+    info = with_checkpoints(archive, describe(archive, None, tail=MAX_LOG_LINES))
     jobspec = archive.read_jobspec()
     plan = readable(archive.plan, None, problems) or Plan()
     starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
@@ -106,9 +106,9 @@ def read_samples(archive: Archive) -> dict[str, list[Sample]]:
     """Samples of some steps, by kind. Raises UnreadableError."""
     by_kind: dict[str, list[Sample]] = {}
     for kind, steps in samples.kept_steps(archive).items():
-        for step in sorted(samples.spread(set(steps), SAMPLED_STEPS)):
+        for step in sorted(samples.spread(set(steps), MAX_SAMPLED_STEPS)):
             rows = list(samples.read(archive, kind, step))
-            edge = SAMPLED_ROWS // 4
+            edge = MAX_SAMPLED_ROWS // 4
             middle = rows[edge : len(rows) - edge]
             chosen = [*rows[:edge], *middle[:: max(1, len(middle) // (2 * edge))][: 2 * edge], *rows[edge:][-edge:]]
             by_kind.setdefault(kind, []).extend(Sample(step, samples.score_of(row), texts_of(row)) for row in chosen)
@@ -117,7 +117,7 @@ def read_samples(archive: Archive) -> dict[str, list[Sample]]:
 
 def texts_of(row: Mapping[str, Any]) -> dict[str, str]:
     texts = {title: row.get(name) for title, name in TEXTS.items()}
-    return {title: text[:TEXT_LENGTH] for title, text in texts.items() if isinstance(text, str) and text}
+    return {title: text[:MAX_TEXT_CHARS] for title, text in texts.items() if isinstance(text, str) and text}
 
 
 def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
@@ -125,9 +125,9 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
 
     def content() -> bytes:
         with archive.open(name) as file:
-            return file.read(LINES_BYTES)
+            return file.read(MAX_READ_BYTES)
 
-    for line in readable(content, b"", problems).split(b"\n", MOST_LINES)[:MOST_LINES]:
+    for line in readable(content, b"", problems).split(b"\n", MAX_LINES)[:MAX_LINES]:
         with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict):
@@ -141,29 +141,29 @@ def logged_events(archive: Archive, problems: list[str]) -> list[Event]:
         with contextlib.suppress(ValueError, OverflowError):
             at = datetime.fromisoformat(str(entry.get("time"))).timestamp()
             events.append(Event(at, one_line(entry.get("event"), 40), details(entry)))
-    if len(events) > MOST_EVENTS:
-        problems.append(f"{len(events) - MOST_EVENTS} of its events are left out.")
+    if len(events) > MAX_EVENTS:
+        problems.append(f"{len(events) - MAX_EVENTS} of its events are left out.")
         # How it began, and how it ended.
-        events[MOST_EVENTS // 2 : -MOST_EVENTS // 2] = []
+        events[MAX_EVENTS // 2 : -MAX_EVENTS // 2] = []
     return events
 
 
 def details(entry: Mapping[str, Any]) -> str:
     """The short values of an event in one line."""
-    values = {name: value for name, value in entry.items() if name not in LEFT_OUT and not name.endswith("_at")}
+    values = {name: value for name, value in entry.items() if name not in OMITTED_FIELDS and not name.endswith("_at")}
     driver = values.get("driver")
     values["driver"] = driver.get("host") if isinstance(driver, dict) else None
-    texts = [str(values.pop(name, None) or "")[:EVENT_LENGTH] for name in ("reason", "text")]
-    texts += [f"{name.replace('_', ' ')} {str(value)[:EVENT_LENGTH]}" for name, value in values.items() if value]
-    return one_line(", ".join(filter(None, texts)), EVENT_LENGTH)
+    texts = [str(values.pop(name, None) or "")[:MAX_EVENT_CHARS] for name in ("reason", "text")]
+    texts += [f"{name.replace('_', ' ')} {str(value)[:MAX_EVENT_CHARS]}" for name, value in values.items() if value]
+    return one_line(", ".join(filter(None, texts)), MAX_EVENT_CHARS)
 
 
 def evidence_events(archive: Archive, problems: list[str]) -> list[Event]:
     """One event for each moment at which evidence was collected."""
     events: dict[str, Event] = {}
     for entry in json_lines(archive, "debug/index.jsonl", problems):
-        match = EVIDENCE.match(str(entry.get("file")))
-        if match and len(events) < MOST_EVENTS:
+        match = EVIDENCE_FILE.match(str(entry.get("file")))
+        if match and len(events) < MAX_EVENTS:
             with contextlib.suppress(ValueError):
                 at = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp()
                 events[match[0]] = Event(at, "EVIDENCE", match[2])
@@ -172,8 +172,8 @@ def evidence_events(archive: Archive, problems: list[str]) -> list[Event]:
 
 def checkpoint_events(archive: Archive, info: JobInfo) -> Iterator[Event]:
     """The checkpoints. A copy of one has another time, mostly after the end of the job."""
-    end = (info.ended_at or info.written_at or 0) + CLOCKS_SECONDS
-    for step in info.checkpoints[-MOST_EVENTS:]:
+    end = (info.ended_at or info.written_at or 0) + MAX_CLOCK_SKEW_SECONDS
+    for step in info.checkpoints[-MAX_EVENTS:]:
         with contextlib.suppress(OSError):
             at = os.lstat(archive.path / "checkpoints" / f"global_step_{step}").st_mtime
             if (info.started_at or end) <= at <= end:

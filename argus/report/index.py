@@ -23,9 +23,9 @@ from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
 from ..jobs.report import OWNER, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
 from ..ray.api import ALIVE
-from .page import Table, cell, render, source
+from .page import Table, cell_text, read_resource, render_template
 
-MOST_JOBS = 300
+MAX_JOBS = 300
 # The number of days whose GPU-hours are shown.
 DAYS = 7
 
@@ -49,7 +49,7 @@ class Row:
 
 def read_rows(jobs: Path) -> list[Row]:
     """The latest jobs of a directory of archives."""
-    return [read_row(info, Archive(jobs / info.submission_id)) for info in latest_jobs(jobs, None, MOST_JOBS).jobs]
+    return [read_row(info, Archive(jobs / info.submission_id)) for info in latest_jobs(jobs, None, MAX_JOBS).jobs]
 
 
 def read_row(info: JobInfo, archive: Archive) -> Row:
@@ -71,9 +71,9 @@ def index(
     now: float,
 ) -> str:
     """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs."""
-    return render(
+    return render_template(
         "index.html",
-        [source("index.js")],
+        [read_resource("index.js")],
         "",
         now,
         title="Jobs",
@@ -116,9 +116,9 @@ def cells(row: Row, now: float) -> list[tuple[str, Any]]:
         (throughput(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
         ("" if left is None else duration(left), left),
         (str(row.plan.gpus or ""), row.plan.gpus),
-        (cell(owner(info)), owner(info)),
-        (cell(row.model.rpartition("/")[2]), row.model),
-        (cell(tags_text({name: value for name, value in info.tags.items() if name != OWNER})), ""),
+        (cell_text(owner(info)), owner(info)),
+        (cell_text(row.model.rpartition("/")[2]), row.model),
+        (cell_text(tags_text({name: value for name, value in info.tags.items() if name != OWNER})), ""),
         (f"{age(now - info.submitted_at)} ago", info.submitted_at),
     ]
 

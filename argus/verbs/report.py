@@ -27,7 +27,7 @@ from ..ray.api import RayApiError, local_head
 from ..ray.departures import bad_nodes
 from ..report.data import read_job
 from ..report.index import index, read_rows
-from ..report.page import page, write_page
+from ..report.page import render_page, write_page
 from .fetch import STDOUT
 from .request import VerbRequest, common, of_tag, request_from, write_answer
 
@@ -53,7 +53,7 @@ def report(request: ReportRequest) -> str:
     if not 0 < len(names) <= MOST_JOBS:
         counted = f", but {len(names)} have these tags" if request.tags else ""
         raise click.UsageError(f"name 1 to {MOST_JOBS} jobs{counted}: argus report ID -o report.html")
-    return page([read_job(archive_of(request.root, name)) for name in names], time.time())
+    return render_page([read_job(archive_of(request.root, name)) for name in names], time.time())
 
 
 def archive_of(root: Path, name: str) -> Archive:

@@ -14,7 +14,7 @@ from browser import Page, browsed
 
 from argus.archive.archive import Archive
 from argus.report.data import read_job
-from argus.report.page import page
+from argus.report.page import render_page
 
 from .conftest import GRPO, RETRIED
 
@@ -61,7 +61,7 @@ async def until(browser: Page, condition: str) -> Any:
 
 def written(directory: Path, *archives: Archive) -> Path:
     file = directory / "report.html"
-    file.write_text(page([read_job(archive) for archive in archives], 1795303200.0), encoding="utf-8")
+    file.write_text(render_page([read_job(archive) for archive in archives], 1795303200.0), encoding="utf-8")
     return file
 
 

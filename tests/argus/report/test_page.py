@@ -17,7 +17,7 @@ from argus.archive.archive import Archive
 from argus.evidence import hardware
 from argus.evidence.hardware import Gpu, Measurement, Usage
 from argus.report import curves, page
-from argus.report.data import MOST_EVENTS, read_job
+from argus.report.data import MAX_EVENTS, read_job
 
 from .conftest import FAILED, GRPO, HOSTILE, RETRIED
 
@@ -25,7 +25,7 @@ Jobs = Callable[[str], Archive]
 
 
 def made(*archives: Archive) -> str:
-    return page.page([read_job(archive) for archive in archives], 1795303200.0)
+    return page.render_page([read_job(archive) for archive in archives], 1795303200.0)
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -56,13 +56,12 @@ def test_what_a_job_reached_and_needed(jobs: Jobs) -> None:
         hardware.append(archive, Measurement(1000.0 + number, {"gpu-1": usage, "gpu-2": Usage(memory=1e9)}))
     job = read_job(archive)
     values = job.curves.curves["critic/rewards/mean"].values
-    best, last = (
-        f"{max(values):.5g} at step {values.index(max(values)) + 1}",
-        f"{sum(values[-10:]) / 10:.5g} on average",
-    )
-    assert list(page.summary(job).values()) == [best, last, "gen, 2.02 s of a step", "30 GB, gpu-1", "60 GB, gpu-1"]
-    assert page.summary(read_job(jobs(FAILED))) == {}
-    assert page.summary(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
+    best = f"{max(values):.5g} at step {values.index(max(values)) + 1}"
+    last = f"{sum(values[-10:]) / 10:.5g} on average"
+    facts = list(page.result_facts(job).values())
+    assert facts == [best, last, "gen, 2.02 s of a step", "30 GB, gpu-1", "60 GB, gpu-1"]
+    assert page.result_facts(read_job(jobs(FAILED))) == {}
+    assert page.result_facts(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
 
 
 def test_nothing_but_our_own_code_runs(jobs: Jobs) -> None:
@@ -108,11 +107,11 @@ def test_sizes_are_bounded(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     with (archive.path / "logs/metrics-1.jsonl").open("w") as file:
         file.writelines(json.dumps({"step": step, "data": data}) + "\n" for step in range(20))
     line = '{"time": "2026-11-22T00:00:00Z", "event": "WARNING", "text": "again"}\n'
-    (archive.path / "events.jsonl").write_text(line * (MOST_EVENTS + 500))
+    (archive.path / "events.jsonl").write_text(line * (MAX_EVENTS + 500))
     archive.append("logs/driver.log", f"{long}\n" * 3)
     archive.write_json("config/versions.json", {"ray": long, "torch": long})
     archive.write_json("config/job_spec.json", {"model": long})
     job = read_job(archive)
-    assert len(job.events) == MOST_EVENTS + 3 and len(job.curves.curves) <= curves.MOST_METRICS + 1
+    assert len(job.events) == MAX_EVENTS + 3 and len(job.curves.curves) <= curves.MAX_METRICS + 1
     assert "actor/lr" in job.curves.curves and {"many" in problem for problem in job.problems} >= {True}
-    assert len(page.page([job], 0.0)) < 1_500_000
+    assert len(page.render_page([job], 0.0)) < 1_500_000

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from argus.report.curves import MOST_POINTS, SPARE, Curve
+from argus.report.curves import MAX_POINTS, SPARE_POINTS, Curve
 
 
 def curve(values: list[float]) -> Curve:
@@ -16,9 +16,9 @@ def curve(values: list[float]) -> Curve:
     return made
 
 
-@pytest.mark.parametrize("most", [30, MOST_POINTS])
+@pytest.mark.parametrize("most", [30, MAX_POINTS])
 def test_extremes_ends_and_gaps_stay(most: int) -> None:
-    values = [math.sin(step * step) for step in range(3 * SPARE)]
+    values = [math.sin(step * step) for step in range(3 * SPARE_POINTS)]
     values[20_001], values[20_003], values[5] = 9.0, -9.0, math.nan
     steps, kept = curve(values).points(most)
     assert len(steps) <= most and steps == sorted(set(steps))
