@@ -165,7 +165,7 @@ class Retention:
         self.directory, self.workload, self.saved = directory, workload, recorded(directory)
         self.limits = {part: limit(overrides, KEPT[part]) for part in PARTS.get(workload, ())}
 
-    def look(self) -> None:
+    def prune(self) -> None:
         """If the attempt has saved a later checkpoint, remove what is too old. Raises OSError and UnreadableError."""
         step = recorded(self.directory)
         if step <= self.saved:

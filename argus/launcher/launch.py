@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an attempt on a worker, as its entrypoint: prechecks, the trainer, its log, and the watch."""
+"""Runs an attempt on a worker, as its entrypoint: prechecks, the trainer, its log, and the watchdog."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from ..io.output import one_line
 from ..io.reading import UnreadableError, read_marker
 from ..queue import attempts
 from . import log
-from .log import Copy, Log, total_steps
+from .log import DriverLog, TruncatedCopy, total_steps
 from .outcome import TRAINER, End, Outcome, outcome
 from .watch import ENDED_BY_WATCH, Health, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
 # A check run by a Python that is started exactly as the trainer: same environment, same working directory.
-PRECHECK = """
+IMPORT_CHECK = """
 import importlib.util, json
 specs = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
 print(json.dumps([spec and spec.origin for spec in specs]))
 """
-# Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds, which the plan sets in the job's environment.
-STOP_SECONDS = 10
-# The time limits of a command before and after an attempt; the launcher is silent meanwhile.
-BEFORE_SECONDS, AFTER_SECONDS = 600.0, 60.0
-# The time limit for writing the end of the trainer's output.
-PUMP_SECONDS = 10
-WATCH_SECONDS = 2.0
+# The time between SIGTERM and SIGKILL; Ray itself kills a stopped job after RAY_JOB_STOP_WAIT_TIME_S, which is longer.
+SIGTERM_GRACE_SECONDS = 10
+# The time limits of a `before` and an `after` command of the JobSpec; the launcher is silent meanwhile.
+BEFORE_TIMEOUT_SECONDS, AFTER_TIMEOUT_SECONDS = 600.0, 60.0
+# The time limit for copying the rest of the trainer's output.
+OUTPUT_DRAIN_TIMEOUT_SECONDS = 10
+WATCH_INTERVAL_SECONDS = 2.0
 # The size of the log's beginning that also goes to Ray's own log, which Ray keeps on the node without limit.
 RAY_LOG_BYTES = 16 << 20
 
@@ -66,39 +66,68 @@ class Launcher:
         self.overrides = attempts.planned_overrides(archive, self.plan, attempt)
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
-        self.trainer: subprocess.Popen[bytes] | None = None
-        # The name of the running program, for people.
-        self.program = "the command" if self.plan.command else TRAINER
-        # The signal that this process got, and the signal if it came before the trainer's end.
-        self.stopped_by: int | None = None
-        self.ended_by: int | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        # What messages call the running program.
+        self.program_label = "the command" if self.plan.command else TRAINER
+        # The signal that this process got, and the same if it came before the trainer's end.
+        self.received_signal: int | None = None
+        self.signal_before_exit: int | None = None
         # Why this launcher has ended the trainer.
-        self.verdict: Failure | None = None
+        self.watch_failure: Failure | None = None
         # The last checkpoint may be newer than the metrics; the next attempt then has no steps left.
         self.first_step = (archive.read_status().resumed_from_step or 0) if attempt > 1 else 0
         # The last step of the job, and how many this attempt did.
-        self.steps = self.attempt_steps = 0
+        self.last_step = self.attempt_steps = 0
         self.kill_timer: threading.Timer | None = None
-        self.log = Log(archive.driver_log)
-        self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
+        self.log = DriverLog(archive.driver_log)
+        self.ray_log = TruncatedCopy(sys.stdout.buffer, RAY_LOG_BYTES, archive.driver_log)
         self.last_output = time.time()
         self.health = Health(archive, tuple(self.overrides), attempt)
-        self.oom_kills, self.refused = control_group.oom_kills(), control_group.refused_processes()
+        self.oom_kills, self.refused_forks = control_group.oom_kills(), control_group.refused_processes()
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
-    def print_line(self, line: str) -> None:
-        self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
-
-    def write(self, data: bytes) -> None:
-        """Write to the archive, and the beginning to Ray's own log, which is lost with the node."""
-        self.log.write(data)
-        # A full disk of this node must not end the pump: the trainer would block on its full pipe.
-        with contextlib.suppress(OSError):
-            self.ray_log.write(data)
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, self.handle_sigterm)
+        # A core file has the whole memory of the trainer, and its secrets.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        environment = {**os.environ, **self.plan.driver_env}
+        driver = {"host": node_name(), "pid": os.getpid()}
+        started = time.time()
+        status = self.archive.read_status()
+        first, phases = status.started_at or started, attempts.phases_before(status, started)
+        port = self.plan.ready_port
+        server_status = {"address": "", "reason": f"waits until port {port} answers" if port else ""}
+        self.archive.set_status(
+            JobState.SUBMITTED if port else JobState.RUNNING,
+            started_at=first,
+            attempt_started_at=started,
+            driver=driver,
+            phases=phases,
+            **server_status,
+        )
+        if self.attempt == 1:
+            self.archive.write_json("config/versions.json", package_versions())
+        else:
+            self.print_line(attempts.log_line(self.attempt))
+        if self.plan.command:
+            Path(self.plan.directory).mkdir(exist_ok=True)
+        problem = self.redactor.text(self.precheck(environment)) if self.plan.code_path else ""
+        if self.received_signal:
+            self.signal_before_exit = self.received_signal
+            code = 128 + self.received_signal
+        elif problem:
+            self.print_line(f"The job was not started: {problem}")
+            code = PRECHECK_FAILED
+        else:
+            code = self.train(environment)
+        result = self.determine_outcome(code, problem)
+        self.finish(code, result)
+        # A trainer that did nothing has failed for Ray as well.
+        return (code if code >= 0 else 128 - code) or int(result.state is JobState.FAILED)
 
     def precheck(self, environment: dict[str, str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", PRECHECK],
+            [sys.executable, "-c", IMPORT_CHECK],
             env=environment,
             cwd=self.plan.directory or None,
             capture_output=True,
@@ -125,51 +154,37 @@ class Launcher:
             return f"the snapshot's marker is {marker!r}, not {self.plan.code_id!r}; stage the snapshot again"
         return ""
 
-    def stop(self, signum: int, _frame: object) -> None:
-        """Handle SIGTERM from Ray (`ray job stop`): pass it on to the trainer and its children on this node."""
-        self.stopped_by = signum
-        self.end_trainer()
-
-    def end_trainer(self) -> None:
-        # The process id of one that has ended may be another's by now.
-        if self.trainer and self.trainer.returncode is None and not self.kill_timer:
-            kill_group(self.trainer, signal.SIGTERM)
-            # A trainer that ignores SIGTERM would be left behind when Ray kills this process.
-            self.kill_timer = threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL))
-            self.kill_timer.start()
-
-    def command(self) -> list[str]:
-        if self.plan.launcher == TORCHRUN:
-            return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
-        return list(self.plan.command) or [sys.executable, "-m", self.plan.module, *self.overrides]
-
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end, and the commands before and after it.
 
         Returns its exit code, or that of a command before it that failed; negative for a signal.
         """
         environment = {**environment, **self.secrets}
-        over = threading.Event()
-        watch = threading.Thread(target=self.watch, args=(over,), daemon=True)
-        watch.start()
+        trainer_ended = threading.Event()
+        threading.Thread(target=self.run_watch, args=(trainer_ended,), daemon=True).start()
         code = 0
         for command in self.plan.before:
-            if code := self.shell(command, environment, BEFORE_SECONDS):
-                self.program = f"a command of before, {one_line(command)},"
+            if code := self.shell(command, environment, BEFORE_TIMEOUT_SECONDS):
+                self.program_label = f"a `before` command, {one_line(command)},"
             # After a stop, no further command starts, even if this one succeeded.
-            if code or self.stopped_by or self.verdict:
+            if code or self.received_signal or self.watch_failure:
                 break
-        if self.stopped_by or self.verdict:
+        if self.received_signal or self.watch_failure:
             code = code or -signal.SIGTERM
         elif not code:
-            code = self.execute(self.command(), environment)
-        self.ended_by = self.stopped_by
-        over.set()
+            code = self.execute(self.trainer_command(), environment)
+        self.signal_before_exit = self.received_signal
+        trainer_ended.set()
         for command in self.plan.after:
-            self.shell(command, environment, STOP_SECONDS if self.stopped_by else AFTER_SECONDS)
-        self.keep_limits()
-        self.keep_samples(is_over=True)
+            self.shell(command, environment, SIGTERM_GRACE_SECONDS if self.received_signal else AFTER_TIMEOUT_SECONDS)
+        self.prune_checkpoints()
+        self.collect_samples(is_over=True)
         return code
+
+    def trainer_command(self) -> list[str]:
+        if self.plan.launcher == TORCHRUN:
+            return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
+        return list(self.plan.command) or [sys.executable, "-m", self.plan.module, *self.overrides]
 
     def shell(self, command: str, environment: dict[str, str], seconds: float) -> int:
         """Run a command before or after the trainer; returns its exit code, negative for a signal."""
@@ -186,7 +201,7 @@ class Launcher:
         seconds: how long it may take. A program with a limit may leave processes, such as a sandbox.
         """
         try:
-            self.trainer = process = subprocess.Popen(
+            self.process = process = subprocess.Popen(
                 command,
                 env=environment,
                 cwd=self.plan.directory or None,
@@ -198,12 +213,12 @@ class Launcher:
         except OSError as error:
             self.print_line(f"{command[0]} cannot be started: {error.strerror}")
             return 127
-        if self.stopped_by and not self.ended_by:  # the signal arrived before the trainer was assigned
+        if self.received_signal and not self.signal_before_exit:  # the signal arrived before the trainer was assigned
             self.end_trainer()
-        # A process that is left may still write while others do.
+        # A left-over process may still write: each process has its own redactor.
         redactor = redact.Redactor(self.secrets.values())
-        pump = threading.Thread(target=self.pump, args=(process.stdout, redactor), daemon=True)
-        pump.start()
+        copier = threading.Thread(target=self.copy_output, args=(process.stdout, redactor), daemon=True)
+        copier.start()
         limit = threading.Timer(seconds or 0, kill_group, (process, signal.SIGKILL))
         if seconds:
             limit.start()
@@ -215,120 +230,91 @@ class Launcher:
             # Data loaders and other children that outlive the trainer would hold its memory, its ports and the pipe.
             kill_group(process, signal.SIGKILL)
         # A process that has left the group may hold the pipe open forever.
-        pump.join(1.0 if seconds else PUMP_SECONDS)
+        copier.join(1.0 if seconds else OUTPUT_DRAIN_TIMEOUT_SECONDS)
         self.write(redactor.rest())
         return code
 
-    def pump(self, output: IO[bytes], redactor: redact.Redactor) -> None:
+    def copy_output(self, output: IO[bytes], redactor: redact.Redactor) -> None:
         while data := os.read(output.fileno(), 1 << 16):
             self.last_output = time.time()
             self.write(redactor.feed(data))
 
-    def watch(self, over: threading.Event) -> None:
+    def print_line(self, line: str) -> None:
+        self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
+
+    def write(self, data: bytes) -> None:
+        """Write to the archive, and the beginning to Ray's own log, which is lost with the node."""
+        self.log.write(data)
+        # A full disk of this node must not end the copying of output: the trainer would block on its full pipe.
+        with contextlib.suppress(OSError):
+            self.ray_log.write(data)
+
+    def run_watch(self, trainer_ended: threading.Event) -> None:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
-        watch, sampled = Watch(self.archive, self.plan, self.attempt, self.runner, self.health), 0
-        while not over.wait(WATCH_SECONDS):
-            self.log.catch_up()
-            self.keep_limits()
-            if watch.step != sampled:
-                sampled = watch.step
-                self.keep_samples()
+        watch, sampled_step = Watch(self.archive, self.plan, self.attempt, self.runner, self.health), 0
+        while not trainer_ended.wait(WATCH_INTERVAL_SECONDS):
+            self.log.flush_pending()
+            self.prune_checkpoints()
+            if watch.step != sampled_step:
+                sampled_step = watch.step
+                self.collect_samples()
             # Neither a full shared root nor any content of a metrics file may end the watch.
             with contextlib.suppress(Exception):
-                self.look_for_answer()
-                verdict = watch.check(time.time(), lambda: self.last_output)
-                if verdict and not self.verdict and not self.stopped_by:
-                    self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
-                    self.verdict = verdict
+                self.record_server_ready()
+                failure = watch.check(time.time(), lambda: self.last_output)
+                if failure and not self.watch_failure and not self.received_signal:
+                    self.print_line(f"{ENDED_BY_WATCH} {failure.reason}")
+                    self.watch_failure = failure
                     self.end_trainer()
 
-    def look_for_answer(self) -> None:
+    def record_server_ready(self) -> None:
         """Record that the server of this job can be used, once it answers."""
         if not (port := self.plan.ready_port) or self.archive.read_status().state is JobState.RUNNING:
             return
-        node = (self.archive.steward_heartbeat() or StewardHeartbeat()).address
-        address = f"http://{f'[{node}]' if ':' in node else node}:{port}"
+        host = (self.archive.steward_heartbeat() or StewardHeartbeat()).address
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         # The proxies of the job's environment are not used.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with contextlib.suppress(Exception), opener.open(f"{address}{self.plan.ready_path}", timeout=2.0):
             self.archive.set_status(JobState.RUNNING, address=address, reason="")
 
-    def keep_limits(self) -> None:
+    def prune_checkpoints(self) -> None:
         """Remove the checkpoints of earlier attempts that are too old; verl removes those of this one."""
         # No content of the archive may end the watch, or keep this launcher from recording the end.
         with contextlib.suppress(Exception):
             if self.attempt > 1:
-                self.retention.look()
+                self.retention.prune()
 
-    def keep_samples(self, is_over: bool = False) -> None:
-        # No content of the archive may end the watch, see keep_limits.
+    def collect_samples(self, is_over: bool = False) -> None:
+        # No content of the archive may end the watch, see prune_checkpoints.
         with contextlib.suppress(Exception):
             samples.keep(self.archive, self.redactor.text, is_over)
 
-    def run(self) -> int:
-        signal.signal(signal.SIGTERM, self.stop)
-        # A core file has the whole memory of the trainer, and its secrets.
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        environment = {**os.environ, **self.plan.driver_env}
-        driver = {"host": node_name(), "pid": os.getpid()}
-        started = time.time()
-        status = self.archive.read_status()
-        first, phases = status.started_at or started, attempts.phases_before(status, started)
-        port = self.plan.ready_port
-        server_status = {"address": "", "reason": f"waits until port {port} answers" if port else ""}
-        self.archive.set_status(
-            JobState.SUBMITTED if port else JobState.RUNNING,
-            started_at=first,
-            attempt_started_at=started,
-            driver=driver,
-            phases=phases,
-            **server_status,
-        )
-        if self.attempt == 1:
-            self.archive.write_json("config/versions.json", versions())
-        else:
-            self.print_line(attempts.log_line(self.attempt))
-        if self.plan.command:
-            Path(self.plan.directory).mkdir(exist_ok=True)
-        problem = self.redactor.text(self.precheck(environment)) if self.plan.code_path else ""
-        if self.stopped_by:
-            self.ended_by = self.stopped_by
-            code = 128 + self.stopped_by
-        elif problem:
-            self.print_line(f"The job was not started: {problem}")
-            code = PRECHECK_FAILED
-        else:
-            code = self.train(environment)
-        result = self.outcome(code, problem)
-        self.finish(code, result)
-        # A trainer that did nothing has failed for Ray as well.
-        return (code if code >= 0 else 128 - code) or int(result.state is JobState.FAILED)
-
-    def outcome(self, code: int, problem: str) -> Outcome:
+    def determine_outcome(self, code: int, problem: str) -> Outcome:
         """How the attempt ended, by the present state; later events do not change it."""
-        self.steps = max(self.archive.last_step(), self.first_step)
+        self.last_step = max(self.archive.last_step(), self.first_step)
         self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
         end = End(
             exit_code=code,
             problem=problem,
             # The archive may lack the end of the log.
             log=self.log.text(),
-            stopped_by=self.ended_by,
+            stopped_by=self.signal_before_exit,
             steward_verdict=attempts.verdict(self.archive),
-            watch_verdict=self.verdict,
-            steps=self.steps,
+            watch_verdict=self.watch_failure,
+            steps=self.last_step,
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
             overrides=self.overrides,
             oom_kills=control_group.oom_kills() - self.oom_kills,
-            refused_processes=control_group.refused_processes() - self.refused,
-            engine=self.health.scan.engine,
+            refused_processes=control_group.refused_processes() - self.refused_forks,
+            engine=self.health.scan.lost_engine,
             has_space=self.health.has_space(),
-            program=self.program,
+            program=self.program_label,
         )
         result = outcome(end)
         server = attempts.ended_server(self.archive, self.plan)
-        if result.failure and not self.ended_by and server:
+        if result.failure and not self.signal_before_exit and server:
             reason = f"{server}, which it used, ended; then: {result.failure.reason}"
             failure = replace(result.failure, kind=FailureKind.DEPENDENCY, reason=reason)
             return Outcome(JobState.FAILED, replace(failure, todo=REMEDIES[FailureKind.DEPENDENCY]))
@@ -337,30 +323,43 @@ class Launcher:
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""
         try:
-            log.retried(lambda: self.record(code, result), lambda: bool(self.stopped_by))
-            if self.log.catch_up():
+            log.retry_write(lambda: self.record(code, result), lambda: bool(self.received_signal))
+            if self.log.flush_pending():
                 with contextlib.suppress(OSError):
-                    self.archive.event("LOG_LOST", bytes=self.log.missing, reason=self.log.problem)
+                    self.archive.event("LOG_LOST", bytes=self.log.unwritten_bytes, reason=self.log.problem)
         except (OSError, UnreadableError) as error:
-            line = f"\nThe archive cannot be written: {error}; {self.log.missing} bytes of the log are missing there\n"
-            text = self.redactor.text(line + log.end_line(result.failure) + "\n")
+            loss = f"{self.log.unwritten_bytes} bytes of the log are missing there"
+            lines = f"\nThe archive cannot be written: {error}; {loss}\n{log.format_end(result.failure)}\n"
             with contextlib.suppress(OSError):
-                self.ray_log.write_beyond(text.encode(errors="replace"))
+                self.ray_log.write_unlimited(self.redactor.text(lines).encode(errors="replace"))
 
     def record(self, code: int, result: Outcome) -> JobState:
         """Record how the attempt ended; returns the job's state."""
-        self.log.catch_up()
+        self.log.flush_pending()
         self.health.finish(over=code == 0)
-        if self.stopped_by and not self.ended_by and not attempts.verdict(self.archive):
+        if self.received_signal and not self.signal_before_exit and not attempts.verdict(self.archive):
             # Its trainer had ended before: that is how it ended, and there is no other attempt.
             self.archive.ask_to_stop()
-        details = {"exit_code": code, "steps": self.steps, "attempt_steps": self.attempt_steps}
+        details = {"exit_code": code, "steps": self.last_step, "attempt_steps": self.attempt_steps}
         if result.state is JobState.ENDING and result.failure:
             return attempts.record_trouble(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}
         return attempts.record_end(self.archive, result.state, result.failure, None, **details, **reason)
 
+    def handle_sigterm(self, signum: int, _frame: object) -> None:
+        """Handle SIGTERM from Ray (`ray job stop`): pass it on to the trainer and its children on this node."""
+        self.received_signal = signum
+        self.end_trainer()
 
-def versions() -> dict[str, str]:
+    def end_trainer(self) -> None:
+        # The process id of one that has ended may be another's by now.
+        if self.process and self.process.returncode is None and not self.kill_timer:
+            kill_group(self.process, signal.SIGTERM)
+            # A trainer that ignores SIGTERM would be left behind when Ray kills this process.
+            self.kill_timer = threading.Timer(SIGTERM_GRACE_SECONDS, kill_group, (self.process, signal.SIGKILL))
+            self.kill_timer.start()
+
+
+def package_versions() -> dict[str, str]:
     """Python and every package of the image that the job runs on, by name."""
     return {"python": platform.python_version(), **node.packages()}

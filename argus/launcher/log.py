@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the driver's log live, in parts of limited size, and reads its phases, errors and the end of an attempt."""
+"""Writes the driver's log live in parts, scans it for phases and errors, and records the end of an attempt."""
 
 from __future__ import annotations
 
@@ -24,16 +24,13 @@ from ..io.reading import UnreadableError, open_file, parse_json
 from ..io.schema import MalformedError, json_text, parse
 
 PART_BYTES = 64 << 20
-# The first part, which shows how the job began, and the newest of the others.
-PARTS = 16
-# The size of the end kept in memory, which is what the diagnosis of a failure reads.
-END_BYTES = 1 << 20
-TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")
-# verl prints the number of steps before the first one; the log may grow to gigabytes after that.
-HEAD_BYTES = 4 << 20
+# The parts kept: the first, which shows how the job began, and the newest of the others.
+MAX_PARTS = 16
+# The size of the end kept in memory, which the diagnosis of a failure reads.
+TAIL_BYTES = 1 << 20
 
 
-class Log:
+class DriverLog:
     """``driver.log``; a part that is full becomes ``driver.log.<n>``, the oldest with the smallest number.
 
     A shared root that cannot be written must end neither the trainer's output nor its launcher: the end of the log
@@ -44,41 +41,41 @@ class Log:
         self.path = path
         self.part_bytes = part_bytes
         self.file = path.open("ab", buffering=0)
-        # The pump and the watch write, each in a thread of its own.
+        # The thread that copies the output and that of the watch write.
         self.lock = threading.Lock()
-        self.end = bytearray()
+        self.tail = bytearray()
         # The number of bytes at the end of the log that the file lacks, and the reason.
-        self.missing = 0
+        self.unwritten_bytes = 0
         self.problem = ""
 
     def write(self, data: bytes) -> None:
         """Add to the log. Never raises OSError."""
         with self.lock:
-            self.end += data
-            self.missing += len(data)
+            self.tail += data
+            self.unwritten_bytes += len(data)
             # Bytes that the file still lacks when they leave the memory are lost.
-            del self.end[:-END_BYTES]
-            self._catch_up()
+            del self.tail[:-TAIL_BYTES]
+            self._flush_pending()
 
-    def catch_up(self) -> int:
+    def flush_pending(self) -> int:
         """Write what the file lacks, if that is possible now; returns how many bytes it still lacks."""
         with self.lock:
-            self._catch_up()
-            return self.missing
+            self._flush_pending()
+            return self.unwritten_bytes
 
     def text(self) -> str:
         with self.lock:
-            return self.end.decode(errors="replace")
+            return self.tail.decode(errors="replace")
 
-    def _catch_up(self) -> None:
+    def _flush_pending(self) -> None:
         try:
-            lost = self.missing - len(self.end)
+            lost = self.unwritten_bytes - len(self.tail)
             if lost > 0:
                 self._append(f"\n[{lost} bytes of the log were lost: {self.problem}]\n".encode())
-                self.missing -= lost
-            while self.missing:
+                self.unwritten_bytes -= lost
+            while self.unwritten_bytes:
                 # A file system with little space takes a part of it.
-                self.missing -= self._append(bytes(self.end[-self.missing :]))
+                self.unwritten_bytes -= self._append(bytes(self.tail[-self.unwritten_bytes :]))
         except OSError as error:
             self.problem = error.strerror or str(error)
 
@@ -97,34 +94,44 @@ class Log:
             self.path.rename(self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1}"))
         full, self.file = self.file, self.path.open("ab", buffering=0)
         full.close()
-        for number in numbers[1 : max(1, len(numbers) - PARTS + 2)]:
+        for number in numbers[1 : max(1, len(numbers) - MAX_PARTS + 2)]:
             self.path.with_name(f"{self.path.name}.{number}").unlink()
 
 
-class Copy:
+class TruncatedCopy:
     """Writes the beginning of a log to another stream as well: whole lines, then one that says where the rest is."""
 
-    def __init__(self, stream: IO[bytes], limit: int, last: str) -> None:
+    def __init__(self, stream: IO[bytes], limit: int, full_log: Path) -> None:
         self.stream = stream
-        self.left = limit
-        self.last = last
+        self.bytes_left = limit
+        self.full_log = full_log
 
     def write(self, data: bytes) -> None:
-        if not self.left:
+        if not self.bytes_left:
             return
-        if len(data) <= self.left:
-            self.left -= len(data)
+        if len(data) <= self.bytes_left:
+            self.bytes_left -= len(data)
         else:
-            shown = data[: self.left]
-            data = shown[: shown.rfind(b"\n") + 1] or shown + b"\n"
-            data += f"{self.last}\n".encode()
-            self.left = 0
-        self.write_beyond(data)
+            beginning = data[: self.bytes_left]
+            data = beginning[: beginning.rfind(b"\n") + 1] or beginning + b"\n"
+            data += f"[the rest of this log is in {self.full_log}]\n".encode()
+            self.bytes_left = 0
+        self.write_unlimited(data)
 
-    def write_beyond(self, data: bytes) -> None:
+    def write_unlimited(self, data: bytes) -> None:
         """Write beyond the limit, for text that the archive cannot hold."""
         self.stream.write(data)
         self.stream.flush()
+
+
+# Scans the log of a running trainer: its steps, its phase before the first one, errors that verl survives, cut prompts,
+# and inference engines that ended.
+#
+# The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
+
+TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")
+# verl prints the number of steps before the first one; the log may grow to gigabytes after that.
+FIRST_BYTES = 4 << 20
 
 
 def total_steps(archive: Archive) -> int | None:
@@ -132,7 +139,7 @@ def total_steps(archive: Archive) -> int | None:
     with contextlib.suppress(FileNotFoundError, UnreadableError):
         for part in list(archive.log_parts().values())[:1]:
             with archive.open(f"logs/{part.name}") as log:
-                match = TOTAL_STEPS.search(log.read(HEAD_BYTES))
+                match = TOTAL_STEPS.search(log.read(FIRST_BYTES))
                 return int(match[1]) if match else None
     return None
 
@@ -147,19 +154,14 @@ def expected_steps(archive: Archive) -> int | None:
     return total
 
 
-# Reads the log of a running trainer: its phase before the first step, errors that verl survives, cut prompts, and
-# inference engines that ended.
-#
-# The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
-
 # The maximum lines of a traceback, and the maximum number of processes with one at the same time.
-TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
+MAX_TRACEBACK_LINES, MAX_PROCESSES = 500, 1000
 # The size kept of a line that has no end yet.
-LINE_BYTES = 1 << 20
+MAX_PARTIAL_LINE_BYTES = 1 << 20
 
 # The line with which each phase begins, in the order of phases: of the launcher, of Ray, and of verl's
 # trainer/ppo/v1/trainer_base.py, workers/rollout/vllm_rollout and trainer/sft_trainer_ray.py.
-PHASES = (
+PHASE_MARKERS = (
     (Phase.TRAINER, b"MVP_PRECHECK_MARKER="),
     (Phase.RAY, b"Connecting to existing Ray cluster"),
     (Phase.DATA, b"Using dataset class: "),
@@ -173,7 +175,7 @@ PHASES = (
     (Phase.ROLLOUT, b"all initialize finished, ready to fit"),
     (Phase.STEP, b"Epoch 1/"),
 )
-ORDER = list(Phase)
+PHASE_ORDER = list(Phase)
 # verl/trainer/ppo/v1/agent_loop_tq.py: one line and one traceback for each sample, which is then left out.
 FAILED_SAMPLE = "Error in _run_prompt"
 # verl/experimental/reward_loop/reward_manager/limited.py: the reward is 0 then.
@@ -184,15 +186,15 @@ FAILED_REWARD = re.compile(
 # verl/experimental/agent_loop/agent_loop.py.
 CUT_PROMPT = re.compile(r"Prompt of (?P<tokens>\d{1,9}) tokens exceeds rollout\.prompt_length=\d+; left-truncating")
 # verl/utils/dataset/rl_dataset.py.
-ROWS = re.compile(r"(?P<filtered>filter )?dataset len: (?P<rows>\d{1,12})$")
-SELECTED = re.compile(r"selected (?P<rows>\d{1,12}) random samples out of")
+DATASET_ROWS = re.compile(r"(?P<filtered>filter )?dataset len: (?P<rows>\d{1,12})$")
+SELECTED_ROWS = re.compile(r"selected (?P<rows>\d{1,12}) random samples out of")
 # Ray shows a line that several processes print once, and then how often it was repeated.
-REPEATED = re.compile(r" \[repeated (?P<times>\d{1,9})x across cluster\]")
+REPEAT_COUNT = re.compile(r" \[repeated (?P<times>\d{1,9})x across cluster\]")
 REWARD_FRAME = re.compile(r"/reward_loop/|/reward_manager/|/reward_score/|/trainer/ppo/reward\.py")
 # The exception of a task or actor of Ray. That of the process itself follows.
-OF_RAY = "ray.exceptions.RayTaskError"
+RAY_TASK_ERROR = "ray.exceptions.RayTaskError"
 # The actor of an inference server and its engine's processes: no other process prints what a model has generated.
-ENGINE = re.compile(r"\w*Server\w* pid=")
+ENGINE_PROCESS = re.compile(r"\w*Server\w* pid=")
 # Messages of an engine that it, or a process of it, has ended: vLLM's v1/engine and v1/executor, SGLang's managers and
 # watchdog; and the traceback of a vLLM worker that failed to load weights, for whose answer verl's trainer waits.
 ENGINE_LOST = re.compile(
@@ -205,14 +207,14 @@ ENGINE_LOST = re.compile(
     r')|  File "[^"]*/bucketed_weight_transfer\.py", line \d'
 )
 # The messages that are followed by a traceback with the reason.
-UNEXPLAINED = re.compile(r"  File |.*(?:encountered a fatal error|failed to start|output_handler failed)\b")
-EXPLANATION = re.compile(r"[\w.]+: \S")
+REASON_FOLLOWS = re.compile(r"  File |.*(?:encountered a fatal error|failed to start|output_handler failed)\b")
+EXCEPTION_LINE = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
 ENGINE_STARTS = "Initializing a V1 LLM engine"
-MARKERS = (
+INTERESTING = (
     b"Server",
     *(FAILED_SAMPLE.encode(), b"Reward computation ", b"left-truncating", b"dataset len: ", b"random samples out of"),
-    *(marker for _phase, marker in PHASES),
+    *(marker for _phase, marker in PHASE_MARKERS),
 )
 
 
@@ -231,98 +233,99 @@ class LogScan:
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
-        self.logged = LogSummary()
+        self.summary = LogSummary()
         # The message of an inference engine that has ended, and its process.
-        self.engine = ""
+        self.lost_engine = ""
         # The process whose reason follows in the log.
-        self.unexplained = ""
-        self.rest = b""
-        # By process.
-        self.open: dict[str, Traceback] = {}
+        self.reason_pending_in = ""
+        self.partial_line = b""
+        # The tracebacks that have no end yet, by process.
+        self.open_tracebacks: dict[str, Traceback] = {}
         # The rows of the dataset that a process read last.
         self.rows: dict[str, int] = {}
 
     def feed(self, data: bytes) -> None:
         """Read the next piece. Only pieces with lines of interest are read closely: a log may have gigabytes."""
         whole, end, rest = data.rpartition(b"\n")
-        lines, self.rest = self.rest + whole + end if end else b"", (rest if end else self.rest + rest)[-LINE_BYTES:]
-        if not self.open and not any(marker in lines for marker in MARKERS):
+        lines = self.partial_line + whole + end if end else b""
+        self.partial_line = (rest if end else self.partial_line + rest)[-MAX_PARTIAL_LINE_BYTES:]
+        if not self.open_tracebacks and not any(marker in lines for marker in INTERESTING):
             return
         for line in lines.splitlines():
-            if self.open or any(marker in line for marker in MARKERS):
+            if self.open_tracebacks or any(marker in line for marker in INTERESTING):
                 self.read_line(line)
 
     def read_line(self, line: bytes) -> None:
-        for phase, marker in PHASES:
-            if marker in line and (self.phase is None or ORDER.index(phase) > ORDER.index(self.phase)):
+        for phase, marker in PHASE_MARKERS:
+            if marker in line and (self.phase is None or PHASE_ORDER.index(phase) > PHASE_ORDER.index(self.phase)):
                 self.phase = phase
         process, text = process_and_text(line.decode(errors="replace"))
-        if ENGINE.match(process):
+        if ENGINE_PROCESS.match(process):
             self.read_engine(process, text)
-        repeated = REPEATED.search(text)
+        repeated = REPEAT_COUNT.search(text)
         times = int(repeated["times"]) if repeated else 1
         if FAILED_SAMPLE in text:
-            self.settle(process)
-            if len(self.open) < MOST_PROCESSES:
-                self.open[process] = Traceback(times)
-        elif process in self.open:
-            self.read_traceback(process, REPEATED.sub("", text))
+            self.count_failed_sample(process)
+            if len(self.open_tracebacks) < MAX_PROCESSES:
+                self.open_tracebacks[process] = Traceback(times)
+        elif process in self.open_tracebacks:
+            self.read_traceback(process, REPEAT_COUNT.sub("", text))
         else:
-            self.read_other(process, text, times)
+            self.read_plain_line(process, text, times)
 
     def read_engine(self, process: str, text: str) -> None:
+        is_reason = self.reason_pending_in == process and EXCEPTION_LINE.match(text)
         if text.startswith(ENGINE_STARTS):
-            self.engine = ""
-        elif ENGINE_LOST.match(text) if not self.engine else self.unexplained == process and EXPLANATION.match(text):
-            self.unexplained = process if UNEXPLAINED.match(text) else ""
-            self.engine = one_line(f"{text} ({process})")
+            self.lost_engine = ""
+        elif is_reason if self.lost_engine else ENGINE_LOST.match(text):
+            self.reason_pending_in = process if REASON_FOLLOWS.match(text) else ""
+            self.lost_engine = one_line(f"{text} ({process})")
 
-    def read_other(self, process: str, text: str, times: int) -> None:
-        logged = self.logged
+    def read_plain_line(self, process: str, text: str, times: int) -> None:
+        summary = self.summary
         if cut := CUT_PROMPT.search(text):
-            self.logged = replace(logged, cut=logged.cut + times, longest=max(logged.longest, int(cut["tokens"])))
+            self.summary = replace(summary, cut=summary.cut + times, longest=max(summary.longest, int(cut["tokens"])))
         elif failed := FAILED_REWARD.search(text):
-            cause = failed["what"] or f"it timed out after {failed['after']}"
-            self.add(True, times, cause)
-        elif selected := SELECTED.search(text):
+            self.count_exception(True, times, failed["what"] or f"it timed out after {failed['after']}")
+        elif selected := SELECTED_ROWS.search(text):
             self.rows[process] = int(selected["rows"])
-        elif rows := ROWS.search(text):
+        elif rows := DATASET_ROWS.search(text):
             if rows["filtered"]:
                 before = self.rows.pop(process, 0)
                 dropped = max(0, before - int(rows["rows"]))
-                self.logged = replace(logged, dropped=logged.dropped + dropped, rows=logged.rows + before)
-            elif len(self.rows) < MOST_PROCESSES:
+                self.summary = replace(summary, dropped=summary.dropped + dropped, rows=summary.rows + before)
+            elif len(self.rows) < MAX_PROCESSES:
                 self.rows[process] = int(rows["rows"])
 
     def read_traceback(self, process: str, text: str) -> None:
-        traceback = self.open[process]
+        traceback = self.open_tracebacks[process]
         traceback.lines += 1
         if frame := FRAME.match(text):
             traceback.frame = f"{frame[1]}, line {frame[2]}"
             traceback.in_reward = traceback.in_reward or bool(REWARD_FRAME.search(frame[1]))
-        elif traceback.frame and text and not text.startswith((" ", "\t", OF_RAY)):
-            self.settle(process, f"{text} ({traceback.frame})")
-        elif traceback.lines > TRACEBACK_LINES:
-            self.settle(process)
+        elif traceback.frame and text and not text.startswith((" ", "\t", RAY_TASK_ERROR)):
+            self.count_failed_sample(process, f"{text} ({traceback.frame})")
+        elif traceback.lines > MAX_TRACEBACK_LINES:
+            self.count_failed_sample(process)
 
-    def settle(self, process: str, cause: str = "") -> None:
+    def count_failed_sample(self, process: str, cause: str = "") -> None:
         """Count a failed sample, after its traceback."""
-        traceback = self.open.pop(process, None)
+        traceback = self.open_tracebacks.pop(process, None)
         if traceback:
             # Lines that Ray counts as repeated have no traceback; their cause is that of the others.
-            in_reward = traceback.in_reward or (not cause and self.logged.reward.count > 0)
-            self.add(in_reward, traceback.count, cause)
+            in_reward = traceback.in_reward or (not cause and self.summary.reward.count > 0)
+            self.count_exception(in_reward, traceback.count, cause)
 
-    def add(self, in_reward: bool, count: int, cause: str) -> None:
-        earlier = self.logged.reward if in_reward else self.logged.rollout
+    def count_exception(self, in_reward: bool, count: int, cause: str) -> None:
+        earlier = self.summary.reward if in_reward else self.summary.rollout
         total = ExceptionCount(earlier.count + count, earlier.cause or cause)
-        logged = self.logged
-        self.logged = replace(logged, reward=total) if in_reward else replace(logged, rollout=total)
+        summary = self.summary
+        self.summary = replace(summary, reward=total) if in_reward else replace(summary, rollout=total)
 
     def finish(self) -> None:
         self.feed(b"\n")
-        for process in list(self.open):
-            self.settle(process)
+        for process in list(self.open_tracebacks):
+            self.count_failed_sample(process)
 
 
 class LogFollower:
@@ -350,26 +353,26 @@ class LogFollower:
         return b""
 
 
-# Record the end of an attempt although the archive cannot be written for a while: a full or read-only shared root.
+# Records the end of an attempt although the archive cannot be written for a while: a full or read-only shared root.
 
 # The time limit for recording the end of an attempt, whose trainer has already ended.
-RECORD_SECONDS = 300.0
+RECORD_TIMEOUT_SECONDS = 300.0
 # The time limit after a stop request, before Ray kills the launcher.
-STOPPED_SECONDS = 5.0
-PAUSE_SECONDS = 0.5
+STOP_RECORD_TIMEOUT_SECONDS = 5.0
+RETRY_INTERVAL_SECONDS = 0.5
 # Begins the line in Ray's own log with the end of an attempt that the archive does not have.
-NOT_RECORDED = "ARGUS_VERL_END="
-# Ray shows the last 10 lines of a log.
-MESSAGE_LINES = 20
+END_PREFIX = "ARGUS_VERL_END="
+# Ray shows the last 10 lines of a log; splitlines may make more of them, as it also splits at carriage returns.
+MAX_MESSAGE_LINES = 20
 Value = TypeVar("Value")
 
 
-def retried(work: Callable[[], Value], stopped: Callable[[], bool], clock: ModuleType = time) -> Value:
-    """The result of work that writes to the archive, tried again for RECORD_SECONDS; raises its last error.
+def retry_write(work: Callable[[], Value], stopped: Callable[[], bool], clock: ModuleType = time) -> Value:
+    """The result of work that writes to the archive, tried again for RECORD_TIMEOUT_SECONDS; raises its last error.
 
     stopped: whether this process is asked to end.
     """
-    until = clock.monotonic() + RECORD_SECONDS
+    until = clock.monotonic() + RECORD_TIMEOUT_SECONDS
     while True:
         try:
             return work()
@@ -378,23 +381,23 @@ def retried(work: Callable[[], Value], stopped: Callable[[], bool], clock: Modul
             if isinstance(error, UnreadableError) and not error.is_transient:
                 raise
             if stopped():
-                until = min(until, clock.monotonic() + STOPPED_SECONDS)
+                until = min(until, clock.monotonic() + STOP_RECORD_TIMEOUT_SECONDS)
             if clock.monotonic() >= until:
                 raise
         # A signal does not end it.
-        clock.sleep(PAUSE_SECONDS)
+        clock.sleep(RETRY_INTERVAL_SECONDS)
 
 
-def end_line(failure: Failure | None) -> str:
-    return NOT_RECORDED + json_text(failure)
+def format_end(failure: Failure | None) -> str:
+    return END_PREFIX + json_text(failure)
 
 
-def end_from(message: str) -> Failure | None:
+def parse_end(message: str) -> Failure | None:
     """The failure that a launcher told in the end of Ray's log, if it did; a job can write such a line as well."""
-    for line in reversed(message.splitlines()[-MESSAGE_LINES:]):
-        if line.startswith(NOT_RECORDED):
+    for line in reversed(message.splitlines()[-MAX_MESSAGE_LINES:]):
+        if line.startswith(END_PREFIX):
             try:
-                return parse(Failure, parse_json(line.removeprefix(NOT_RECORDED), "the end"))
+                return parse(Failure, parse_json(line.removeprefix(END_PREFIX), "the end"))
             except (MalformedError, UnreadableError):
                 return None
     return None

@@ -15,7 +15,7 @@ from ..io.hydra import is_true, override_key, override_text
 from ..io.output import last_lines, process_and_text
 from . import diagnosis
 from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
-from .log import ENGINE
+from .log import ENGINE_PROCESS
 from .watch import ENDED_BY_WATCH
 
 # Failures after which a trainer may hang instead of ending, and an inference engine may end.
@@ -104,7 +104,7 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
         return verdict
     outputs = (process_and_text(line) for line in log.splitlines())
     # The log of an engine's start contains no cause.
-    engine_lines = [(process, text) for process, text in outputs if ENGINE.match(process)][-ENGINE_LINES:]
+    engine_lines = [(process, text) for process, text in outputs if ENGINE_PROCESS.match(process)][-ENGINE_LINES:]
     cause = classify(end, "\n".join(text for _process, text in engine_lines), 1)
     lines = last_lines("\n".join(f"({process}) {text}" for process, text in engine_lines))
     return replace(verdict, lines=lines) if cause.kind in AMBIGUOUS else cause

@@ -170,7 +170,7 @@ class Health:
         with contextlib.suppress(UnreadableError):
             saved = self.archive.checkpoints()
         size, free = self.last_size(saved), self.free_bytes()
-        inputs = WarningInputs(self.settings, self.metrics, self.scan.logged, saved, over, size, free)
+        inputs = WarningInputs(self.settings, self.metrics, self.scan.summary, saved, over, size, free)
         current = (*job_warnings.find(inputs), *self.warnings_of_nodes(now))
         kinds = {warning.kind for warning in current}
         warnings = (*current, *(warning for warning in self.earlier if warning.kind not in kinds))
@@ -271,10 +271,10 @@ class Watch:
 
     def check_engines(self, now: float) -> Failure | None:
         """The loss of an inference engine, for which verl usually waits forever."""
-        problem = self.health.scan.engine or self.steward().engine
+        problem = self.health.scan.lost_engine or self.steward().engine
         if self.engine and (not problem or self.size != self.engine[2]):
             self.survived.add(self.engine[0])
-            self.engine, self.health.scan.engine = None, ""
+            self.engine, self.health.scan.lost_engine = None, ""
             self.archive.event("WENT_ON")
             return None
         is_over = self.total is not None and self.step >= self.total

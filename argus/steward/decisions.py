@@ -209,7 +209,7 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
-    recorded = log.end_from(job.message)
+    recorded = log.parse_end(job.message)
     if recorded:
         return Action(ActionKind.FAIL, recorded)
     if not head.driver_alive:

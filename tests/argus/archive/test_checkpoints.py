@@ -113,11 +113,11 @@ def left(directory: Path) -> list[int]:
 
 def test_all_attempts_together_keep_as_many_as_one(earlier: Path) -> None:
     retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=3"])
-    retention.look()
+    retention.prune()
     assert left(earlier) == [10, 20, 30]
     for step, expected in ((40, [20, 30, 40]), (50, [30, 40, 50]), (60, [40, 50, 60])):
         save(earlier, step)
-        retention.look()
+        retention.prune()
         assert left(earlier) == expected
 
 
@@ -129,10 +129,10 @@ def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupt
         tracker(earlier, 30)
     else:
         (earlier / "global_step_40" / "optim_world_size_2_rank_1.pt").write_bytes(b"PK")
-    retention.look()
+    retention.prune()
     assert left(earlier) == [10, 20, 30, 40]
     save(earlier, 50)
-    retention.look()
+    retention.prune()
     assert left(earlier) == [50]
 
 
@@ -148,7 +148,7 @@ def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupt
 def test_without_a_limit_all_checkpoints_stay(earlier: Path, overrides: list[str]) -> None:
     retention = Retention(earlier, "sft", overrides)
     save(earlier, 40)
-    retention.look()
+    retention.prune()
     assert left(earlier) == [10, 20, 30, 40]
 
 
@@ -160,7 +160,7 @@ def test_actor_and_critic_have_limits_of_their_own(tmp_path: Path) -> None:
     retention = Retention(directory, "ppo", kept)
     for step in (6, 8):
         save(directory, step, "ppo")
-        retention.look()
+        retention.prune()
     assert sorted(path.parent.name for path in directory.glob("*/actor")) == [f"global_step_{n}" for n in (4, 6, 8)]
     assert [path.parent.name for path in directory.glob("*/critic")] == ["global_step_8"]
     # verl also leaves the state of the data loader of each.
@@ -175,5 +175,5 @@ def test_nothing_elsewhere_is_removed(earlier: Path, tmp_path: Path) -> None:
     (earlier / "global_step_10").symlink_to(victim / "global_step_10")
     retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=1"])
     save(earlier, 40)
-    retention.look()
+    retention.prune()
     assert len(list(victim.rglob("*.pt"))) == 6 and left(earlier) == [10, 40]

@@ -128,7 +128,7 @@ def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
 
 def test_a_trainer_that_is_ended_by_its_launcher(job: Setup) -> None:
     job.policy = {"stall_timeout": 0.1, "on_stall": "stop"}
-    job.change("WATCH_SECONDS", 0.3)
+    job.change("WATCH_INTERVAL_SECONDS", 0.3)
     code, output = job.run("wait")
     assert code == 128 + signal.SIGTERM
     status = job.archive.status_json()
@@ -156,7 +156,7 @@ def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
 
 
 def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
-    job.change("STOP_SECONDS", 0.5)
+    job.change("SIGTERM_GRACE_SECONDS", 0.5)
     process = job.start("deaf")
     until(lambda: "deaf\n" in job.log().splitlines(keepends=True) and "child\n" in job.log())
     stop(process)
@@ -200,7 +200,7 @@ def test_a_server_is_running_once_it_answers(job: Setup) -> None:
     serve = ["-m", "http.server", "--bind", "127.0.0.1", str(port)]
     job.policy = {"code_path": "", "directory": str(job.archive.path / "output"), "command": [sys.executable, *serve]}
     job.policy |= {"ready_port": port, "before": ["/bin/sleep 1"]}
-    job.change("WATCH_SECONDS", 0.1)
+    job.change("WATCH_INTERVAL_SECONDS", 0.1)
     job.archive.write_heartbeat("steward.json", time=0, address="127.0.0.1")
     process = job.start("none")
     until(job.archive.status_json)
@@ -225,7 +225,7 @@ def test_a_job_that_fails_after_its_server(job: Setup) -> None:
 def test_a_stop_while_the_trainer_is_being_started(job: Setup) -> None:
     job.write_plan("wait")
     launcher = Launcher(job.archive)
-    launcher.stopped_by = signal.SIGTERM
+    launcher.received_signal = signal.SIGTERM
     assert launcher.train({"PATH": str(job.path), "PYTHONPATH": str(job.code_path)}) == -signal.SIGTERM
 
 
@@ -238,7 +238,7 @@ def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:
 
 def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
     """In a session of its own it cannot be found, and it keeps the trainer's output open."""
-    job.change("PUMP_SECONDS", 0.5)
+    job.change("OUTPUT_DRAIN_TIMEOUT_SECONDS", 0.5)
     process = job.start("detaches")
     try:
         until(lambda: job.archive.status_json().get("state") == "SUCCEEDED")
@@ -255,5 +255,5 @@ def test_an_archive_that_cannot_be_written_does_not_hide_the_failure(job: Setup)
     (job.archive.path / "status.json").mkdir()
     (job.cwd / "go").touch()
     output, _errors = process.communicate(timeout=30)
-    end = log.end_from(output.decode())
+    end = log.parse_end(output.decode())
     assert process.returncode == 3 and end and end.kind == "config"

@@ -11,12 +11,12 @@ from fake_ray import FakeClock
 from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.launcher import log
-from argus.launcher.log import Log, total_steps
+from argus.launcher.log import DriverLog, total_steps
 
 
 def write(archive: Archive, numbers: Iterable[int]) -> None:
     """One line of five bytes in each part."""
-    made = Log(archive.driver_log, part_bytes=5)
+    made = DriverLog(archive.driver_log, part_bytes=5)
     for number in numbers:
         made.write(f"{number:04}\n".encode())
 
@@ -27,7 +27,7 @@ def test_the_first_part_and_the_newest_are_kept(archive: Archive, lines: int) ->
     for numbers in (range(1, lines // 2 + 1), range(lines // 2 + 1, lines + 1)):
         write(archive, numbers)
     kept = [int(path.read_text()) for path in archive.log_parts().values()]
-    assert kept == [1, *range(max(2, lines - log.PARTS + 1), lines + 1)]
+    assert kept == [1, *range(max(2, lines - log.MAX_PARTS + 1), lines + 1)]
 
 
 def test_the_end_of_the_log_reaches_over_its_parts(archive: Archive) -> None:
@@ -58,24 +58,24 @@ class Disk:
 
 
 def test_a_disk_that_takes_a_part_gets_the_rest_later(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "END_BYTES", 10)
-    made, disk = Log(archive.driver_log), Disk(3)
+    monkeypatch.setattr(log, "TAIL_BYTES", 10)
+    made, disk = DriverLog(archive.driver_log), Disk(3)
     made.file.close()
     made.file = disk  # type: ignore[assignment]
     made.write(b"0123456")
-    assert (disk.content, made.catch_up()) == (b"012", 4)
+    assert (disk.content, made.flush_pending()) == (b"012", 4)
     # What left the memory before it was written is lost.
     made.write(b"789abcd")
-    assert (made.catch_up(), made.text()) == (11, "456789abcd")
+    assert (made.flush_pending(), made.text()) == (11, "456789abcd")
     disk.space = 100
-    assert made.catch_up() == 0
+    assert made.flush_pending() == 0
     made.write(b"e")
     assert disk.content == b"012\n[1 bytes of the log were lost: No space left on device]\n456789abcde"
 
 
 def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> None:
     assert total_steps(archive) is None
-    made = Log(archive.driver_log, part_bytes=30)
+    made = DriverLog(archive.driver_log, part_bytes=30)
     made.write(b"Total training steps: 435\n")
     made.write(b"Total training steps: 7, said by a model\n")
     assert len(archive.log_parts().values()) == 2
@@ -83,7 +83,7 @@ def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> No
 
 
 @pytest.mark.parametrize(
-    ("stopped_at", "until"), [(float("inf"), log.RECORD_SECONDS), (40.0, 40.0 + log.STOPPED_SECONDS)]
+    ("stopped_at", "until"), [(float("inf"), log.RECORD_TIMEOUT_SECONDS), (9.0, 9.0 + log.STOP_RECORD_TIMEOUT_SECONDS)]
 )
 def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: float, until: float) -> None:
     clock, tried = FakeClock(), [0.0]
@@ -93,14 +93,14 @@ def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        log.retried(full, lambda: clock.now >= stopped_at, clock)
-    assert until <= tried[-1] <= until + log.PAUSE_SECONDS
+        log.retry_write(full, lambda: clock.now >= stopped_at, clock)
+    assert until <= tried[-1] <= until + log.RETRY_INTERVAL_SECONDS
 
 
 def test_a_failure_is_told_in_rays_log() -> None:
     failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
-    line = log.end_line(failure)
-    assert log.end_from(f"the last lines:\nstep:1\n{line}\n") == failure
-    for message in ("", f"{log.NOT_RECORDED}{'[' * 100_000}", f'{log.NOT_RECORDED}{{"kind": 7}}', f"x{line}"):
-        assert log.end_from(message) is None
-    assert log.end_from(line + "\nx" * log.MESSAGE_LINES) is None
+    line = log.format_end(failure)
+    assert log.parse_end(f"the last lines:\nstep:1\n{line}\n") == failure
+    for message in ("", f"{log.END_PREFIX}{'[' * 100_000}", f'{log.END_PREFIX}{{"kind": 7}}', f"x{line}"):
+        assert log.parse_end(message) is None
+    assert log.parse_end(line + "\nx" * log.MAX_MESSAGE_LINES) is None

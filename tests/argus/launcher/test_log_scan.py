@@ -46,15 +46,15 @@ def of(process: str, lines: list[str]) -> list[str]:
 
 def test_rewards_that_raise_are_counted_with_their_line() -> None:
     lines = [*of(LOOP, REWARD), *of(LOOP, REWARD), LOOP + "more"]
-    assert scanned(*lines).logged == LogSummary(reward=ExceptionCount(2, CAUSE))
+    assert scanned(*lines).summary == LogSummary(reward=ExceptionCount(2, CAUSE))
     dead = ExceptionCount(1, "RuntimeError: the engine is dead (/opt/vllm/engine.py, line 9)")
-    assert scanned(*of(LOOP, ENGINE)).logged == LogSummary(rollout=dead)
+    assert scanned(*of(LOOP, ENGINE)).summary == LogSummary(rollout=dead)
     # Lines that Ray repeats count.
     repeated = f"{OTHER}{FAILED} [repeated 5x across cluster]"
-    assert scanned(*of(LOOP, REWARD), repeated).logged == LogSummary(reward=ExceptionCount(6, CAUSE))
+    assert scanned(*of(LOOP, REWARD), repeated).summary == LogSummary(reward=ExceptionCount(6, CAUSE))
     cut = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating."
     lines = [f"{LOOP}WARNING:2026:{cut}", f"{LOOP}{cut.replace('70', '68')} [repeated 9x across cluster]"]
-    assert scanned(*lines).logged == LogSummary(cut=10, longest=70)
+    assert scanned(*lines).summary == LogSummary(cut=10, longest=70)
 
 
 def test_a_log_in_any_pieces_shows_the_same() -> None:
@@ -66,20 +66,20 @@ def test_a_log_in_any_pieces_shows_the_same() -> None:
         for begin in range(0, len(data), size):
             scan.feed(data[begin : begin + size])
         scan.finish()
-        assert (scan.logged.reward, scan.logged.rollout.count) == (ExceptionCount(2, CAUSE), 1)
+        assert (scan.summary.reward, scan.summary.rollout.count) == (ExceptionCount(2, CAUSE), 1)
 
 
 def test_rewards_that_a_manager_of_verl_replaces_by_zero() -> None:
     failed = "Reward computation failed for data_source=a: 'x': no. Response preview: 12..."
     timed_out = "Reward computation timed out after 300s for data_source=a. Response preview: 12..."
-    assert scanned(failed, timed_out).logged == LogSummary(reward=ExceptionCount(2, "'x': no"))
-    assert scanned(timed_out).logged == LogSummary(reward=ExceptionCount(1, "it timed out after 300s"))
+    assert scanned(failed, timed_out).summary == LogSummary(reward=ExceptionCount(2, "'x': no"))
+    assert scanned(timed_out).summary == LogSummary(reward=ExceptionCount(1, "it timed out after 300s"))
 
 
 def test_rows_that_were_dropped() -> None:
     selected = ["dataset len: 128", "selected 50 random samples out of 128", "filter dataset len: 49"]
-    assert scanned(*selected, "dataset len: 16", "filter dataset len: 16").logged == LogSummary(dropped=1, rows=66)
-    assert scanned("dataset len: 128").logged == LogSummary()
+    assert scanned(*selected, "dataset len: 16", "filter dataset len: 16").summary == LogSummary(dropped=1, rows=66)
+    assert scanned("dataset len: 128").summary == LogSummary()
 
 
 def test_the_phases_of_a_start() -> None:
@@ -136,18 +136,18 @@ FATAL = (
 
 @pytest.mark.parametrize("line", FATAL)
 def test_an_engine_that_says_that_it_has_ended(line: str) -> None:
-    assert scanned(line).engine
+    assert scanned(line).lost_engine
     # What a model generates is printed by other processes, and in the middle of a server's lines.
-    assert not scanned(f"{LOOP}[response] {line}", LOOP + line.replace(SERVER, "").replace(SGLANG, "")).engine
-    assert not scanned(f"{SERVER}INFO 02-27 10:31:24 [logger.py:39] Received request a: prompt: {line!r}").engine
+    assert not scanned(f"{LOOP}[response] {line}", LOOP + line.replace(SERVER, "").replace(SGLANG, "")).lost_engine
+    assert not scanned(f"{SERVER}INFO 02-27 10:31:24 [logger.py:39] Received request a: prompt: {line!r}").lost_engine
 
 
 def test_another_engine_takes_the_place_of_one_that_ended() -> None:
     started = (
         f"{SERVER}(EngineCore_DP0 pid=300) INFO 02-27 10:33:24 [core.py:93] Initializing a V1 LLM engine (v0.11.0)"
     )
-    assert not scanned(DIED, started).engine
-    assert scanned(started, DIED, FATAL[1]).engine == (
+    assert not scanned(DIED, started).lost_engine
+    assert scanned(started, DIED, FATAL[1]).lost_engine == (
         "Worker proc VllmWorker-0 died unexpectedly, shutting down executor. "
         "(vLLMHttpServer pid=57, ip=172.18.0.4, EngineCore_DP0 pid=265)"
     )
