@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..io.reading import MIB, is_text, is_whole, list_directory, open_file
-from ..io.schema import LARGEST
+from ..io.schema import MAX_INTEGER
 
 FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
@@ -35,7 +35,7 @@ class Step:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
         # An integer may be too large for a float. A loss may well be infinite, or not a number.
-        return float(value) if isinstance(value, float) or -LARGEST <= value <= LARGEST else None
+        return float(value) if isinstance(value, float) or -MAX_INTEGER <= value <= MAX_INTEGER else None
 
 
 def files(archive: Path) -> list[Path]:
@@ -53,7 +53,7 @@ def step_of(line: bytes) -> Step | None:
         step, data = entry["step"], entry["data"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not is_whole(step) or not 0 <= step <= LARGEST or not isinstance(data, dict):
+    if not is_whole(step) or not 0 <= step <= MAX_INTEGER or not isinstance(data, dict):
         return None
     return Step(step, {name: value for name, value in data.items() if is_text(name)})
 

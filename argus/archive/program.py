@@ -102,7 +102,7 @@ class Runner:
         with contextlib.ExitStack() as stack:
             # A job may have replaced the log. Its errors are lost then, but the job is still looked after.
             with contextlib.suppress(OSError):
-                log = stack.enter_context(writing.appended(self.archive.path / STEWARD_LOG))
+                log = stack.enter_context(writing.open_for_append(self.archive.path / STEWARD_LOG))
             wait(spawn(command, log), RAY_CLIENT_SECONDS)
 
 

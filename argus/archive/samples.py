@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..io.reading import MIB, list_directory, open_file
-from ..io.schema import LARGEST
+from ..io.schema import MAX_INTEGER
 from .archive import Archive
 
 DIRECTORY = "samples"
@@ -136,7 +136,7 @@ def short(row: dict[str, Any], mask: Mask) -> dict[str, Any]:
 def score_of(row: dict[str, Any]) -> float | None:
     score = row.get("score")
     # Neither a number without an end nor one that is no number has a place among scores.
-    return float(score) if isinstance(score, (int, float)) and -LARGEST <= score <= LARGEST else None
+    return float(score) if isinstance(score, (int, float)) and -MAX_INTEGER <= score <= MAX_INTEGER else None
 
 
 def text_of(value: object) -> str:

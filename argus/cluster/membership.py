@@ -12,7 +12,7 @@ from typing import Any
 from ..archive.status import ENDED
 from ..common.text import printable
 from ..ray.admission import registry_path
-from ..ray.api import ALIVE, PATIENCE_SECONDS, RayApiError, RayHead, listed_twice
+from ..ray.api import ALIVE, SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead, listed_twice
 from ..ray.departures import bad_nodes
 
 
@@ -244,10 +244,10 @@ def wait_until_ready(
 def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) -> ClusterState:
     """The state of a cluster after at most `timeout` seconds, with the jobs that have not ended."""
     # The caller already waits, so the head gets no second attempt.
-    head.patience = 0 if timeout else PATIENCE_SECONDS
+    head.patience = 0 if timeout else SECOND_ATTEMPT_TIMEOUT_SECONDS
     state = wait_until_ready(head, expected, timeout)
     # A head whose nodes have just started may need long for its first answer about jobs.
-    head.patience = PATIENCE_SECONDS
+    head.patience = SECOND_ATTEMPT_TIMEOUT_SECONDS
     if not state.problem:
         try:
             jobs = [
@@ -264,7 +264,7 @@ def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) ->
 def exposure(address: str) -> str:
     """A warning about a head that answers without a token; "" if it refuses or does not answer."""
     try:
-        RayHead(address, patience=PATIENCE_SECONDS).get("/api/jobs/")
+        RayHead(address, patience=SECOND_ATTEMPT_TIMEOUT_SECONDS).get("/api/jobs/")
     except RayApiError as error:
         if error.status in REFUSALS or error.status is None:
             return ""

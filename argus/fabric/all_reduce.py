@@ -21,7 +21,7 @@ from ..ray.tasks import Connection, free_port
 Group = tuple[str, ...]
 # A pair is slow below this part of what most pairs reach, and all together below that part of it: more nodes share more
 # links, and a collective over TCP does lose some of its rate.
-SLOW_PAIR, SLOW_WHOLE = 0.5, 0.1
+SLOW_PAIR_FRACTION, SLOW_WHOLE_FRACTION = 0.5, 0.1
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class FaultSearch:
         rates = [self.measured[pair].bandwidth for pair in (pairs if three else pairs[: len(self.nodes) // 2])]
         measured_rates = sorted(rate for rate in rates if rate is not None)
         usual = median(measured_rates[:1] + measured_rates[-1:] if three else measured_rates) if measured_rates else 0.0
-        limit = SLOW_PAIR * usual
+        limit = SLOW_PAIR_FRACTION * usual
         suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
         good = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
         # Nodes that are also in a suspected pair come last.
         fine = sorted(filter(good.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
         bad, links = self._confirm(suspects, fine, limit)
         group: Group = ()
-        if not bad and not links and self._fails(whole, SLOW_WHOLE * usual):
-            group = self._halves(SLOW_WHOLE * usual)
+        if not bad and not links and self._fails(whole, SLOW_WHOLE_FRACTION * usual):
+            group = self._halves(SLOW_WHOLE_FRACTION * usual)
         return Verdict(whole, dict(self.measured), tuple(bad), tuple(links), group, usual)
 
     @staticmethod
@@ -154,14 +154,14 @@ def from_json(answer: dict[str, Any]) -> Verdict:
 
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 CPU = "cpu"
-RESERVE_SECONDS = 15.0
+RESERVE_TIMEOUT_SECONDS = 15.0
 # The number of reductions, the time limit of each step such as connecting, and the limit until all processes run, which
 # is longer because torch is imported from a cold disk.
-TIMES, SECONDS, START_SECONDS = 5, 30.0, 90.0
+REPETITIONS, STEP_SECONDS, START_TIMEOUT_SECONDS = 5, 30.0, 90.0
 # The tensor in MiB: large enough that latencies do not count, on CPUs small enough for seconds.
 GLOO, NCCL = "gloo", "nccl"
-MIB = {GLOO: 64, NCCL: 1024}
-ERROR_LENGTH = 200
+TENSOR_MIB = {GLOO: 64, NCCL: 1024}
+MAX_ERROR_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class WorkerGroups:
         # Pinned to these nodes: Ray would also choose a node that hangs, and wait.
         bundles = [{resource: float(worker.processes), f"node:{worker.address}": 0.001} for worker in workers]
         self._group = placement_group(bundles, strategy="STRICT_SPREAD")
-        if not self._group.wait(RESERVE_SECONDS):
+        if not self._group.wait(RESERVE_TIMEOUT_SECONDS):
             remove_placement_group(self._group)
             raise SkippedError("jobs use the workers: run it again when they have ended")
         places = placement_group_table(self._group)["bundles_to_node_id"]
@@ -236,14 +236,14 @@ class WorkerGroups:
     def measure(self, groups: Sequence[Group]) -> list[Bandwidth]:
         first = [self._workers[group[0]] for group in groups]
         ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
-        free_ports, problems = self._connection.results(ports, SECONDS)
+        free_ports, problems = self._connection.results(ports, STEP_SECONDS)
         started: dict[str, Any] = {}
         for group in groups:
             if group[0] in free_ports:
                 started |= self._start(group, free_ports[group[0]])
         # Starting, connecting and measuring each have their own limit in the processes.
         futures = {key: task.future() for key, task in started.items()}
-        values, failed = self._connection.results(futures, START_SECONDS + 3 * SECONDS)
+        values, failed = self._connection.results(futures, START_TIMEOUT_SECONDS + 3 * STEP_SECONDS)
         for key in failed:
             with suppress(Exception):
                 self._connection.ray.cancel(started[key], force=True)
@@ -273,7 +273,7 @@ class WorkerGroups:
             # The processes that wait for a failed one have less informative errors.
             return Bandwidth(None, min(errors, key=is_waiting, default="no answer"))
         slowest = max(values[name] for name in names)
-        return Bandwidth(round(bus_bandwidth(MIB[self._backend], len(names), slowest), 3))
+        return Bandwidth(round(bus_bandwidth(TENSOR_MIB[self._backend], len(names), slowest), 3))
 
 
 def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
@@ -291,8 +291,8 @@ def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
     probes = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
     if probes:
         # The limit of the others starts with the first answer: on a busy cluster, all of them start slowly.
-        wait(probes.values(), START_SECONDS, return_when=FIRST_COMPLETED)
-    _ports, problems = connection.results(probes, SECONDS)
+        wait(probes.values(), START_TIMEOUT_SECONDS, return_when=FIRST_COMPLETED)
+    _ports, problems = connection.results(probes, STEP_SECONDS)
     silent: dict[Group, Bandwidth] = {(name,): Bandwidth(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]
     try:
@@ -318,7 +318,7 @@ def take_part(rank: int, address: str, port: int, world: int, backend: str) -> f
         return reduce_together(rank, address, port, world, backend)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        return f"{type(error).__name__}: {lines[0][:ERROR_LENGTH]}"
+        return f"{type(error).__name__}: {lines[0][:MAX_ERROR_CHARS]}"
 
 
 def reduce_together(rank: int, address: str, port: int, world: int, backend: str) -> float:
@@ -329,21 +329,21 @@ def reduce_together(rank: int, address: str, port: int, world: int, backend: str
     device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     # GPU kernels continue after the call returns.
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
-    store = dist.TCPStore(address, port, world, is_master=rank == 0, timeout=timedelta(seconds=START_SECONDS))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=SECONDS))
+    store = dist.TCPStore(address, port, world, is_master=rank == 0, timeout=timedelta(seconds=START_TIMEOUT_SECONDS))
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=STEP_SECONDS))
     try:
         # The first reduction connects all processes, and its result is known.
         first = torch.ones(1024, device=device)
         dist.all_reduce(first)
         if float(first.min()) != world or float(first.max()) != world:
             raise RuntimeError(f"the sum of {world} ones is {float(first.min())}")
-        tensor = torch.zeros((MIB[backend] << 20) // 4, device=device)
+        tensor = torch.zeros((TENSOR_MIB[backend] << 20) // 4, device=device)
         dist.all_reduce(tensor)
         wait()
         begin = time.perf_counter()
-        for _number in range(TIMES):
+        for _number in range(REPETITIONS):
             dist.all_reduce(tensor)
         wait()
-        return (time.perf_counter() - begin) / TIMES
+        return (time.perf_counter() - begin) / REPETITIONS
     finally:
         dist.destroy_process_group()

@@ -25,11 +25,11 @@ from ..io.reading import read_mapping
 
 MASK = "[secret]"
 # Shorter values occur by chance in any text.
-SHORTEST = 4
+MIN_SECRET_CHARS = 4
 # From this length on, a line of a secret is masked by itself, and also a secret whose end was cut off.
-LONG = 8
+MIN_PART_CHARS = 8
 # The number of bytes held back of a line without an end.
-LINE_BYTES = 1 << 16
+MAX_HELD_BYTES = 1 << 16
 # Set for all processes of a job: the path of its archive.
 ARCHIVE = "ARGUS_VERL_ARCHIVE"
 # The directory beside the archives, which the user of the nodes certainly owns.
@@ -97,8 +97,8 @@ def forget(archive: Path) -> None:
 
 def lines_of(value: str) -> list[str]:
     """The parts of a value that are masked where it is written unchanged: each long line by itself."""
-    lines = value.strip().splitlines()
-    return [line.strip() for line in lines if len(line.strip()) >= (SHORTEST if len(lines) == 1 else LONG)]
+    lines = [line.strip() for line in value.strip().splitlines()]
+    return [line for line in lines if len(line) >= (MIN_SECRET_CHARS if len(lines) == 1 else MIN_PART_CHARS)]
 
 
 def forms_of(value: str) -> Iterator[str]:
@@ -140,7 +140,7 @@ class Redactor:
             return data
         data = self.held + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        if len(data) - end > LINE_BYTES + self.longest:
+        if len(data) - end > MAX_HELD_BYTES + self.longest:
             # A secret that begins before this place has its end in the data.
             place = len(data) - self.longest
             pattern = self._pattern(data)
@@ -157,8 +157,8 @@ class Redactor:
     def _whole(self, data: bytes) -> bytes:
         data = self._masked(data)
         first = max(0, len(data) - self.longest)
-        begun = [form for form in self.forms if data.find(form[:LONG], first) >= 0]
-        places = range(first, len(data) - LONG + 1) if begun else ()
+        begun = [form for form in self.forms if data.find(form[:MIN_PART_CHARS], first) >= 0]
+        places = range(first, len(data) - MIN_PART_CHARS + 1) if begun else ()
         cut = next((at for at in places if any(form.startswith(data[at:]) for form in begun)), None)
         return data if cut is None else data[:cut] + MASK.encode()
 

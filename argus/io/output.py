@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-MAX_LINES = 8
-MAX_LENGTH = 400
+MAX_EXCERPT_LINES = 8
+MAX_REASON_CHARS = 400
 # Longer lines lose their middle before they are read.
-LINE_LENGTH = 4096
+MAX_LINE_CHARS = 4096
 # The maximum number of lines; a MiB of a real log has fewer.
-LINES = 50_000
+MAX_LOG_LINES = 50_000
 # More processes than any job has on the nodes whose output its driver shows.
 MAX_PROCESSES = 2000
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # A progress bar of the driver, and on the same line what Ray prints of another process.
-PROGRESS = re.compile(r"^[^|\x1b]*%\|[^\x1b]*\](?=\x1b\[\d+m\()")
+PROGRESS_BAR = re.compile(r"^[^|\x1b]*%\|[^\x1b]*\](?=\x1b\[\d+m\()")
 # The process that wrote a line, in the prefixes of Ray, torch, vLLM and SGLang, which may follow one another.
 ORIGIN = re.compile(
     r"\((?=[^()]{,200}\) )(?P<process>(?:(?:[^()]* )?pid=\d|raylet|autoscaler|EngineCore|Worker)[^()]*)\) "
@@ -29,23 +29,23 @@ DRIVER = ""
 USER_CODE = "/user/code/"
 FRAME = re.compile(r'^ *File "(.+)", line (\d+)')
 # The words of a process that crashes without a traceback, and exceptions of which only the last line was printed.
-CRASH = re.compile(
+CRASH_LINE = re.compile(
     r"terminate called|thread '[^']{,99}' panicked|.{,200}?\b(?:Unhandled exception|what\(\)): |Fatal |libgomp: "
     r"|OpenBLAS |Job supervisor actor died|[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b|\S{1,99}: ERROR "
 )
 # Python writes these lines after the reason, for a process that called abort().
 DUMP = re.compile(r"Fatal Python error: Aborted|Extension modules: ")
 # The exception of a task or actor of Ray, with the process that raised it. Its own traceback follows.
-REMOTE = re.compile(r"\bray::.{1,300}?\((?P<process>pid=\d+(?:, ip=[^,)\s]{1,64})?)")
+REMOTE_ERROR = re.compile(r"\bray::.{1,300}?\((?P<process>pid=\d+(?:, ip=[^,)\s]{1,64})?)")
 # Lines that end an exception's message. The last ones are frames of native code.
-NO_MESSAGE = re.compile(
+MESSAGE_END = re.compile(
     r"Traceback |The above exception|During handling|Set the environment variable HYDRA|step:\d"
     r"|\S+\([^()]*\+0x[0-9a-f]+\) \[0x"
 )
-MESSAGE_LINES = 16
-MOST_ERRORS = 1000
+MAX_MESSAGE_LINES = 16
+MAX_ERRORS = 1000
 # The characters with which Python underlines the part of a line that raised an exception.
-MARKS = re.compile(r"[\s~^]*$")
+UNDERLINE = re.compile(r"[\s~^]*$")
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ def printed_errors(log: str) -> list[PrintedError]:
     current: dict[str, int] = {}
     origins: dict[str, str] = {}
     ignored: set[str] = set()
-    for line in log.split("\n")[-LINES:]:
+    for line in log.split("\n")[-MAX_LOG_LINES:]:
         process, text = process_and_text(line)
         stack = stacks.setdefault(process, [])
         if FRAME.match(text) or (stack and text.startswith((" ", "\t"))):
             stack.append(text)
             current.pop(process, None)
-        elif text and (stack or CRASH.match(text)):
+        elif text and (stack or CRASH_LINE.match(text)):
             before = errors[current[process]].stack if process in current else ()
             if process in ignored or DUMP.match(text):
                 ignored.discard(process)
@@ -94,24 +94,24 @@ def printed_errors(log: str) -> list[PrintedError]:
             error = PrintedError(process, origins.get(process, process), tuple(stack) or before, text)
             current[process], stacks[process] = len(errors), []
             errors.append(error)
-            if remote := REMOTE.search(text):
+            if remote := REMOTE_ERROR.search(text):
                 origins[process] = remote["process"]
         elif text.startswith("Exception ignored"):
             # Python prints these errors when it cannot free an object at its end.
             ignored.add(process)
         elif process in current:
             error = errors[current[process]]
-            if not text or NO_MESSAGE.match(text) or error.text.count("\n") >= MESSAGE_LINES:
+            if not text or MESSAGE_END.match(text) or error.text.count("\n") >= MAX_MESSAGE_LINES:
                 del current[process]
             else:
                 errors[current[process]] = replace(error, text=f"{error.text}\n{text}")
-    return errors if len(errors) <= MOST_ERRORS else errors[: MOST_ERRORS // 2] + errors[-MOST_ERRORS // 2 :]
+    return errors if len(errors) <= MAX_ERRORS else errors[: MAX_ERRORS // 2] + errors[-MAX_ERRORS // 2 :]
 
 
 def output_by_process(log: str) -> dict[str, str]:
     """The output of each process, in its own order: a driver's log interleaves the lines of many."""
     outputs: dict[str, list[str]] = {DRIVER: []}
-    for line in log.split("\n")[-LINES:]:
+    for line in log.split("\n")[-MAX_LOG_LINES:]:
         process, text = process_and_text(line)
         if process not in outputs and len(outputs) >= MAX_PROCESSES:
             process = "other processes"
@@ -121,7 +121,7 @@ def output_by_process(log: str) -> dict[str, str]:
 
 def process_and_text(line: str) -> tuple[str, str]:
     # A progress bar overwrites its line after a carriage return.
-    text = ANSI.sub("", PROGRESS.sub("", capped(line.rstrip().rpartition("\r")[2])))
+    text = ANSI.sub("", PROGRESS_BAR.sub("", cap_line(line.rstrip().rpartition("\r")[2])))
     processes: list[str] = []
     while match := ORIGIN.match(text):
         processes += [name for name in (match["process"],) if name and name not in processes]
@@ -129,9 +129,9 @@ def process_and_text(line: str) -> tuple[str, str]:
     return ", ".join(processes) or DRIVER, text
 
 
-def capped(line: str) -> str:
-    half = LINE_LENGTH // 2
-    return line if len(line) <= LINE_LENGTH else f"{line[:half]} … {line[-half:]}"
+def cap_line(line: str) -> str:
+    half = MAX_LINE_CHARS // 2
+    return line if len(line) <= MAX_LINE_CHARS else f"{line[:half]} … {line[-half:]}"
 
 
 def tracebacks(text: str) -> Iterator[tuple[list[str], str]]:
@@ -148,18 +148,18 @@ def tracebacks(text: str) -> Iterator[tuple[list[str], str]]:
 
 def last_lines(log: str) -> tuple[str, ...]:
     lines = (line.rstrip().rpartition("\r")[2] for line in ANSI.sub("", log[-64 * 1024 :]).split("\n"))
-    return shorten([line for line in lines if not MARKS.match(line)])
+    return shorten([line for line in lines if not UNDERLINE.match(line)])
 
 
 def shorten(lines: list[str]) -> tuple[str, ...]:
-    return tuple(line[:MAX_LENGTH] for line in lines[-MAX_LINES:])
+    return tuple(line[:MAX_REASON_CHARS] for line in lines[-MAX_EXCERPT_LINES:])
 
 
 def one_line(text: str) -> str:
     """A reason as it is stored, and shown in a cell of a table; one that is too long ends after a word."""
     text = " ".join(text.split())
-    if len(text) <= MAX_LENGTH:
+    if len(text) <= MAX_REASON_CHARS:
         return text
-    text = text[: MAX_LENGTH - 2]
+    text = text[: MAX_REASON_CHARS - 2]
     words = text.rpartition(" ")[0]
-    return f"{words if len(words) > MAX_LENGTH // 2 else text} …"
+    return f"{words if len(words) > MAX_REASON_CHARS // 2 else text} …"

@@ -21,18 +21,18 @@ from typing import Any, BinaryIO, TypeGuard
 
 MIB = 1 << 20
 # The largest of our own files: a status with many attempts, a composed configuration, a manifest of 100,000 files.
-JSON_BYTES = 32 * MIB
+MAX_JSON_BYTES = 32 * MIB
 # Functions that walk through a value or print it call themselves for each level.
-JSON_DEPTH = 64
+MAX_JSON_LEVELS = 64
 # Shards of a checkpoint of thousands of GPUs are in one directory.
-DIRECTORY_ENTRIES = 100_000
+MAX_DIRECTORY_ENTRIES = 100_000
 # The number of directories above a file of an archive: that of all archives, the archive, and one below it.
 DIRECTORY_LEVELS = 3
 # The errors of a network file system that hangs, or for a file that was just replaced.
-TRANSIENT = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
-READ_ATTEMPTS, READ_SECONDS = 5, 0.2
+TRANSIENT_ERRORS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
+MAX_READ_ATTEMPTS, READ_RETRY_INTERVAL_SECONDS = 5, 0.2
 MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
-MARKER_BYTES = 4096
+MAX_MARKER_BYTES = 4096
 
 
 class UnreadableError(Exception):
@@ -45,7 +45,7 @@ class UnreadableError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        return isinstance(self.__cause__, OSError) and self.__cause__.errno in TRANSIENT
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno in TRANSIENT_ERRORS
 
 
 def reason(error: OSError | ValueError) -> str:
@@ -98,25 +98,25 @@ def list_directory(path: Path, kind: Callable[[os.DirEntry[str]], bool] | None =
     refresh_names(path)
     try:
         with os.scandir(path) as entries:
-            names = [entry.name for entry in itertools.islice(filter(kind, entries), DIRECTORY_ENTRIES + 1)]
+            names = [entry.name for entry in itertools.islice(filter(kind, entries), MAX_DIRECTORY_ENTRIES + 1)]
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
         raise UnreadableError(path, f"cannot be listed ({reason(error)})") from error
-    if len(names) > DIRECTORY_ENTRIES:
-        raise UnreadableError(path, f"cannot be listed (it has more than {DIRECTORY_ENTRIES} entries)")
+    if len(names) > MAX_DIRECTORY_ENTRIES:
+        raise UnreadableError(path, f"cannot be listed (it has more than {MAX_DIRECTORY_ENTRIES} entries)")
     return names
 
 
-def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
+def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
     """The content of a file of at most `limit` bytes, with retries after transient errors; raises as open_file does."""
-    for attempt in range(READ_ATTEMPTS):
+    for attempt in range(MAX_READ_ATTEMPTS):
         try:
             return read_once(path, limit)
         except UnreadableError as error:
-            if not error.is_transient or attempt == READ_ATTEMPTS - 1:
+            if not error.is_transient or attempt == MAX_READ_ATTEMPTS - 1:
                 raise
-            time.sleep(READ_SECONDS)
+            time.sleep(READ_RETRY_INTERVAL_SECONDS)
     raise AssertionError
 
 
@@ -131,7 +131,7 @@ def read_once(path: Path, limit: int) -> bytes:
     return content
 
 
-def read_text(path: Path, limit: int = JSON_BYTES) -> str:
+def read_text(path: Path, limit: int = MAX_JSON_BYTES) -> str:
     try:
         return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -141,7 +141,7 @@ def read_text(path: Path, limit: int = JSON_BYTES) -> str:
 def read_marker(file: Path) -> str | None:
     """The id that the marker file of a snapshot has, or None. It is not run: jobs can write there."""
     with contextlib.suppress(OSError, UnreadableError):
-        match = MARKER.search(read_text(file, MARKER_BYTES))
+        match = MARKER.search(read_text(file, MAX_MARKER_BYTES))
         return match[2] if match else None
     return None
 
@@ -150,13 +150,13 @@ def refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not a number")
 
 
-def finite(text: str) -> float:
+def finite_float(text: str) -> float:
     value = float(text)
     return value if math.isfinite(value) else refuse(text)
 
 
 # One decoder for all texts; json.loads would make one for each.
-DECODER = json.JSONDecoder(parse_constant=refuse, parse_float=finite)
+DECODER = json.JSONDecoder(parse_constant=refuse, parse_float=finite_float)
 
 
 def parse_json(text: str, path: Path | str) -> Any:
@@ -174,7 +174,7 @@ def parse_json(text: str, path: Path | str) -> Any:
     return value
 
 
-def is_deep(value: object, levels: int = JSON_DEPTH) -> bool:
+def is_deep(value: object, levels: int = MAX_JSON_LEVELS) -> bool:
     if not isinstance(value, (dict, list)):
         return False
     entries = value.values() if isinstance(value, dict) else value
@@ -189,7 +189,7 @@ def is_text(value: str) -> bool:
         return False
 
 
-def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
+def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
     return parse_json(read_text(path, limit), path)
 
 
@@ -198,7 +198,7 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def read_mapping(path: Path, limit: int = JSON_BYTES) -> dict[str, Any]:
+def read_mapping(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     value = read_json(path, limit)
     if not isinstance(value, dict):
         raise UnreadableError(path, "is not a mapping")

@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 # Beyond this, JSON readers in other languages lose digits, and Python cannot make every number a float.
-LARGEST = 1 << 53
-NAMES: dict[Any, str] = {
+MAX_INTEGER = 1 << 53
+TYPE_NAMES: dict[Any, str] = {
     **{str: "text", int: "a whole number", float: "a number", bool: "true or false"},
     **{list: "a list", dict: "a mapping"},
 }
@@ -44,7 +44,7 @@ def parse(kind: type[Kind], stored: object) -> Kind:
     values = {}
     for name, annotation in types_of(typing.cast(typing.Hashable, kind)).items():
         try:
-            value = None if stored.get(name) is None else typed(annotation, stored[name])
+            value = None if stored.get(name) is None else field_value(annotation, stored[name])
         except MalformedError as error:
             raise MalformedError(f"{name}: {error}") from None
         if value is not None:
@@ -55,31 +55,31 @@ def parse(kind: type[Kind], stored: object) -> Kind:
         raise MalformedError(f"a key is missing: {error}") from None
 
 
-def typed(annotation: Any, value: object) -> Any:
+def field_value(annotation: Any, value: object) -> Any:
     """The value as the type of a field; None for a member of an enumeration that only another version has."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is types.UnionType:
         (annotation,) = (argument for argument in arguments if argument is not types.NoneType)
-        return typed(annotation, value)
+        return field_value(annotation, value)
     if origin is tuple:
-        return tuple(typed(arguments[0], entry) for entry in plain(list, value))
+        return tuple(field_value(arguments[0], entry) for entry in exact_value(list, value))
     if origin is Mapping:
-        return {key: typed(arguments[1], entry) for key, entry in plain(dict, value).items()}
+        return {key: field_value(arguments[1], entry) for key, entry in exact_value(dict, value).items()}
     if annotation is Any:
         return value
     if dataclasses.is_dataclass(annotation):
         return parse(typing.cast(type[Any], annotation), value)
     if issubclass(annotation, StrEnum):
-        return annotation(value) if plain(str, value) in list(annotation) else None
+        return annotation(value) if exact_value(str, value) in list(annotation) else None
     if annotation is float and isinstance(value, int) and not isinstance(value, bool):
-        return plain(int, value)
-    return plain(annotation, value)
+        return exact_value(int, value)
+    return exact_value(annotation, value)
 
 
-def plain(kind: type[Kind], value: object) -> Kind:
+def exact_value(kind: type[Kind], value: object) -> Kind:
     """A value of exactly this type: for Python, truth values are numbers."""
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        raise MalformedError(f"is not {NAMES[kind]}")
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise MalformedError(f"is not between {-LARGEST} and {LARGEST}")
+        raise MalformedError(f"is not {TYPE_NAMES[kind]}")
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        raise MalformedError(f"is not between {-MAX_INTEGER} and {MAX_INTEGER}")
     return value

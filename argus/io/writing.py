@@ -15,7 +15,7 @@ from pathlib import Path
 
 # Members of the nodes' group may read archives, others may not.
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
-HOLD_ATTEMPTS = 50
+MAX_LOCK_ATTEMPTS = 50
 
 
 def make_directory(path: Path) -> None:
@@ -47,7 +47,7 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def appended(path: Path) -> Iterator[int]:
+def open_for_append(path: Path) -> Iterator[int]:
     """A descriptor that appends to a regular file, which is created if need be. Raises OSError."""
     make_directory(path.parent)
     # Without O_NONBLOCK, opening a FIFO waits for a reader for ever.
@@ -60,13 +60,13 @@ def appended(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def hold(descriptor: int) -> None:
+def lock_briefly(descriptor: int) -> None:
     """Lock a file until it is closed, but wait for it no longer than a second: a job can hold the lock as well."""
-    for _attempt in range(HOLD_ATTEMPTS):
+    for _attempt in range(MAX_LOCK_ATTEMPTS):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(1 / HOLD_ATTEMPTS)
+            time.sleep(1 / MAX_LOCK_ATTEMPTS)
         except OSError:
             return None
     return None
@@ -74,9 +74,9 @@ def hold(descriptor: int) -> None:
 
 def append(path: Path, text: str) -> None:
     """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
-    with appended(path) as descriptor:
+    with open_for_append(path) as descriptor:
         # NFS would write at the end that this machine remembers.
-        hold(descriptor)
+        lock_briefly(descriptor)
         size = os.fstat(descriptor).st_size
         data = text.encode()
         # An earlier writer found too little space for its whole line.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..archive.archive import Archive
 from ..archive.status import JobState
-from ..io.output import ANSI, FRAME, REMOTE, USER_CODE, PrintedError, printed_errors
+from ..io.output import ANSI, FRAME, REMOTE_ERROR, USER_CODE, PrintedError, printed_errors
 from ..io.reading import UnreadableError
 from ..queue import attempts
 from .info import JobInfo
@@ -140,7 +140,7 @@ def first_errors(lines: Iterable[str]) -> list[str]:
     for error in printed_errors("\n".join(lines)):
         first = errors.setdefault(error.process, error)
         # Ray's own exception precedes the one copied from another process.
-        if REMOTE.search(first.first_line):
+        if REMOTE_ERROR.search(first.first_line):
             errors[error.process] = error
     shown: list[str] = []
     for number, (process, error) in enumerate(errors.items()):

@@ -205,8 +205,8 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) ->
             remedy = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
             findings.append(_secret(name, "has no value", remedy))
         elif not isinstance(value, str) or not redact.lines_of(value):
-            problem = f"is not a string of at least {redact.SHORTEST} characters, or has no line of {redact.LONG}"
-            problem += ", and could not be masked in logs"
+            problem = f"is not a string of at least {redact.MIN_SECRET_CHARS} characters, or has no line of "
+            problem += f"{redact.MIN_PART_CHARS}, and could not be masked in logs"
             findings.append(_secret(name, problem, "move it to env_vars if it is not secret"))
     return findings
 

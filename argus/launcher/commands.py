@@ -23,7 +23,7 @@ from . import torchrun
 from .launch import Launcher
 
 # The pauses after submissions that failed.
-SUBMIT_AGAIN_SECONDS = (2.0, 10.0, 30.0)
+RETRY_PAUSES_SECONDS = (2.0, 10.0, 30.0)
 
 
 def run(archive: Archive, attempt: str) -> int:
@@ -61,7 +61,7 @@ def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time
     """On the head: submit an attempt to Ray; if that fails, the archive records why."""
     try:
         attempts.prepare(archive, int(attempt))
-        for pause in (*SUBMIT_AGAIN_SECONDS, None):
+        for pause in (*RETRY_PAUSES_SECONDS, None):
             try:
                 attempts.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
                 break

@@ -16,8 +16,8 @@ from ..archive.failures import REMEDIES, Failure, FailureKind
 from ..io.output import (
     DRIVER,
     FRAME,
-    MARKS,
-    REMOTE,
+    REMOTE_ERROR,
+    UNDERLINE,
     USER_CODE,
     PrintedError,
     last_lines,
@@ -47,11 +47,11 @@ WRAPPER = re.compile(
     r"|RPC call to \w+ timed out"
 )
 # vllm/v1/engine/utils.py: wait_for_engine_startup. Of an engine that failed, the reason is above.
-ENGINE_START = "Engine core initialization failed"
+ENGINE_START_FAILED = "Engine core initialization failed"
 # Ray's line about an actor whose process has died.
 DEAD_PROCESS = re.compile(r"^\tpid: (?P<pid>\d{1,9})$", re.MULTILINE)
-MOST_DEAD = 5
-NODE = re.compile(r"\bip=(?P<ip>[^,)\s]{1,64})")
+MAX_DEAD_PROCESSES = 5
+NODE_ADDRESS = re.compile(r"\bip=(?P<ip>[^,)\s]{1,64})")
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class LogEvidence:
 
     def meaning(self, rule: Rule, error: PrintedError) -> Failure | None:
         # Skip Ray's own line about an exception of another process, which follows.
-        match = None if REMOTE.search(error.first_line) else re.search(rule.pattern, error.text, re.MULTILINE)
+        match = None if REMOTE_ERROR.search(error.first_line) else re.search(rule.pattern, error.text, re.MULTILINE)
         if not match or (rule.below and not any(re.search(rule.below, line) for line in error.stack)):
             return None
         process = f" ({error.origin})" if error.origin else ""
         groups = {"error": error.line_at(match.start()), "match": match[0], "process": process}
         reason = rule.reason.format(**self.settings, **groups, **raised_at(error.stack))
-        node = NODE.search(error.origin)
+        node = NODE_ADDRESS.search(error.origin)
         return Failure(
             rule.kind,
             reason,
@@ -145,7 +145,7 @@ def errors_of_dead(errors: Sequence[PrintedError], everywhere: Sequence[PrintedE
     """
     last = errors[-1:]
     last_errors: list[PrintedError] = []
-    while last and (dead := DEAD_PROCESS.search(last[0].text)) and len(last_errors) < MOST_DEAD:
+    while last and (dead := DEAD_PROCESS.search(last[0].text)) and len(last_errors) < MAX_DEAD_PROCESSES:
         process_errors = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)]
         last = process_errors[-1:]
         last_errors += last
@@ -163,7 +163,7 @@ def unknown(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
     kind, reason = FailureKind.UNKNOWN, f"the trainer ended with exit code {exit_code}"
     causes = [error for error in evidence.errors if not is_wrapper(error)]
     if not causes:
-        if any(ENGINE_START in error.first_line for error in evidence.errors):
+        if any(ENGINE_START_FAILED in error.first_line for error in evidence.errors):
             kind, reason = FailureKind.ENGINE_LOST, "an inference engine ended as it started, and wrote no reason"
         elif evidence.errors:
             reason += ": another process failed, and the log does not tell why"
@@ -176,7 +176,7 @@ def unknown(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
 
 def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:
     prefix = f"({process}) " if process else ""
-    return shorten([prefix + line for line in lines if not MARKS.match(line)])
+    return shorten([prefix + line for line in lines if not UNDERLINE.match(line)])
 
 
 def raised_at(stack: Sequence[str]) -> dict[str, str]:

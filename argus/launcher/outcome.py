@@ -26,10 +26,10 @@ CAUSES_OF_STALLS = (
 
 TRAINER = "the trainer"
 # The number of last lines of an engine's output that are searched for the reason of its end.
-ENGINE_LINES = 200
+MAX_ENGINE_LINES = 200
 # The words of less_gpu_memory beside settings.
 LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
-SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
+SETTING_WORD = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
         return verdict
     outputs = (process_and_text(line) for line in log.splitlines())
     # The log of an engine's start contains no cause.
-    engine_lines = [(process, text) for process, text in outputs if ENGINE_PROCESS.match(process)][-ENGINE_LINES:]
+    engine_lines = [(process, text) for process, text in outputs if ENGINE_PROCESS.match(process)][-MAX_ENGINE_LINES:]
     cause = classify(end, "\n".join(text for _process, text in engine_lines), 1)
     lines = last_lines("\n".join(f"({process}) {text}" for process, text in engine_lines))
     return replace(verdict, lines=lines) if cause.kind in AMBIGUOUS else cause
@@ -164,7 +164,7 @@ def advice(failure: Failure) -> str:
     )
     vocabulary = {word for text in texts for word in text.lower().split()}
     words = failure.todo.lower().split()
-    is_advice = words and all(word in vocabulary or SETTING.fullmatch(word) for word in words)
+    is_advice = words and all(word in vocabulary or SETTING_WORD.fullmatch(word) for word in words)
     return failure.todo if is_advice else failures.REMEDIES[failure.kind]
 
 

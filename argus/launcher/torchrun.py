@@ -24,16 +24,16 @@ from ..queue import attempts
 from ..ray.tasks import free_port
 from .diagnosis import TORCHRUN_FAILED
 
-TORCH = "torch.distributed.run"
+TORCHRUN_MODULE = "torch.distributed.run"
 PR_SET_PDEATHSIG = 1
 # The process id of torchrun, in the environment of its ranks.
-PARENT = "ARGUS_VERL_TORCHRUN"
+PARENT_VARIABLE = "ARGUS_VERL_TORCHRUN"
 # The other ranks lose their connections when one has ended, and say so.
-LAST_WORDS_SECONDS = 5.0
+LAST_OUTPUT_TIMEOUT_SECONDS = 5.0
 # Ray brings the last lines of its workers after their tasks have ended.
-LOG_SECONDS = 2.0
+LOG_DRAIN_SECONDS = 2.0
 # A longer line is written in pieces.
-LINE_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 
 
 def arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
@@ -61,7 +61,7 @@ def torchrun(archive: Archive, attempt: str) -> int:
     try:
         return Ranks(archive, attempt).run()
     finally:
-        time.sleep(LOG_SECONDS)
+        time.sleep(LOG_DRAIN_SECONDS)
 
 
 class Ranks:
@@ -101,7 +101,7 @@ class Ranks:
             if code:
                 sys.stdout.write(f"{TORCHRUN_FAILED}, with exit code {code}\n")
                 if waiting:
-                    self.ray.wait(waiting, num_returns=len(waiting), timeout=LAST_WORDS_SECONDS)
+                    self.ray.wait(waiting, num_returns=len(waiting), timeout=LAST_OUTPUT_TIMEOUT_SECONDS)
                 return code if code > 0 else 128 - code
         return 0
 
@@ -128,11 +128,11 @@ def run_node(archive: str, *values: str) -> int:
 def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, address: str) -> int:
     die_with(int(parent))
     plan = archive.plan() or Plan()
-    os.environ |= {PARENT: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
+    os.environ |= {PARENT_VARIABLE: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
     # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
     torchrun_arguments = [*arguments(plan, node_rank, master, port), f"--local-addr={address}"]
     _python, *rank = Program.of_this_process().command(str(archive.path), "rank", attempt)
-    command = [sys.executable, "-m", TORCH, *torchrun_arguments, *rank]
+    command = [sys.executable, "-m", TORCHRUN_MODULE, *torchrun_arguments, *rank]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 
@@ -145,7 +145,7 @@ def threads(plan: Plan, reserved: str) -> dict[str, str]:
 
 def rank(archive: Archive, attempt: str) -> int:
     """As a process of torchrun: become the trainer, while another process names the rank in each line of its output."""
-    die_with(int(os.environ[PARENT]))
+    die_with(int(os.environ[PARENT_VARIABLE]))
     plan = archive.plan() or Plan()
     prefix = f"(rank{os.environ['RANK']} pid={os.getpid()}) ".encode()
     reader, writer = os.pipe()
@@ -167,7 +167,7 @@ def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redacto
     with os.fdopen(reader, "rb") as lines, open(output, "wb", closefd=False) as stream:
         line = b"\n"
         while line:
-            line = lines.readline(LINE_BYTES)
+            line = lines.readline(MAX_LINE_BYTES)
             if shown := redactor.feed(line) if line else redactor.rest():
                 stream.write(prefix + shown.removesuffix(b"\n") + b"\n")
                 stream.flush()

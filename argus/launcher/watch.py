@@ -30,14 +30,14 @@ from .log import LogFollower, LogScan, expected_steps
 # It reads what was appended to log and metrics since the last look, and never raises: it must not end the watch.
 
 # The maximum size read of log and metrics at each look, and at the end.
-LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
+MAX_LOOK_BYTES, MAX_END_BYTES = 16 << 20, 512 << 20
 PIECE_BYTES = 1 << 20
 # The interval for writing new numbers of earlier warnings; new warnings are written at once.
-WRITE_SECONDS = 30.0
+WRITE_INTERVAL_SECONDS = 30.0
 # The interval between checks of the nodes' measurements.
-JUDGE_SECONDS = 300.0
+NODE_CHECK_INTERVAL_SECONDS = 300.0
 # The maximum delay of a job's end for reading the rest.
-END_SECONDS = 5.0
+END_TIMEOUT_SECONDS = 5.0
 
 
 class Health:
@@ -80,7 +80,7 @@ class Health:
         # No content of log and metrics may end the watch, or keep the launcher from recording the end.
         with self.lock, contextlib.suppress(Exception):
             if not self.finished:
-                self.read(LOOK_BYTES)
+                self.read(MAX_LOOK_BYTES)
                 self.time_phases(now)
                 self.record(now, over=False)
 
@@ -102,10 +102,10 @@ class Health:
         """
         with self.lock, contextlib.suppress(Exception):
             self.finished = True
-            until = time.monotonic() + END_SECONDS
-            left = END_BYTES
-            while left > 0 and time.monotonic() < until and self.read(LOOK_BYTES):
-                left -= LOOK_BYTES
+            until = time.monotonic() + END_TIMEOUT_SECONDS
+            left = MAX_END_BYTES
+            while left > 0 and time.monotonic() < until and self.read(MAX_LOOK_BYTES):
+                left -= MAX_LOOK_BYTES
             self.scan.finish()
             self.written_at = 0.0
             self.record(time.time(), over)
@@ -158,7 +158,7 @@ class Health:
         return True
 
     def warnings_of_nodes(self, now: float) -> tuple[JobWarning, ...]:
-        if now >= self.judged_at + JUDGE_SECONDS:
+        if now >= self.judged_at + NODE_CHECK_INTERVAL_SECONDS:
             self.judged_at = now
             # Invalid numbers that a job has written must not hide its other warnings.
             with contextlib.suppress(Exception):
@@ -176,7 +176,7 @@ class Health:
         warnings = (*current, *(warning for warning in self.earlier if warning.kind not in kinds))
         old_kinds = {warning.kind for warning in self.warnings}
         is_new = old_kinds != {warning.kind for warning in warnings}
-        if warnings != self.warnings and (is_new or now - self.written_at >= WRITE_SECONDS):
+        if warnings != self.warnings and (is_new or now - self.written_at >= WRITE_INTERVAL_SECONDS):
             with contextlib.suppress(OSError):
                 # Only the launcher writes the status while its attempt runs.
                 if status := self.archive.status_json():
@@ -190,9 +190,9 @@ class Health:
 # The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended.
 
 # The maximum delay of a trainer's end for collecting evidence.
-EVIDENCE_SECONDS = 150.0
+EVIDENCE_TIMEOUT_SECONDS = 150.0
 # The time in which a trainer whose inference engine has ended may fail by itself or go on.
-ENGINE_SECONDS = 30.0
+ENGINE_GRACE_SECONDS = 30.0
 # The line in the log before the end of a trainer that the watch ends.
 ENDED_BY_WATCH = "The launcher ends the job:"
 
@@ -255,7 +255,7 @@ class Watch:
         return departures.ending_problem(now)
 
     def collect(self, moment: Moment) -> None:
-        self.runner.run("evidence", moment, seconds=EVIDENCE_SECONDS)
+        self.runner.run("evidence", moment, seconds=EVIDENCE_TIMEOUT_SECONDS)
 
     def read_metrics(self, now: float) -> None:
         if not self.metrics.exists() or (size := self.metrics.stat().st_size) == self.size:
@@ -284,7 +284,7 @@ class Watch:
             self.engine = problem, now, self.size
             self.archive.event("ENGINE_LOST", reason=problem)
         _first, since, size = self.engine
-        if now - since < ENGINE_SECONDS:
+        if now - since < ENGINE_GRACE_SECONDS:
             return None
         self.collect(Moment.STALL)
         self.read_metrics(now)

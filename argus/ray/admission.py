@@ -19,12 +19,12 @@ REGISTRY = "/var/lib/argus-verl/jobs"
 # In the environment of a head without a container, which has it elsewhere.
 REGISTRY_VARIABLE = "ARGUS_VERL_REGISTRY"
 # No id of a job begins with a dot.
-LOCK, STEWARD_LOCK = ".admission.lock", ".steward.lock"
+ADMISSION_LOCK, STEWARD_LOCK = ".admission.lock", ".steward.lock"
 # A submission takes a second; a steward's may take two minutes on a busy head (program.RAY_CLIENT_SECONDS).
-ADMISSION_SECONDS = 150.0
-POLL_SECONDS = 0.05
+MAX_WAIT_SECONDS = 150.0
+POLL_INTERVAL_SECONDS = 0.05
 # The head starts the steward again within a second.
-STEWARD_SECONDS = 5.0
+STEWARD_TIMEOUT_SECONDS = 5.0
 NO_STEWARD = (
     "the steward of this cluster does not run, which looks after its jobs; the log of the head says why, and "
     "`argus steward` in the head starts it (docker exec -d HEAD argus steward)"
@@ -57,7 +57,7 @@ def steward_lock(directory: str | Path) -> Iterator[None]:
         yield
 
 
-def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> bool:
+def steward_runs(directory: str | Path, seconds: float = STEWARD_TIMEOUT_SECONDS) -> bool:
     """Whether a steward of this head holds its lock, at once or within that time. Raises OSError."""
     deadline = time.monotonic() + seconds
     while True:
@@ -68,20 +68,20 @@ def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> boo
                 return True
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_INTERVAL_SECONDS)
 
 
 @contextlib.contextmanager
 def one_at_a_time(
-    directory: str | Path | None = None, seconds: float = ADMISSION_SECONDS, sleep: Callable[[float], None] = time.sleep
+    directory: str | Path | None = None, seconds: float = MAX_WAIT_SECONDS, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[None]:
     """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
-    with lock_file(directory or registry_path(), LOCK) as descriptor:
-        for _attempt in range(max(1, round(seconds / POLL_SECONDS))):
+    with lock_file(directory or registry_path(), ADMISSION_LOCK) as descriptor:
+        for _attempt in range(max(1, round(seconds / POLL_INTERVAL_SECONDS))):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            sleep(POLL_SECONDS)
+            sleep(POLL_INTERVAL_SECONDS)
         else:
             raise BusyError(f"another submission did not end within {seconds:g} s")
         yield

@@ -25,15 +25,15 @@ from typing import Any
 from ..archive.status import ENDED
 from ..io.control_group import refused_processes
 from .admission import registry_path
-from .departures import draining
+from .departures import draining_nodes
 
 ALIVE = "ALIVE"
 # The timeout of the second attempt to reach a head under load.
-PATIENCE_SECONDS = 20.0
+SECOND_ATTEMPT_TIMEOUT_SECONDS = 20.0
 ANSWERS_SLOWLY = "answers slowly"
-USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
+MAX_USAGE_ATTEMPTS, USAGE_RETRY_INTERVAL_SECONDS = 80, 0.2
 MIB = 1 << 20
-ANSWER_BYTES = 64 * MIB
+MAX_ANSWER_BYTES = 64 * MIB
 # Nothing but scheme, host and port: programs read anything else in different ways.
 ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
 PORTS = {"http": 80, "https": 443}
@@ -115,7 +115,7 @@ def job_client(address: str) -> Any:
     return JobSubmissionClient(address)
 
 
-def local_head(address: str, patience: float = PATIENCE_SECONDS) -> RayHead:
+def local_head(address: str, patience: float = SECOND_ATTEMPT_TIMEOUT_SECONDS) -> RayHead:
     """A head with the token of this node."""
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=patience)
 
@@ -174,9 +174,9 @@ class RayHead:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
         try:
             with opener.open(request, timeout=timeout) as answer:
-                content = answer.read(ANSWER_BYTES + 1)
-            if len(content) > ANSWER_BYTES:
-                raise RayApiError(f"{url} answered with more than {ANSWER_BYTES // MIB} MiB")
+                content = answer.read(MAX_ANSWER_BYTES + 1)
+            if len(content) > MAX_ANSWER_BYTES:
+                raise RayApiError(f"{url} answered with more than {MAX_ANSWER_BYTES // MIB} MiB")
             return json.loads(content)
         except urllib.error.HTTPError as error:
             error.close()
@@ -215,14 +215,14 @@ class RayHead:
             message = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {message or answer}") from error
         schema = {"node_name": str, "state": str, "resources_total": dict}
-        without_work = draining(registry_path())
+        without_work = draining_nodes(registry_path())
         records = _records(f"{self.address}{path}", nodes, schema)
         return [{**node, "draining": True} if node.get("node_id") in without_work else node for node in records]
 
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         """The alive workers and their free resources, as counted at or after `since`; by default, now."""
         since = since or time.time()
-        for attempt in range(USAGE_ATTEMPTS):
+        for attempt in range(MAX_USAGE_ATTEMPTS):
             answer = self.get("/api/cluster_status")
             # The monitor counts every few seconds: resources that were free before may be in use since. A head that has
             # just started has not counted at all.
@@ -230,9 +230,9 @@ class RayHead:
                 status = answer["data"]["clusterStatus"]
                 nodes = self.nodes() if status["time"] >= since else []
                 # Ray notices within this time that a node has died.
-                if nodes and (attempt == USAGE_ATTEMPTS - 1 or not listed_twice(nodes)):
+                if nodes and (attempt == MAX_USAGE_ATTEMPTS - 1 or not listed_twice(nodes)):
                     return free_workers(nodes, status["loadMetricsReport"]["usageByNode"])
-            time.sleep(USAGE_SECONDS)
+            time.sleep(USAGE_RETRY_INTERVAL_SECONDS)
         raise RayApiError(f"{self.address}/api/cluster_status does not report what is in use: {answer}")
 
     def jobs(self) -> list[dict[str, Any]]:

@@ -20,14 +20,14 @@ from ..io.schema import MalformedError, parse
 # The prefix of an empty file for each job and node, beside the registry's entries. No entry begins with a dot.
 LOST_PREFIX = ".lost-"
 # A node counts as bad after so many jobs within so many seconds.
-BAD_JOBS, BAD_SECONDS = 2, 86400.0
+MIN_LOST_JOBS, LOSS_MEMORY_SECONDS = 2, 86400.0
 
 
 def remember_loss(directory: str | Path, node: str, submission_id: str, moment: float) -> None:
     """Record that a node was lost under a job. Entries that do not count any more are removed."""
     with contextlib.suppress(OSError):
         for entry, _node, _job in losses(directory):
-            if entry.stat().st_mtime < moment - BAD_SECONDS:
+            if entry.stat().st_mtime < moment - LOSS_MEMORY_SECONDS:
                 entry.unlink()
         (Path(directory) / f"{LOST_PREFIX}{submission_id}@{node}").touch(0o640)
 
@@ -37,9 +37,9 @@ def bad_nodes(directory: str | Path, moment: float) -> dict[str, list[str]]:
     jobs: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         for entry, node, job in losses(directory):
-            if entry.stat().st_mtime >= moment - BAD_SECONDS:
+            if entry.stat().st_mtime >= moment - LOSS_MEMORY_SECONDS:
                 jobs.setdefault(node, []).append(job)
-    return {node: sorted(lost) for node, lost in sorted(jobs.items()) if len(lost) >= BAD_JOBS}
+    return {node: sorted(lost) for node, lost in sorted(jobs.items()) if len(lost) >= MIN_LOST_JOBS}
 
 
 def forget_losses(directory: str | Path, node: str) -> None:
@@ -89,7 +89,7 @@ def remember_draining(node_id: str, directory: str | Path, removal: Removal | No
 
 def removed_under(attempt: str, directory: str | Path) -> str:
     """The name of the node whose removal ended an attempt, or ""."""
-    for node_id in draining(directory):
+    for node_id in draining_nodes(directory):
         with contextlib.suppress(OSError, UnreadableError, MalformedError):
             removal = parse(Removal, read_json(Path(directory) / f"{DRAINING_PREFIX}{node_id}"))
             if attempt in removal.attempts:
@@ -97,14 +97,14 @@ def removed_under(attempt: str, directory: str | Path) -> str:
     return ""
 
 
-def draining(directory: str | Path) -> frozenset[str]:
+def draining_nodes(directory: str | Path) -> frozenset[str]:
     """The ids of the nodes that get no new work; none where there is no registry."""
     return frozenset(path.name.removeprefix(DRAINING_PREFIX) for path in Path(directory).glob(f"{DRAINING_PREFIX}*"))
 
 
 def forget_all_draining_but(node_ids: frozenset[str], directory: str | Path) -> None:
     """Remove the entries of nodes that Ray does not know any more."""
-    for node_id in draining(directory) - node_ids:
+    for node_id in draining_nodes(directory) - node_ids:
         with contextlib.suppress(OSError):
             (Path(directory) / f"{DRAINING_PREFIX}{node_id}").unlink()
 
@@ -153,19 +153,19 @@ def ending_problem(now: float) -> str:
 # or stopped while its machine writes a checkpoint, answers late, so the long timeout spares it: measured with Ray 2.60,
 # a raylet that was stopped for 65 s lived on, and so did one whose network was cut for 40 s.
 
-PERIOD_SECONDS = 1
-TIMEOUT_SECONDS = 15
-CALLS = 5
+HEALTH_CHECK_INTERVAL_SECONDS = 1
+HEALTH_CHECK_TIMEOUT_SECONDS = 15
+MAX_FAILED_HEALTH_CHECKS = 5
 
 # The time until the head notices a node whose processes were killed, on a busy machine. A lost machine or network takes
-# CALLS * (PERIOD_SECONDS + TIMEOUT_SECONDS).
-KILLED_SECONDS = 20.0
+# MAX_FAILED_HEALTH_CHECKS * (HEALTH_CHECK_INTERVAL_SECONDS + HEALTH_CHECK_TIMEOUT_SECONDS).
+DEATH_NOTICE_SECONDS = 20.0
 
 
 def health_environment() -> dict[str, str]:
     """The variables of Ray's head."""
     return {
-        "RAY_health_check_period_ms": str(1000 * PERIOD_SECONDS),
-        "RAY_health_check_timeout_ms": str(1000 * TIMEOUT_SECONDS),
-        "RAY_health_check_failure_threshold": str(CALLS),
+        "RAY_health_check_period_ms": str(1000 * HEALTH_CHECK_INTERVAL_SECONDS),
+        "RAY_health_check_timeout_ms": str(1000 * HEALTH_CHECK_TIMEOUT_SECONDS),
+        "RAY_health_check_failure_threshold": str(MAX_FAILED_HEALTH_CHECKS),
     }

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..archive.program import Program
 
-CONNECT_SECONDS = 20
+CONNECT_TIMEOUT_SECONDS = 20
 # Ray's errors for an actor or a task on a node that Ray listed, but that is gone.
 GONE = ("ActorUnschedulableError", "TaskUnschedulableError")
 
@@ -61,9 +61,9 @@ class Connection:
         # ray.init waits minutes for a head that is gone.
         thread = threading.Thread(target=self._connect, daemon=True)
         thread.start()
-        thread.join(CONNECT_SECONDS)
+        thread.join(CONNECT_TIMEOUT_SECONDS)
         if self.ray is None:
-            self.problem = self.problem or f"Ray did not answer within {CONNECT_SECONDS} s"
+            self.problem = self.problem or f"Ray did not answer within {CONNECT_TIMEOUT_SECONDS} s"
 
     def _connect(self) -> None:
         try:

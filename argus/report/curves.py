@@ -14,7 +14,7 @@ from ..archive import metrics
 from ..archive.archive import Archive
 from ..evidence.hardware import Measurement, Usage
 from ..io.reading import MIB, open_file
-from ..io.schema import LARGEST
+from ..io.schema import MAX_INTEGER
 from ..jobs.progress import PARTS, TIMING
 
 # Curves with few points, however long the job was: they are reduced while they are read.
@@ -179,7 +179,7 @@ class Curves:
         if (whole := step.value(STEP)) is None:
             return
         row = [step.value(f"{TIMING}{part}") or 0.0 for part in STEP_PARTS]
-        if all(0 <= value < LARGEST for value in (whole, *row)):
+        if all(0 <= value < MAX_INTEGER for value in (whole, *row)):
             self.seconds += whole
             self.clock.add(step.step, self.seconds)
             for part, value in zip(STEP_PARTS, (*row[:-1], max(0.0, whole - sum(row))), strict=True):

@@ -36,7 +36,7 @@ HEAD_LOST_SECONDS = 40.0
 # The time for the trainer to resume or fail by itself; verl usually waits forever for processes of a lost node.
 LOST_NODE_SECONDS = 5.0
 # If a node ends, rather than being out of reach, the trainer fails at once.
-NOTICE_SECONDS = departures.KILLED_SECONDS
+NOTICE_SECONDS = departures.DEATH_NOTICE_SECONDS
 # Ray's message for a job whose supervisor, the actor that runs the launcher, was killed.
 SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")
 

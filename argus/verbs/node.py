@@ -101,7 +101,7 @@ def start(directory: Path, request: NodeRequest) -> None:
     order = {**request.model_dump(include=OF_SUPERVISOR), "environment": environment}
     writing.write_text(directory / ORDER, json.dumps(order), durable=False)
     writing.write_text(directory / ENVIRONMENT, exports(environment), durable=False)
-    with writing.appended(directory / LOG) as log:
+    with writing.open_for_append(directory / LOG) as log:
         # Without the mark, or it would end itself.
         child = subprocess.Popen(
             [sys.executable, "-I", Program.of_this_process().path, "node", str(directory)],

@@ -122,7 +122,7 @@ def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
     """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
     head, registry, node_id = local_head(request.address), registry_path(), request.node_id
     try:
-        changed = node_id not in departures.draining(registry) and is_alive(head, node_id)
+        changed = node_id not in departures.draining_nodes(registry) and is_alive(head, node_id)
         if changed and not request.check:
             stop_new_work(node_id, registry)
             departures.forget_losses(registry, request.worker)

@@ -24,7 +24,7 @@ from staging_store import as_nobody
 from argus.archive import checkpoints
 from argus.archive.archive import Archive
 from argus.evidence import evidence
-from argus.io.reading import DIRECTORY_ENTRIES, UnreadableError
+from argus.io.reading import MAX_DIRECTORY_ENTRIES, UnreadableError
 from argus.jobs.info import JobInfo
 from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
 from argus.jobs.report import Report, job_report, jobs_report
@@ -170,7 +170,7 @@ def test_a_directory_with_thousands_of_entries(tmp_path: Path) -> None:
         if number % 2:
             (jobs / f"sft-{number}" / "steward.json").symlink_to(SECRET)
     # More than a listing may have, with names of jobs and without.
-    for number in range(DIRECTORY_ENTRIES + 1):
+    for number in range(MAX_DIRECTORY_ENTRIES + 1):
         os.mknod(jobs / (f"ppo-{number}" if number % 2 else f"X{number}"), stat.S_IFREG)
     with in_time("status"):
         listed = latest_jobs(jobs, None, 20)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from argus.hooks.redact import LINE_BYTES, MASK, Redactor
+from argus.hooks.redact import MASK, MAX_HELD_BYTES, Redactor
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 chance = random.Random(3)  # noqa: S311
@@ -121,12 +121,12 @@ def test_a_text_that_was_cut(name: str) -> None:
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
     secret = b"hf_AbCdEfGhIjKlMnOp"
-    for before in range(LINE_BYTES - 30, LINE_BYTES + 60, 3):
-        data = b"-" * before + secret + b"-" * LINE_BYTES
+    for before in range(MAX_HELD_BYTES - 30, MAX_HELD_BYTES + 60, 3):
+        data = b"-" * before + secret + b"-" * MAX_HELD_BYTES
         redactor = Redactor([secret.decode()])
-        shown = redactor.feed(data[: LINE_BYTES + 25]) + redactor.feed(data[LINE_BYTES + 25 :])
-        assert len(redactor.held) <= LINE_BYTES
-        assert shown + redactor.rest() == b"-" * before + b"[secret]" + b"-" * LINE_BYTES
+        shown = redactor.feed(data[: MAX_HELD_BYTES + 25]) + redactor.feed(data[MAX_HELD_BYTES + 25 :])
+        assert len(redactor.held) <= MAX_HELD_BYTES
+        assert shown + redactor.rest() == b"-" * before + b"[secret]" + b"-" * MAX_HELD_BYTES
 
 
 def test_nothing_but_secrets_changes() -> None:

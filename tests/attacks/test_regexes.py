@@ -54,7 +54,7 @@ def long_lines(shape: str, length: int, size: int) -> str:
 def test_rules_on_the_longest_lines(rule: Rule) -> None:
     """Lines of this length remain when longer ones have lost their middle."""
     for shape in shapes(rule.pattern + rule.below):
-        text = long_lines(shape, output.LINE_LENGTH, 2 * output.LINE_LENGTH)
+        text = long_lines(shape, output.MAX_LINE_CHARS, 2 * output.MAX_LINE_CHARS)
         text = f'  File "x", line 1\n{text}' if rule.below else text
         assert seconds(lambda text=text: list(diagnosis.matches(rule, text))) < 0.1, shape
 

@@ -10,7 +10,7 @@ import pytest
 
 from argus.archive import metrics
 from argus.archive.job_warnings import ExceptionCount, LogSummary, MetricsSummary, Settings, WarningInputs, find
-from argus.io.output import MAX_LENGTH
+from argus.io.output import MAX_REASON_CHARS
 
 GRPO = Settings.of(
     [
@@ -72,7 +72,7 @@ def test_rewards_that_raise() -> None:
     (warning,) = find(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     assert "ValueError: no answer (/private/user/code/r.py, line 7)" in warning.text
-    assert len(text(Settings(), steps, reward=ExceptionCount(1, "x" * 1000))) == MAX_LENGTH
+    assert len(text(Settings(), steps, reward=ExceptionCount(1, "x" * 1000))) == MAX_REASON_CHARS
 
 
 ALWAYS = {"critic/score/mean": 0.5, "critic/score/min": 0.5, "critic/score/max": 0.5}

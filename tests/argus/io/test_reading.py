@@ -62,7 +62,7 @@ def test_a_listing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(list_directory(root / "a")) == ["file", "link", "sub"]
     assert list_directory(root / "a", lambda entry: entry.is_dir(follow_symlinks=False)) == ["sub"]
     assert list_directory(root / "missing") == []
-    monkeypatch.setattr(reading, "DIRECTORY_ENTRIES", 3)
+    monkeypatch.setattr(reading, "MAX_DIRECTORY_ENTRIES", 3)
     assert len(list_directory(root / "a")) == 3
     (root / "a" / "4").touch()
     for name in ("a", "a/file", "a\0b"):

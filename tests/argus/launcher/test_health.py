@@ -10,7 +10,7 @@ from archive_files import lines_of
 
 from argus.archive.archive import Archive
 from argus.launcher.log import Phase
-from argus.launcher.watch import WRITE_SECONDS, Health
+from argus.launcher.watch import WRITE_INTERVAL_SECONDS, Health
 
 CUT = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating.\n"
 
@@ -45,9 +45,9 @@ def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive
     (warning,) = archive.read_status().warnings
     assert (warning.kind, warning.count) == ("prompts_cut", 1)
     log(archive, CUT)
-    health.look(1001.0 + WRITE_SECONDS - 0.1)
+    health.look(1001.0 + WRITE_INTERVAL_SECONDS - 0.1)
     assert archive.read_status().warnings[0].count == 1
-    health.look(1001.0 + WRITE_SECONDS)
+    health.look(1001.0 + WRITE_INTERVAL_SECONDS)
     assert archive.read_status().warnings[0].count == 2
     log(archive, CUT)
     health.finish(over=True)

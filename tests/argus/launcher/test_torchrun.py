@@ -40,7 +40,7 @@ def start(job: Setup, mode: str, verb: str, *arguments: str, **env: str) -> subp
     job.policy = {"nnodes": 1, "gpus_per_node": 2, "cpus_per_node": 20, "launcher": "torchrun"}
     job.write_plan(mode)
     command = [sys.executable, str(job.program), "launch", verb, str(job.archive.path), *arguments]
-    variables = {"PYTHONPATH": str(job.code_path), torchrun.PARENT: str(os.getpid())}
+    variables = {"PYTHONPATH": str(job.code_path), torchrun.PARENT_VARIABLE: str(os.getpid())}
     variables |= {"VERL_FILE_LOGGER_PATH": str(job.cwd / "metrics"), **env}
     process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     job.started.append(process)
@@ -95,7 +95,7 @@ def test_torchrun_on_a_node(job: Setup) -> None:
 
 def test_without_what_started_it_nothing_starts(job: Setup) -> None:
     assert run(job, "train", "ranks", "1", "0", "10.0.0.1", "29500", "1", "10.0.0.2") == (-signal.SIGKILL, "")
-    assert run(job, "train", "rank", "1", RANK="0", **{torchrun.PARENT: "1"}) == (-signal.SIGKILL, "")
+    assert run(job, "train", "rank", "1", RANK="0", **{torchrun.PARENT_VARIABLE: "1"}) == (-signal.SIGKILL, "")
 
 
 def copied(tmp_path: Path, data: bytes, *secrets: str) -> bytes:
@@ -110,5 +110,5 @@ def test_lines(tmp_path: Path) -> None:
     assert copied(tmp_path, b"one\ntwo\r50%\n\nend") == b"> one\n> two\r50%\n> \n> end\n"
     assert copied(tmp_path, b"a hf_secret\n\xff hf_secret", "hf_secret") == b"> a [secret]\n> \xff [secret]\n"
     # A line without an end is not kept for ever.
-    long = b"x" * torchrun.LINE_BYTES
+    long = b"x" * torchrun.MAX_LINE_BYTES
     assert copied(tmp_path, long + b"y\n") == b"> " + long + b"\n> y\n"

@@ -10,7 +10,7 @@ from archive_files import lines_of
 
 from argus.archive.archive import Archive
 from argus.archive.plan import Plan
-from argus.launcher.watch import EVIDENCE_SECONDS, Health, Watch
+from argus.launcher.watch import EVIDENCE_TIMEOUT_SECONDS, Health, Watch
 
 
 class Runner:
@@ -72,7 +72,7 @@ def test_a_stall_is_reported_once_and_so_is_its_end(archive: Archive, runner: Ru
     watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="report"), 1, runner, steps=1)
     for now, calls in ((1059.9, 0), (1060.0, 1), (1100.0, 1)):
         assert watch.check(now, lambda: 1000.0) is None
-        assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)] * calls
+        assert runner.calls == [("evidence", "stall", EVIDENCE_TIMEOUT_SECONDS)] * calls
     assert watch.check(1101.0, lambda: 1100.5) is watch.check(1200.0, lambda: 1100.5) is None
     assert events(archive) == ["RUNNING", "STALLED", "WENT_ON", "STALLED"]
     assert len(runner.calls) == 2
@@ -90,7 +90,7 @@ def test_a_job_is_ended_at_its_deadline_and_before_its_machines_are_taken_away(
     assert verdict and verdict.kind == "deadline" and ("taken away" in verdict.reason) == bool(stop_at)
     # Its trainer may take a while to end; a second collection would outlive the job.
     assert watch.check(1104.0, lambda: 1100.0) == verdict
-    assert runner.calls == [("evidence", "deadline", EVIDENCE_SECONDS)]
+    assert runner.calls == [("evidence", "deadline", EVIDENCE_TIMEOUT_SECONDS)]
 
 
 def test_a_trainer_that_writes_meanwhile_is_not_ended(archive: Archive) -> None:
@@ -156,7 +156,7 @@ def test_a_trainer_that_waits_for_a_lost_engine_is_ended(archive: Archive, runne
     verdict = watch.check(1031.0, lambda: 1031.0)
     assert verdict and verdict.kind == "engine_lost" and " died" in verdict.reason
     watch.check(1033.0, lambda: 1033.0)
-    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
+    assert runner.calls == [("evidence", "stall", EVIDENCE_TIMEOUT_SECONDS)]
 
 
 @pytest.mark.parametrize("told_by", ["log", "steward"])

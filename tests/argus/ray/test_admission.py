@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.ray.admission import LOCK, POLL_SECONDS, one_at_a_time
+from argus.ray.admission import ADMISSION_LOCK, POLL_INTERVAL_SECONDS, one_at_a_time
 
 
 def test_a_second_submission_waits_for_the_first(tmp_path: Path) -> None:
@@ -21,11 +21,11 @@ def test_a_second_submission_waits_for_the_first(tmp_path: Path) -> None:
 
     for _round in range(2):
         with one_at_a_time(tmp_path, sleep=sleep):
-            assert slept == POLL_SECONDS
+            assert slept == POLL_INTERVAL_SECONDS
 
 
 def test_the_lock_is_no_link(tmp_path: Path) -> None:
-    (tmp_path / LOCK).symlink_to(tmp_path / "other")
+    (tmp_path / ADMISSION_LOCK).symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match="symbolic"), one_at_a_time(tmp_path):
         pass
     assert not (tmp_path / "other").exists()

@@ -149,7 +149,7 @@ def test_a_head_that_is_too_slow_is_not_down(server: FakeHead, token_path: str, 
 def test_an_answer_that_is_not_json(
     server: FakeHead, head: RayHead, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "ANSWER_BYTES", api.MIB)
+    monkeypatch.setattr(api, "MAX_ANSWER_BYTES", api.MIB)
     server.answers["/api/jobs/"] = answer
     with pytest.raises(RayApiError, match=r"/api/jobs/ (does not answer|answered with more than 1 MiB)"):
         head.jobs()
@@ -237,7 +237,7 @@ def test_free_resources_of_workers() -> None:
 def test_a_head_that_has_not_counted_since(
     status: dict[str, Any] | None, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "USAGE_SECONDS", 0.0)
+    monkeypatch.setattr(api, "USAGE_RETRY_INTERVAL_SECONDS", 0.0)
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
     with pytest.raises(RayApiError, match="does not report what is in use"):

@@ -11,10 +11,10 @@ import pytest
 from argus.jobs.registry import Registry
 from argus.ray import departures
 from argus.ray.departures import (
-    BAD_SECONDS,
+    LOSS_MEMORY_SECONDS,
     Removal,
     bad_nodes,
-    draining,
+    draining_nodes,
     forget_all_draining_but,
     forget_losses,
     remember_draining,
@@ -33,22 +33,22 @@ def test_nodes_that_were_lost_under_two_jobs_within_a_day(tmp_path: Path) -> Non
     forget_losses(tmp_path, "gpu-2")
     assert list(bad_nodes(tmp_path, moment)) == ["gpu-3"]
     (old,) = tmp_path.glob("*c@gpu-3")
-    os.utime(old, (moment - BAD_SECONDS - 1,) * 2)
+    os.utime(old, (moment - LOSS_MEMORY_SECONDS - 1,) * 2)
     assert bad_nodes(tmp_path, moment) == {}
     remember_loss(tmp_path, "gpu-4", "d", moment)
     assert not old.exists()
 
 
 def test_nodes_are_remembered_until_ray_does_not_know_them(tmp_path: Path) -> None:
-    assert draining(tmp_path) == frozenset()
+    assert draining_nodes(tmp_path) == frozenset()
     for node in ("a" * 56, "b" * 56, "a" * 56):
         remember_draining(node, tmp_path)
     (tmp_path / "grpo-1.json").write_text("{}")
-    assert draining(tmp_path) == {"a" * 56, "b" * 56}
+    assert draining_nodes(tmp_path) == {"a" * 56, "b" * 56}
     # They are no jobs.
     assert Registry(tmp_path).ids() == ["grpo-1"]
     forget_all_draining_but(frozenset({"b" * 56}), tmp_path)
-    assert draining(tmp_path) == {"b" * 56}
+    assert draining_nodes(tmp_path) == {"b" * 56}
     assert (tmp_path / "grpo-1.json").exists()
 
 
@@ -61,7 +61,7 @@ def test_attempts_that_end_with_a_removed_node(tmp_path: Path) -> None:
     assert removed_under("grpo-1~2", tmp_path) == "worker-0"
     # Another attempt of the same job has another cause, and the first request was replaced.
     assert [removed_under(attempt, tmp_path) for attempt in ("grpo-1", "sft-1", "")] == ["", "", ""]
-    assert draining(tmp_path) == {"a" * 56, "b" * 56}
+    assert draining_nodes(tmp_path) == {"a" * 56, "b" * 56}
     (tmp_path / ".draining-0").write_text('{"node": 7, "attempts": "grpo-1"}')
     (tmp_path / ".draining-1").write_text("{")
     assert removed_under("grpo-1", tmp_path) == ""

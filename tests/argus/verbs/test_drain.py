@@ -8,7 +8,7 @@ import pytest
 from fake_ray import answered
 
 from argus.jobs import nodes as jobs_drain
-from argus.ray.departures import draining, removed_under
+from argus.ray.departures import draining_nodes, removed_under
 from argus.verbs import nodes
 
 NODE = "a" * 56
@@ -57,7 +57,7 @@ def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:
     assert (code, reply["changed"]) == (0, True)
     assert reply["result"] == {"jobs": ["grpo-1"], "alive": True, "waited": 0.0}
     # What Ray does not know any more is forgotten.
-    assert draining(tmp_path) == {NODE} and removed_under("grpo-1~2", tmp_path) == ""
+    assert draining_nodes(tmp_path) == {NODE} and removed_under("grpo-1~2", tmp_path) == ""
     assert run()[1]["changed"] is False
     assert len(run.commands) == 1
 
@@ -65,7 +65,7 @@ def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:
 def test_what_a_removal_ends_is_remembered_but_for_check_mode(run: Drain, tmp_path: Path) -> None:
     code, reply = run(check=True, ends_jobs=True, wait_timeout=3600)
     assert (code, reply["changed"], reply["result"]["jobs"]) == (0, True, ["grpo-1"])
-    assert (run.commands, draining(tmp_path)) == ([], frozenset())
+    assert (run.commands, draining_nodes(tmp_path)) == ([], frozenset())
     run(ends_jobs=True)
     assert removed_under("grpo-1~2", tmp_path) == "worker-1"
 
@@ -74,4 +74,4 @@ def test_ray_does_not_accept(run: Drain, tmp_path: Path) -> None:
     run.accept(1, "Error: not accepted\n")
     code, reply = run()
     assert (code, len(reply["findings"])) == (1, 1) and "Error: not accepted" in reply["findings"][0]["problem"]
-    assert draining(tmp_path) == frozenset()
+    assert draining_nodes(tmp_path) == frozenset()
