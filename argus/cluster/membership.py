@@ -12,7 +12,7 @@ from typing import Any
 from ..archive.status import ENDED
 from ..common.text import printable
 from ..ray.admission import registry_path
-from ..ray.api import ALIVE, SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead, listed_twice
+from ..ray.api import ALIVE, SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead, duplicate_names
 from ..ray.departures import bad_nodes
 
 
@@ -116,7 +116,7 @@ def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, A
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
     last = {node["node_name"]: DEAD for node in nodes}
-    other, twice = UNKNOWN if answer is None else NEVER, listed_twice(nodes)
+    other, twice = UNKNOWN if answer is None else NEVER, duplicate_names(nodes)
     return Membership(
         rows=tuple(
             _row(want, alive.get(want.name), last.get(want.name, other), want.name in twice) for want in expected

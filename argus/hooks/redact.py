@@ -147,7 +147,7 @@ class Redactor:
             matches = pattern.finditer(data) if pattern else ()
             end = next((match.end() for match in matches if match.start() < place < match.end()), place)
         self.held = data[end:]
-        return self._masked(data[:end])
+        return self._mask(data[:end])
 
     def rest(self) -> bytes:
         """The rest at the end of the stream; a secret that was cut off is masked."""
@@ -155,14 +155,14 @@ class Redactor:
         return self._whole(data)
 
     def _whole(self, data: bytes) -> bytes:
-        data = self._masked(data)
+        data = self._mask(data)
         first = max(0, len(data) - self.longest)
         begun = [form for form in self.forms if data.find(form[:MIN_PART_CHARS], first) >= 0]
         places = range(first, len(data) - MIN_PART_CHARS + 1) if begun else ()
         cut = next((at for at in places if any(form.startswith(data[at:]) for form in begun)), None)
         return data if cut is None else data[:cut] + MASK.encode()
 
-    def _masked(self, data: bytes) -> bytes:
+    def _mask(self, data: bytes) -> bytes:
         data = HTTP_LOGIN.sub(rb"\1" + MASK.encode(), data) if self.forms else data
         pattern = self._pattern(data)
         return pattern.sub(MASK.encode(), data) if pattern else data

@@ -84,7 +84,7 @@ class LogEvidence:
             return None
         process = f" ({error.origin})" if error.origin else ""
         groups = {"error": error.line_at(match.start()), "match": match[0], "process": process}
-        reason = rule.reason.format(**self.settings, **groups, **raised_at(error.stack))
+        reason = rule.reason.format(**self.settings, **groups, **raise_location(error.stack))
         node = NODE_ADDRESS.search(error.origin)
         return Failure(
             rule.kind,
@@ -179,7 +179,7 @@ def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:
     return shorten([prefix + line for line in lines if not UNDERLINE.match(line)])
 
 
-def raised_at(stack: Sequence[str]) -> dict[str, str]:
+def raise_location(stack: Sequence[str]) -> dict[str, str]:
     """Where an exception was raised: the last frame of its traceback in the user's code, or else of all."""
     frames = [frame for line in stack for frame in FRAME.findall(line)]
     file, line = ([frame for frame in frames if USER_CODE in frame[0]] or frames or [("?", "?")])[-1]
@@ -194,7 +194,7 @@ def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]
     for stack, error in tracebacks(text):
         exception = re.match(rule.pattern, error)
         if exception and any(re.search(rule.below, line) for line in stack):
-            yield [*stack, error], {**group_values(exception), **raised_at(stack)}
+            yield [*stack, error], {**group_values(exception), **raise_location(stack)}
 
 
 def group_values(match: re.Match[str]) -> dict[str, str]:

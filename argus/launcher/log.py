@@ -126,7 +126,6 @@ class TruncatedCopy:
 
 # Scans the log of a running trainer: its steps, its phase before the first one, errors that verl survives, cut prompts,
 # and inference engines that ended.
-#
 # The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 
 TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")

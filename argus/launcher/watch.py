@@ -187,7 +187,7 @@ class Health:
                 self.warnings, self.written_at = warnings, now
 
 
-# The watch over a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended.
+# The watchdog of a running trainer: its heartbeats, its deadline, stalls, and inference engines that ended.
 
 # The maximum delay of a trainer's end for collecting evidence.
 EVIDENCE_TIMEOUT_SECONDS = 150.0
@@ -238,16 +238,16 @@ class Watch:
                 phase=None if self.first else self.health.phase,
                 stalled=self.stalled,
             )
-        late = self.late(now)
-        if not late:
+        problem = self.deadline_problem(now)
+        if not problem:
             return self.check_engines(now) or self.check_for_stall(now, last_output)
         # Collected once: a trainer that ends slowly is checked again.
         if not self.overdue:
             self.overdue = True
             self.collect(Moment.DEADLINE)
-        return failures.failure(FailureKind.DEADLINE, late)
+        return failures.failure(FailureKind.DEADLINE, problem)
 
-    def late(self, now: float) -> str:
+    def deadline_problem(self, now: float) -> str:
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:
@@ -321,7 +321,7 @@ class Watch:
         output = last_output()
         reason = self.stall(now, output)
         if not reason:
-            self.went_on()
+            self.record_recovery()
             return None
         if self.stalled:
             return None
@@ -334,11 +334,11 @@ class Watch:
         # Collecting takes minutes on a large cluster, in which the trainer may have gone on.
         self.read_metrics(now)
         if self.size != size or (began is not None and last_output() != output):
-            self.went_on()
+            self.record_recovery()
             return None
         return failures.failure(FailureKind.STALLED, reason)
 
-    def went_on(self) -> None:
+    def record_recovery(self) -> None:
         if self.stalled:
             self.archive.event("WENT_ON")
         self.stalled = ""

@@ -91,7 +91,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def without_proxies(environ: MutableMapping[str, str]) -> None:
+def remove_proxies(environ: MutableMapping[str, str]) -> None:
     """Remove the proxies from an environment, for a client that uses them also for a loopback, as that of Ray does.
 
     A proxy would receive the cluster's token, and cannot reach the loopback of this machine.
@@ -109,7 +109,7 @@ def allow_host(address: str) -> None:
 def job_client(address: str) -> Any:
     """Ray's own client of the Jobs API, with the token, for an address that may have it."""
     check_address(address, [os.environ.get(ALLOWED_HOST, "")])
-    without_proxies(os.environ)
+    remove_proxies(os.environ)
     from ray.job_submission import JobSubmissionClient
 
     return JobSubmissionClient(address)
@@ -230,7 +230,7 @@ class RayHead:
                 status = answer["data"]["clusterStatus"]
                 nodes = self.nodes() if status["time"] >= since else []
                 # Ray notices within this time that a node has died.
-                if nodes and (attempt == MAX_USAGE_ATTEMPTS - 1 or not listed_twice(nodes)):
+                if nodes and (attempt == MAX_USAGE_ATTEMPTS - 1 or not duplicate_names(nodes)):
                     return free_workers(nodes, status["loadMetricsReport"]["usageByNode"])
             time.sleep(USAGE_RETRY_INTERVAL_SECONDS)
         raise RayApiError(f"{self.address}/api/cluster_status does not report what is in use: {answer}")
@@ -328,7 +328,7 @@ class JobRecord:
         )
 
 
-def listed_twice(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+def duplicate_names(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
     """The names of nodes that came back after they had died, which Ray has not noticed: it lists both as alive.
 
     Ray would start a job's processes on the dead one, too.
