@@ -154,7 +154,7 @@ class ActionModule(NodeAction):
         """The jobs that have not ended, and the nodes that the head knows. is_removed: whether the cluster is."""
         state: Result = {}
         try:
-            state = self.ask("nodes", {}, needs_node=True)
+            state = self.verb_result("nodes", {}, only_running_node=True)
             problem = str(state["problem"])
         except ProgramError as error:
             problem = str(error)
@@ -166,7 +166,7 @@ class ActionModule(NodeAction):
     def open_archives(self) -> list[str] | None:
         """The ids of jobs whose archives are open, from a container beside the head; None if they are not known."""
         try:
-            answer = self.call("removal", {"state": "closed", "check": True}, apart=True)
+            answer = self.call_verb("removal", {"state": "closed", "check": True}, outside_node=True)
         except ProgramError:
             return None
-        return None if answer.findings or not answer.done else list(answer.result["closed"])
+        return None if answer.findings or not answer.accepted else list(answer.result["closed"])

@@ -31,7 +31,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.report.page impor
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id, unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 display = Display()
@@ -42,7 +42,7 @@ HEADER = ("job", "state", "steps", "metric", "first", "last")
 
 def packing_seconds(size: Limits) -> float:
     """How long packing may take."""
-    return SECONDS + size.total / BYTES_PER_SECOND
+    return TIMEOUT_SECONDS + size.total / BYTES_PER_SECOND
 
 
 def job_row(job: JobInfo) -> list[Any]:
@@ -88,8 +88,8 @@ class ActionModule(NodeAction):
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
                 answer = self.fetch(request, bundle.name, size.bundle, packing_seconds(size))
-                if not answer.done:
-                    return failed(answer.reasons)
+                if not answer.accepted:
+                    return failed(answer.refusal_text)
                 submission_id = whole_id(submission_id, answer.result.get("archive"))
                 target = Path(dest).resolve() / submission_id
                 files = unpack(bundle.name, target, size, change=not self._task.check_mode)
@@ -119,7 +119,7 @@ class ActionModule(NodeAction):
         request = {"submission_id": submission_id, "check": self._task.check_mode}
         try:
             # Another container has none of the node's processes.
-            result = self.ask("evidence", request, COLLECT_SECONDS + SECONDS, needs_node=True)
+            result = self.verb_result("evidence", request, COLLECT_SECONDS + TIMEOUT_SECONDS, only_running_node=True)
         except ProgramError as error:
             result = failed(error)
         except AnsibleConnectionFailure as error:

@@ -21,7 +21,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence impor
     Scope,
     cluster_report,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 # After how long a head that does not run is asked again.
@@ -64,7 +64,7 @@ class ActionModule(NodeAction):
         request = {"expected": [node.to_json() for node in expected], "wait_timeout": timeout}
         try:
             # Only the head itself can be asked.
-            answer = self.ask("nodes", request, SECONDS + timeout, needs_node=True)
+            answer = self.verb_result("nodes", request, TIMEOUT_SECONDS + timeout, only_running_node=True)
             # Jobs can register nodes with Ray, and people paste commands with these addresses.
             for node in answer["nodes"]:
                 node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}

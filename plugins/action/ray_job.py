@@ -41,12 +41,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    PROGRAM_ITSELF,
-    Answer,
-    NodeAction,
-    ProgramError,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_findings
@@ -56,6 +51,8 @@ display = Display()
 # a line of progress has to appear at least every 10 seconds.
 POLL_SECONDS = 7.0
 LOG_LINES = 15
+# The place of findings that are about the program, and not about a job.
+PROGRAM_ITSELF = "argus"
 # How long the checks of a JobSpec on the head and its workers, and the end of a job, may take in seconds.
 SUBMIT_SECONDS, STOP_SECONDS = 900.0, 180.0
 
@@ -106,8 +103,9 @@ class ActionModule(NodeAction):
         check = bool(self._task.check_mode)
         if not check:
             show(f"\nStopping {submission_id}. While it starts, that may take a minute.")
-        request = {"requested_by": requested_by or f"{user_name()}@{platform.node()}", "check": check}
-        return self.ask("stop", {"submission_id": submission_id, **request}, STOP_SECONDS, needs_node=True)
+        requester = requested_by or f"{user_name()}@{platform.node()}"
+        request = {"submission_id": submission_id, "requested_by": requester, "check": check}
+        return self.verb_result("stop", request, STOP_SECONDS, only_running_node=True)
 
     def submit_sweep(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
         """Submit the jobs of a sweep, until one is refused. The result is a failure if one was."""
@@ -165,11 +163,11 @@ class ActionModule(NodeAction):
             request["jobspec"], findings = ({}, []) if complete else load_jobspec(arguments["file"], sources)
             if findings:
                 return refused(findings)
-        answer = self.call(verb, request, SUBMIT_SECONDS, needs_node=True)
+        answer = self.call_verb(verb, request, SUBMIT_SECONDS, only_running_node=True)
         edited = edited_findings(arguments["user_code"], answer.result.get("files") or {})
         findings = [*answer.findings, *edited]
-        if not answer.done:
-            return failed(answer.reasons) if is_of_program(answer) else refused(findings)
+        if not answer.accepted:
+            return failed(answer.refusal_text) if is_of_program(answer) else refused(findings)
         if findings:
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}

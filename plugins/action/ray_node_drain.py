@@ -48,7 +48,7 @@ class ActionModule(NodeAction):
         machines = {host: PlannedMachine(**machine) for host, machine in arguments["plan"]["machines"].items()}
         host_of = {node: host for host, machine in machines.items() for node in machine.nodes}
         try:
-            state = self.ask("nodes", {}, needs_node=True)
+            state = self.verb_result("nodes", {}, only_running_node=True)
             nodes, problem = state["nodes"], state["problem"]
         except ProgramError as error:
             nodes, problem = (), str(error)
@@ -83,7 +83,8 @@ class ActionModule(NodeAction):
 
     def drain(self, request: Result) -> Result:
         # Only the head itself can be asked.
-        return self.ask("drain", request, LIMIT_SECONDS + request.get("wait_timeout", 0), needs_node=True)
+        timeout = LIMIT_SECONDS + request.get("wait_timeout", 0)
+        return self.verb_result("drain", request, timeout, only_running_node=True)
 
 
 def change_line(worker: str, jobs: Sequence[str], waited: float) -> str:

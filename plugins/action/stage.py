@@ -57,8 +57,8 @@ class ActionModule(StagingCalls):
         # Snapshots need no node.
         needs_node = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
         checked = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
-        answer = self.call("stage", {"items": checked}, needs_node=needs_node)
-        if not answer.done:
+        answer = self.call_verb("stage", {"items": checked}, only_running_node=needs_node)
+        if not answer.accepted:
             return self.result([], answer.findings)
         work: dict[str, Callable[[Any], dict[str, Any]]] = {
             "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
