@@ -32,7 +32,7 @@ from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTA
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id, unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 display = Display()
 # The slowest rate of a file system with compression.
@@ -104,7 +104,7 @@ class ActionModule(NodeAction):
         job = describe(Archive(target), None, tail=0)
         archive = archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
         text = [f"Archive:  {archive}", f"Here:     {target}", *([f"Page:     {page}"] if page else [])]
-        show("Fetched", HEADER, [job_row(job)], text=text)
+        print_report("Fetched", HEADER, [job_row(job)], text=text)
         return {
             "changed": bool(files),
             "path": str(target),

@@ -22,7 +22,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence impor
     cluster_report,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 # After how long a head that does not run is asked again.
 PAUSE_SECONDS = 1.0
@@ -85,7 +85,7 @@ class ActionModule(NodeAction):
         )
         logs = {name: results.log(name) for name in answer["missing"] if name in plans}
         planned = {name: node for name, node in plans.items() if not node.absent}
-        return show(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
+        return print_report(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
 
 
 def is_address(text: str) -> bool:

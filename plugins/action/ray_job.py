@@ -42,8 +42,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, table_width
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_findings
 
 display = Display()
@@ -82,15 +81,15 @@ class ActionModule(NodeAction):
         commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
         title = f"Job {submission_id}: {state}"
         if arguments["state"] == "stopped":
-            show_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
+            print_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
             return
         # For a followed job, they were shown before it began.
         notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
         if check:
-            show_report(text=[*notes, f"The job would be {state}: no errors were found."])
+            print_report(text=[*notes, f"The job would be {state}: no errors were found."])
             return
         archive = f"Archive:  {archive_path(self.shared_root, submission_id)}"
-        show_report(title if result["changed"] else f"{title}, submitted before", text=[*notes, archive, *commands])
+        print_report(title if result["changed"] else f"{title}, submitted before", text=[*notes, archive, *commands])
 
     @property
     def shared_root(self) -> str:
@@ -128,7 +127,7 @@ class ActionModule(NodeAction):
         ]
         text = commands if submitted and not self._task.check_mode else []
         rows = [[result["submission_id"], result["state"]] for result in submitted]
-        show_report(f"Sweep {sweep['name']}", ["job", "state"], rows, text=text)
+        print_report(f"Sweep {sweep['name']}", ["job", "state"], rows, text=text)
         changed = any(result["changed"] for result in submitted)
         return {**(results[-1] if len(submitted) < len(results) else {}), "changed": changed, "jobs": submitted}
 
@@ -259,7 +258,7 @@ def with_end(submitted: Result, end: Result) -> Result:
 
 
 def show_findings(findings: Iterable[Finding]) -> None:
-    show(f"\n{findings_table(findings, columns())}")
+    show(f"\n{findings_table(findings, table_width())}")
 
 
 def refused(findings: Sequence[Finding]) -> Result:

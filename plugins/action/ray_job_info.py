@@ -28,7 +28,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     job_status,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line
 
 display = Display()
@@ -52,7 +52,7 @@ class ActionModule(NodeAction):
         arguments = {name: value for name, value in arguments.items() if value or name not in SELECTED}
         answer = self.job_info(arguments)
         if shown == "status":
-            show_report(**job_status(answer, self.node.cluster))
+            print_report(**job_status(answer, self.node.cluster))
         if shown == "shell":
             job = JobInfo.from_json(answer["job"])
             # Jobs can write to their archives.

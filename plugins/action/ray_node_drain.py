@@ -22,7 +22,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     hold_findings,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import sentence_width, show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, sentence_width
 
 display = Display()
 # How long one call waits: after Ctrl-C, it goes on for so long on the head.
@@ -60,7 +60,7 @@ class ActionModule(NodeAction):
         if problem:
             findings.append(Finding(heads[0], problem, "repair the head: cluster_up.yml"))
         name = machines[leaving.machine].name if leaving.machine in machines else leaving.machine
-        return {**show("Drain", findings=findings), **leaving.to_json(), "machine_name": name}
+        return {**print_report("Drain", findings=findings), **leaving.to_json(), "machine_name": name}
 
     def drained(self, arguments: Mapping[str, Any]) -> Result:
         check, may_end = bool(self._task.check_mode), arguments["ends_jobs"]
@@ -78,7 +78,7 @@ class ActionModule(NodeAction):
                 jobs = result["jobs"]
                 show_line(change_line(worker, jobs, waited))
         findings = hold_findings(worker, jobs, waited, may_end, timeout if check else None)
-        shown = show("Drain", findings=findings)
+        shown = print_report("Drain", findings=findings)
         return {**result, **shown, "changed": changed, "waited": round(waited, 1)}
 
     def drain(self, request: Result) -> Result:

@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
 
@@ -71,7 +71,7 @@ class ActionModule(Action):
             result["script"] = commands.batch_script(request)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
-            show("The batch script", text=result.get("script", "").splitlines())
+            print_report("The batch script", text=result.get("script", "").splitlines())
             return result
         if job_id is None:
             job_id = commands.submit(result["script"])

@@ -27,7 +27,7 @@ from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
     MOST_FILES,
@@ -70,7 +70,7 @@ class ActionModule(StagingCalls):
         rows = [[str(item[name]) for name in HEADER] for item in staged]
         findings = [*refusals, *(finding for item in staged for finding in item.pop("findings"))]
         if self.task_arguments["report"]:
-            result = show("Staged" if staged else None, HEADER, rows, findings)
+            result = print_report("Staged" if staged else None, HEADER, rows, findings)
         else:
             places = [f"{finding.where}: " if len(staged) > 1 else "" for finding in findings]
             lines = [f"{place}{row.problem} {row.remedy}".strip() for place, row in zip(places, findings, strict=True)]

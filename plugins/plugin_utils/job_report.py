@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import 
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import table_width
 
 # The commands that messages suggest: for the inventories of this run, with playbooks named as in this run.
 #
@@ -137,14 +137,14 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]
         shown = command_lines(job.submission_id, *names, checkpoint=job.resumable)
-        return report.job_report(job, result["time"], shown, columns()).to_json()
+        return report.job_report(job, result["time"], shown, table_width()).to_json()
     return report.jobs_report(
         JobList.from_json(result),
         result["time"],
         cluster=cluster,
         status_command=playbook_command("status", {"submission_id": "ID"}),
         submit_command=playbook_command("submit", {"jobspec": "FILE"}),
-        columns=columns(),
+        columns=table_width(),
     ).to_json()
 
 
