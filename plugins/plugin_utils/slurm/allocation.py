@@ -111,7 +111,7 @@ RUNNING, PENDING = "RUNNING", "PENDING"
 # The name of the head in the inventory: its host may have a worker, too.
 HEAD = "ray-head"
 # Variables of hosts that are no role's: of the connection, and for people.
-OF_INVENTORY = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
+SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
 # The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
 LEAVING = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
 STATE = re.compile(r"[A-Z_]+")
