@@ -22,7 +22,7 @@ class Calls(stage.ActionModule):
         self.answers = list(answers)
 
     def one(self) -> dict[str, Any]:
-        result = self.result([self.staged("model", self.model, {"name": "m"})])
+        result = self.result([self.stage_one("model", self.model, {"name": "m"})])
         return {**result, **result["staged"][0]}
 
     def call_verb(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
