@@ -45,7 +45,7 @@ from .request import VerbRequest, common, request_from, require_node, require_sa
 ANSWER_PREFIX, ANSWER = "argus-verb-", "answer"
 # The time that a call waits for the answer, and the interval of its checks.
 MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
-MOST_DESCRIPTORS = 1 << 16
+MAX_DESCRIPTORS = 1 << 16
 
 
 class EndedError(Exception):
@@ -65,7 +65,7 @@ def begin_background() -> str:
     for source, target in ((nothing, 0), (answer, 1), (nothing, 2)):
         os.dup2(source, target)
     # A reader of an inherited pipe would wait for this child.
-    os.closerange(3, MOST_DESCRIPTORS)
+    os.closerange(3, MAX_DESCRIPTORS)
     return ""
 
 

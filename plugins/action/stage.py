@@ -30,7 +30,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Pro
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
-    MOST_FILES,
+    MAX_FILES,
     RefusedItemError,
     StagingCalls,
     controller_files,
@@ -94,8 +94,8 @@ class ActionModule(StagingCalls):
         except AnsibleError:
             raise StagingError(source, "is no file or directory of this controller.", "Correct its path.") from None
         sources = dict(every_file(source_root))
-        if len(sources) > MOST_FILES:
-            raise StagingError(source, f"has more than {MOST_FILES} files.", "Give a directory with fewer.")
+        if len(sources) > MAX_FILES:
+            raise StagingError(source, f"has more than {MAX_FILES} files.", "Give a directory with fewer.")
         files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]
         user_code_item = {"name": Path(source_root).name, "files": [asdict(file) for file in files]}
         result = self.item("user_code", user_code_item, diff=self._task.diff)

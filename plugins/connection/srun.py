@@ -81,7 +81,7 @@ ENDED = re.compile(r"Invalid job id|has expired|Job/step already completing")
 # Messages of srun when it ran nothing, or lost the host.
 REFUSED = re.compile(r"^(?:(?:srun|slurmstepd\S*): error|argus\.verl): .*$", re.MULTILINE)
 RELAY = inspect.getsource(relay)
-LONGEST_REASON = 400
+MAX_REASON_CHARS = 400
 
 
 class Connection(ConnectionBase):  # type: ignore[misc]
@@ -113,7 +113,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         if ENDED.search(message):
             return f"{self._node}: Slurm's job {job} has ended. slurm_up.yml asks for another one"
         match = REFUSED.search(message)
-        return f"{self._node}: no step in Slurm's job {job}: {one_line(match[0])[:LONGEST_REASON]}" if match else ""
+        return f"{self._node}: no step in Slurm's job {job}: {one_line(match[0])[:MAX_REASON_CHARS]}" if match else ""
 
     def _connect(self) -> Connection:
         self._connected = True

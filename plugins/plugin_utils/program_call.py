@@ -294,8 +294,8 @@ class NodeAction(Action):
         self, command: str, text: bytes, seconds: float, output: OutputFile | None, attachment: str
     ) -> tuple[int, str, str]:
         """The exit code, the answer and the errors of the program."""
-        max_bytes = output.max_bytes + 1 if output else streams.MOST_OUTPUT
-        line = streams.limited_command(command, int(seconds), most=max_bytes)
+        max_bytes = output.max_bytes + 1 if output else streams.MAX_OUTPUT_BYTES
+        line = streams.limited_command(command, int(seconds), max_bytes=max_bytes)
         if attachment:
             line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
         if not output:

@@ -98,7 +98,7 @@ def with_hashes(upload: Upload) -> Upload:
 
 # The users' own code on the controller, compared with what a job uses. An edited file is used once it is staged.
 
-MOST_FILES, FILE_BYTES = 200, 1 << 20
+MAX_FILES, MAX_FILE_BYTES = 200, 1 << 20
 
 
 def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
@@ -120,7 +120,7 @@ def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Fin
 
 def targets(source: str) -> Iterator[tuple[str, Path]]:
     """The files of a source by the paths that they get: of DIR/, those of its contents."""
-    for name, file in itertools.islice(every_file(source), MOST_FILES):
+    for name, file in itertools.islice(every_file(source), MAX_FILES):
         yield f"{USER_CODE}/{name}", file
 
 
@@ -140,7 +140,7 @@ def sha256(file: Path) -> str:
     """The hash of a file; of one that cannot be read, none."""
     try:
         with file.open("rb") as content:
-            return hashlib.sha256(content.read(FILE_BYTES)).hexdigest()
+            return hashlib.sha256(content.read(MAX_FILE_BYTES)).hexdigest()
     except OSError:
         return ""
 

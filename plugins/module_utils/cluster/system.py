@@ -21,7 +21,7 @@ from ..network.interfaces import read_text, resolve
 
 # Docker, Podman, containerd and CRI-O name a container's cgroup after its id, with words of their own around it.
 CONTAINER = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-NAME_LENGTH = 100
+MAX_NAME_CHARS = 100
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def processes(root: Path) -> Iterator[Process]:
         # Such as "1 (name with (brackets)) S 0 1 …".
         before, bracket, after = read_text(directory / "stat").rpartition(")")
         if bracket and after.split():
-            yield Process(int(directory.name), before.partition("(")[2][:NAME_LENGTH], after.split()[0])
+            yield Process(int(directory.name), before.partition("(")[2][:MAX_NAME_CHARS], after.split()[0])
 
 
 def with_origin(root: Path, process: Process) -> Process:

@@ -206,8 +206,8 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
     )
 
 
-# The most characters of a value, and the most settings, that are shown.
-LONGEST_VALUE, MOST_SETTINGS = 60, 4
+# The limits of what is shown.
+MAX_VALUE_CHARS, MAX_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "
 PREFIXES = ("cluster_", "ray_node_", "shared_root")
 # With another of the first three there is no container or process to compare with.
@@ -254,8 +254,8 @@ def changed_settings(before: str | None, now: str) -> str:
     if not isinstance(old, dict):
         return ""
     changes = list(_changes(old, json.loads(now)))
-    more = f" and {len(changes) - MOST_SETTINGS} more" if len(changes) > MOST_SETTINGS else ""
-    return f"{', '.join(changes[:MOST_SETTINGS])}{more}"
+    more = f" and {len(changes) - MAX_SETTINGS} more" if len(changes) > MAX_SETTINGS else ""
+    return f"{', '.join(changes[:MAX_SETTINGS])}{more}"
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -275,4 +275,4 @@ def _shown(value: object) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value)
-    return one_line(text, LONGEST_VALUE) or '""'
+    return one_line(text, MAX_VALUE_CHARS) or '""'

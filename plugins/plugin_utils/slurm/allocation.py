@@ -19,7 +19,7 @@ NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
 NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 SPAN = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 # More than any cluster of Slurm has: a program of a job may have printed the list.
-MOST_NODES = 1 << 16
+MAX_NODES = 1 << 16
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
 
@@ -57,10 +57,10 @@ def expand(nodelist: str) -> list[str]:
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices, count = [], 1
         for index, piece in enumerate(pieces):
-            choices.append([*islice(_numbers(piece), MOST_NODES + 1)] if index % 2 else [piece])
+            choices.append([*islice(_numbers(piece), MAX_NODES + 1)] if index % 2 else [piece])
             count *= len(choices[-1])
-            if len(names) + count > MOST_NODES:
-                raise SlurmError(f"{nodelist[:100]!r} has more than {MOST_NODES} nodes")
+            if len(names) + count > MAX_NODES:
+                raise SlurmError(f"{nodelist[:100]!r} has more than {MAX_NODES} nodes")
         names += map("".join, product(*choices))
     return names
 
@@ -82,7 +82,7 @@ def gpu_count(gres: str) -> int:
 def cpu_count(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
-        return len(list(islice(_numbers(identifiers), MOST_NODES))) if identifiers else 0
+        return len(list(islice(_numbers(identifiers), MAX_NODES))) if identifiers else 0
     except SlurmError:
         return 0
 
