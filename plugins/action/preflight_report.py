@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, grouped
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, group_findings
 from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     BuildError,
     image_builds,
@@ -41,7 +41,7 @@ def with_keys(findings: Sequence[Finding]) -> list[Finding]:
     """Findings for a terminal, with the key by which they are accepted."""
     return [
         replace(finding, problem=f"{finding.problem} [{finding.key}]") if finding.key else finding
-        for finding in grouped(findings)
+        for finding in group_findings(findings)
     ]
 
 
@@ -59,7 +59,7 @@ class ActionModule(Action):
             # Not while planning: a controller that takes a cluster down may lack these files.
             builds = image_builds(arguments["builds"], arguments["images"], str(variables.get("inventory_dir") or "."))
         except BuildError as error:
-            return failed(error)
+            return failure(error)
         missing, local_images = image_sources(arguments, hostvars, groups)
         report = self._report(arguments, preflight_result(arguments, hostvars, groups, missing))
         return {**report, "image_builds": builds, "controller_images": local_images}

@@ -34,15 +34,15 @@ class ActionModule(NodeAction):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         timeout, earlier = arguments["wait_timeout"], arguments["earlier"]
         if not arguments["plan"]:
-            return self.awaited([ExpectedNode(**node) for node in arguments["expected"]], earlier, timeout)
+            return self.wait_for_nodes([ExpectedNode(**node) for node in arguments["expected"]], earlier, timeout)
         results = RunResults(variables["hostvars"], arguments["plan"])
-        answer = self.awaited(results.expected(head_answers=earlier.get("problem") == ""), earlier, timeout)
+        answer = self.wait_for_nodes(results.expected(head_answers=earlier.get("problem") == ""), earlier, timeout)
         if arguments["show"] == "never" or (arguments["show"] == "ready" and answer["missing"]):
             return answer
-        shown = self.shown(answer, results, variables["groups"], arguments)
+        shown = self.show_cluster(answer, results, variables["groups"], arguments)
         return shown if shown.get("failed") else answer
 
-    def awaited(self, expected: Sequence[ExpectedNode], earlier: Result, timeout: float) -> Result:
+    def wait_for_nodes(self, expected: Sequence[ExpectedNode], earlier: Result, timeout: float) -> Result:
         """The head's answer once all nodes that may join have joined, or none has joined for `timeout` seconds."""
         began, end = earlier.get("began", time.time()), time.time() + timeout
         awaited = len(earlier.get("awaited", [node for node in expected if not node.absent]))
@@ -72,7 +72,7 @@ class ActionModule(NodeAction):
         except ProgramError as error:
             return unanswered(expected, str(error)).to_json(), error.node_is_gone
 
-    def shown(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
+    def show_cluster(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
         """Show the cluster, or the nodes that are missing; a failure if too few are ready."""
         plans = results.nodes()
         scope = Scope(

@@ -28,7 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
     warning_lines,
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     NewWarnings,
@@ -68,7 +68,7 @@ class ActionModule(NodeAction):
             else:
                 result = self.submit(arguments, variables)
         except AnsibleConnectionFailure as error:
-            return failed(unreachable_text(error, f"The head {self.node.name}"))
+            return failure(unreachable_text(error, f"The head {self.node.name}"))
         if not result.get("failed"):
             self.show_job(result, arguments)
         return result
@@ -161,18 +161,18 @@ class ActionModule(NodeAction):
             complete = not arguments["file"] and any(value is not None for keys in settings for value in keys.values())
             request["jobspec"], findings = ({}, []) if complete else load_jobspec(arguments["file"], sources)
             if findings:
-                return refused(findings)
+                return refusal(findings)
         answer = self.call_verb(verb, request, SUBMIT_SECONDS, only_running_node=True)
         edited = edited_findings(arguments["user_code"], answer.result.get("files") or {})
         findings = [*answer.findings, *edited]
         if not answer.accepted:
-            return failed(answer.refusal_text) if is_of_program(answer) else refused(findings)
+            return failure(answer.refusal_text) if is_of_program(answer) else refusal(findings)
         if findings:
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}
         if id_failure(result["submission_id"]):
             # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
-            return failed(f"the head answered for {result['submission_id']!r}, which is not a submission id")
+            return failure(f"the head answered for {result['submission_id']!r}, which is not a submission id")
         facts = result.get("facts") or {}
         if facts.get("workers"):
             facts["notes"] = [*facts.get("notes", []), *outside_notes(facts["workers"], variables["groups"][NODES])]
@@ -215,7 +215,7 @@ def user_name() -> str:
 def id_failure(submission_id: object) -> Result | None:
     """A failure if this is not a submission id: it becomes part of paths and commands."""
     is_id = isinstance(submission_id, str) and SUBMISSION_ID.fullmatch(submission_id)
-    return None if is_id else failed(unknown_id(submission_id))
+    return None if is_id else failure(unknown_id(submission_id))
 
 
 def show(text: str) -> None:
@@ -261,9 +261,9 @@ def show_findings(findings: Iterable[Finding]) -> None:
     show(f"\n{findings_table(findings, table_width())}")
 
 
-def refused(findings: Sequence[Finding]) -> Result:
+def refusal(findings: Sequence[Finding]) -> Result:
     """Show the findings. The result stays short: with other stdout callbacks, Ansible prints all of it, twice."""
     show_findings(findings)
     count = len(errors(findings))
     errors_text = f"{count} error{'s'[: count > 1]}"
-    return failed(f"The JobSpec was refused; nothing was changed: {errors_text}, see the table above")
+    return failure(f"The JobSpec was refused; nothing was changed: {errors_text}, see the table above")

@@ -185,7 +185,7 @@ class NewWarnings:
         return [printable(f"WARNING  {warning.text}", lines=False) for warning in new]
 
 
-def unanswered(job: JobInfo) -> str:
+def unattended_reason(job: JobInfo) -> str:
     """Why nothing tells whether the job goes on, or "": neither head nor launcher answers, or it has no steward."""
     if job.problem and not job.goes_on:
         return job.problem
@@ -212,7 +212,7 @@ def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[Job
         else:
             job = JobInfo.from_json(answer["job"])
             yield job, answer
-            problem = unanswered(job)
+            problem = unattended_reason(job)
         if not problem:
             answered = time.monotonic()
         elif time.monotonic() - answered > UNANSWERED_SECONDS:

@@ -31,7 +31,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission imp
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
 from ansible_collections.argus.verl.plugins.plugin_utils import streams
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import COMMAND_PATH, KEEP_ID, NO_SELINUX_LABEL
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
@@ -94,7 +94,6 @@ TIMEOUT_SECONDS = 60
 USAGE_EXIT_CODE = 2
 # How Python, Ray and shells say that they could not start a process or a thread.
 NO_MORE_PROCESSES = "Resource temporarily unavailable"
-# The key of a finding about wrong usage.
 USAGE_KEY = "usage"
 
 
@@ -136,9 +135,8 @@ class Node:
 
     machine: its name in messages. directory, python: the directory and the Python of a node without a container.
     shared_root, address: the path of the shared root and the address of the Jobs API, as the node sees them.
-    registry: the directory on the machine that records which jobs the cluster has submitted. cluster, images, user,
-    shared_root_source, registry: for the container that replaces a node which does not run; it has the first of the
-    images that the machine has.
+    registry: the directory on the machine that records the jobs of the cluster. cluster, images, user, registry,
+    shared_root_source: for a container in place of a node that does not run, of the first image that the machine has.
     """
 
     name: str
@@ -251,7 +249,7 @@ class NodeAction(Action):
         try:
             return super().run(tmp, task_vars)
         except ProgramError as error:
-            return failed(error)
+            return failure(error)
 
     def arguments(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         arguments = super().arguments(variables)

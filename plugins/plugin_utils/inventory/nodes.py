@@ -206,7 +206,6 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
     )
 
 
-# The limits of what is shown.
 MAX_VALUE_CHARS, MAX_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "
 PREFIXES = ("cluster_", "ray_node_", "shared_root")
@@ -263,14 +262,14 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         if name in old and name in new and old[name] == new[name]:
             continue
         if not name.startswith(ENVIRONMENT):
-            yield f"{one_line(name)} {_shown(old.get(name))} → {_shown(new.get(name))}"
+            yield f"{one_line(name)} {_value_text(old.get(name))} → {_value_text(new.get(name))}"
         elif name not in new:
             yield f"{one_line(name)} removed"
         else:
             yield f"{one_line(name)} {'changed' if name in old else 'added'}"
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     """A value as YAML users write it; "-" for one that is not set."""
     if value is None:
         return "-"

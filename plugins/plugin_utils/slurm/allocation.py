@@ -95,12 +95,12 @@ def resources_by_node(line: str) -> dict[str, dict[str, str]]:
     details: dict[str, dict[str, str]] = {}
     group = 0
 
-    def numbered(pair: tuple[str, str]) -> int:
+    def group_number(pair: tuple[str, str]) -> int:
         nonlocal group
         group += pair[0] == "Nodes"
         return group
 
-    for number_value, pairs in groupby(fields_of(line), numbered):
+    for number_value, pairs in groupby(fields_of(line), group_number):
         resources = dict(pairs)
         if number_value:
             details |= dict.fromkeys(expand(resources["Nodes"]), resources)
