@@ -28,7 +28,7 @@ NOT_INSTALLED = "argus: ansible-playbook is not on the PATH: pip install ansible
 SETTINGS = "ansible.cfg"
 # An id of a job, or its end.
 SUBMISSION_ID = r"[a-z0-9][a-z0-9._-]{0,62}"
-MOST_CHARACTERS = 63
+MAX_ID_CHARS = 63
 # The verbs with --watch, and its interval.
 WATCHABLE = ("status", "nodes")
 WATCH_SECONDS = 5.0
@@ -296,7 +296,7 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
         ending = "-".join(f"{key}-{value}" for key, value in short.items())
         identifier = re.sub(r"[^a-z0-9._-]", "-", f"{name}-{ending}".lower())
         # With a number in place of what does not fit.
-        identifier = identifier if len(identifier) <= MOST_CHARACTERS else f"{identifier[:56]}-{len(jobs)}"
+        identifier = identifier if len(identifier) <= MAX_ID_CHARS else f"{identifier[:56]}-{len(jobs)}"
         settings = [f"{key}={value}" for key, value in point]
         tags = [f"tags.{key}={value}" for key, value in {"sweep": name, **short}.items()]
         jobs.append({JOB: identifier, "set": [*settings, *tags]})

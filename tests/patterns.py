@@ -37,7 +37,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     "form": [form for form, _remedy in commands.FORMS.values()],
     "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?"],
     "names": [names.pattern for names in environment.NEVER_SECRET.values()],
-    "f'{ENGINE_PREFIX}(?:{sign})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
+    "f'{ENGINE_PREFIX}(?:{pattern})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"
     ],
@@ -57,7 +57,7 @@ OF_THE_OPERATOR = {
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
     r"f'{re.escape(root_text(shared_root))}(?![\\w/.-])'",
     '''f"""["']{flag}["']"""''',
-    """f"(?:^|[\\\\s'\\\\u2018]){re.escape(place.engine)}{NOT_THERE}\"""",
+    """f"(?:^|[\\\\s'\\\\u2018]){engine}{NOT_FOUND_TEXT}\"""",
 }
 
 

@@ -23,7 +23,7 @@ def lines(files: Iterable[Path]) -> int:
     return sum(text(file).count("\n") for file in files)
 
 
-def measured(files: list[Path]) -> dict[str, int]:
+def measure(files: list[Path]) -> dict[str, int]:
     """What the limits are about, by their names. files: relative to the repository."""
 
     def below(*places: str, suffix: str) -> list[Path]:
@@ -62,7 +62,7 @@ def slowest(reports: Path) -> list[tuple[float, str]]:
 def main(say: Callable[[str], object] = print) -> int:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=True)
     limits = tomllib.loads(text(Path("pyproject.toml")))["tool"]["budget"]
-    sizes = measured([Path(name) for name in listed.stdout.split("\0") if name and (REPO / name).is_file()])
+    sizes = measure([Path(name) for name in listed.stdout.split("\0") if name and (REPO / name).is_file()])
     above = [name for name, size in sizes.items() if size > limits[name]]
     for name, size in sizes.items():
         say(f"{name:20} {size:>7,} of {limits[name]:>7,}{'  above its limit' if name in above else ''}")

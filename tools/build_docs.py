@@ -52,7 +52,7 @@ def run(*command: str) -> None:
         raise SystemExit(f"tools/build_docs.py: {command[0]} failed with exit code {done.returncode}")
 
 
-def listed(*patterns: str) -> list[Path]:
+def list_files(*patterns: str) -> list[Path]:
     """Files that git knows or would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
     names = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -90,7 +90,7 @@ def contents(pages: list[str]) -> str:
 
 def write_source() -> None:
     shutil.rmtree(SOURCE, ignore_errors=True)
-    pages, images = listed("*.md"), listed("docs/*.svg", "docs/pictures/*.png")
+    pages, images = list_files("*.md"), list_files("docs/*.svg", "docs/pictures/*.png")
     for file in [*pages, *images]:
         copy = SOURCE / file
         copy.parent.mkdir(parents=True, exist_ok=True)

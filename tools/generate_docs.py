@@ -146,7 +146,7 @@ def port_tables() -> dict[str, str]:
     return {"ports": table(titles, rows)}
 
 
-def filled(text: str, tables: Mapping[str, str]) -> str:
+def fill_tables(text: str, tables: Mapping[str, str]) -> str:
     return BLOCK.sub(lambda match: f"{match['begin']}{tables[match['name']]}{match['end']}", text)
 
 
@@ -166,7 +166,7 @@ def main() -> int:
     stale = []
     for page, tables in pages():
         before = page.read_text(encoding="utf-8")
-        after = filled(before, tables)
+        after = fill_tables(before, tables)
         if after != before:
             stale.append(str(page.relative_to(REPO)))
             if not check:

@@ -1,4 +1,4 @@
-"""List the licences of the Python packages in a bill of materials, and fail on one that was not reviewed.
+"""List the licences of the Python packages in a CycloneDX SBOM on standard input; fail on one that was not reviewed.
 
 Debian's packages are not checked: Debian's main archive has free software only, see /usr/share/doc/*/copyright.
 """
@@ -19,7 +19,7 @@ ALLOWED = {
     *("CC0-1.0", "GPL-3.0-or-later", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
 }
 # What packages state instead of SPDX's names.
-SAME = {
+SPDX_ALIASES = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache 2.0 License": "Apache-2.0",
@@ -46,13 +46,13 @@ REVIEWED = {
 }
 
 
-def licence(component: Mapping[str, Any]) -> str:
+def licence_expression(component: Mapping[str, Any]) -> str:
     """The licences as one expression; several classifiers are all required, as nothing says that one may choose."""
     stated = [entry.get("expression") or entry["license"]["name"] for entry in component.get("licenses", ())]
-    return " AND ".join(SAME.get(text, text) for text in stated) or "unknown"
+    return " AND ".join(SPDX_ALIASES.get(text, text) for text in stated) or "unknown"
 
 
-def allowed(name: str, expression: str) -> bool:
+def is_allowed(name: str, expression: str) -> bool:
     """Whether all parts of an expression are allowed; of alternatives, one is enough."""
     if (name, expression) in REVIEWED:
         return True
@@ -65,18 +65,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="list the packages of each licence")
     args = parser.parse_args()
-    listed = [part for part in json.load(sys.stdin)["components"] if part.get("purl", "").startswith("pkg:pypi/")]
-    if not listed:
+    components = json.load(sys.stdin)["components"]
+    python_components = [part for part in components if part.get("purl", "").startswith("pkg:pypi/")]
+    if not python_components:
         print("tools/licences.py: the bill of materials on standard input has no Python packages", file=sys.stderr)
         return 1
     packages: dict[str, list[str]] = defaultdict(list)
-    for part in listed:
-        packages[licence(part)].append(part["name"])
+    for part in python_components:
+        packages[licence_expression(part)].append(part["name"])
     refused = 0
     for expression, names in sorted(packages.items()):
         if args.list:
             print(f"{expression}: {', '.join(sorted(names))}")
-        for name in (name for name in sorted(names) if not allowed(name, expression)):
+        for name in (name for name in sorted(names) if not is_allowed(name, expression)):
             refused += 1
             print(
                 f"{name}: the licence {expression} is not in tools/licences.py. "

@@ -27,9 +27,9 @@ def option(field: FieldInfo) -> dict[str, Any]:
         documented |= {"type": "str", "choices": list(get_args(kind))}
     elif get_origin(kind) is list:
         (element,) = get_args(kind)
-        documented |= {"type": "list"} | nested(element, "elements")
+        documented |= {"type": "list"} | nested_options(element, "elements")
     else:
-        documented |= nested(kind, "type")
+        documented |= nested_options(kind, "type")
     if field.is_required():
         documented["required"] = True
     elif field.default is not None and not isinstance(field.default, BaseModel):
@@ -37,7 +37,7 @@ def option(field: FieldInfo) -> dict[str, Any]:
     return documented
 
 
-def nested(kind: type, key: str) -> dict[str, Any]:
+def nested_options(kind: type, key: str) -> dict[str, Any]:
     if issubclass(kind, BaseModel):
         return {key: "dict", "suboptions": options(kind)}
     return {key: KINDS[kind]}

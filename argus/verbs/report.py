@@ -31,7 +31,7 @@ from ..report.page import render_page, write_page
 from .fetch import STDOUT
 from .request import VerbRequest, common, of_tag, request_from, write_answer
 
-MOST_JOBS = 20
+MAX_JOBS = 20
 
 
 class ReportRequest(VerbRequest):
@@ -50,9 +50,9 @@ class ReportRequest(VerbRequest):
 def report(request: ReportRequest) -> str:
     """The page of jobs, from their archives alone. Raises UnknownJobError."""
     names = request.names()
-    if not 0 < len(names) <= MOST_JOBS:
+    if not 0 < len(names) <= MAX_JOBS:
         counted = f", but {len(names)} have these tags" if request.tags else ""
-        raise click.UsageError(f"name 1 to {MOST_JOBS} jobs{counted}: argus report ID -o report.html")
+        raise click.UsageError(f"name 1 to {MAX_JOBS} jobs{counted}: argus report ID -o report.html")
     return render_page([read_job(archive_of(request.root, name)) for name in names], time.time())
 
 

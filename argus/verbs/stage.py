@@ -45,7 +45,7 @@ from .request import VerbRequest, common, request_from, require_node, require_sa
 ANSWER_PREFIX, ANSWER = "argus-verb-", "answer"
 # The time that a call waits for the answer, and the interval of its checks.
 MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
-MOST_DESCRIPTORS = 1 << 16
+MAX_DESCRIPTORS = 1 << 16
 
 
 class EndedError(Exception):
@@ -65,7 +65,7 @@ def begin_background() -> str:
     for source, target in ((nothing, 0), (answer, 1), (nothing, 2)):
         os.dup2(source, target)
     # A reader of an inherited pipe would wait for this child.
-    os.closerange(3, MOST_DESCRIPTORS)
+    os.closerange(3, MAX_DESCRIPTORS)
     return ""
 
 
@@ -222,7 +222,7 @@ def snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> St
     return stage_snapshot(request.root, item, request.parts, received, request.how)
 
 
-def answered(work: Callable[[], Staged], upload: Upload | None = None, check: bool = False) -> dict[str, Any]:
+def run_item(work: Callable[[], Staged], upload: Upload | None = None, check: bool = False) -> dict[str, Any]:
     """The result of staging or removing an item, as JSON. Raises StagingError."""
     try:
         staged = work()
@@ -297,9 +297,9 @@ def stage_command(as_json: bool, **options: Any) -> None:
                 received = None
                 write_detached(reference, str(path))
                 return
-            write_result(answered(work, upload, request.check))
+            write_result(run_item(work, upload, request.check))
         elif isinstance(item, Snapshot):
-            write_result(answered(partial(snapshot, request, item, received), check=request.check))
+            write_result(run_item(partial(snapshot, request, item, received), check=request.check))
         elif isinstance(item, UserCode):
             write_result(stage_user_code(request.root, item, received, check=request.check, diff=request.diff))
     except FilesNeededError:
@@ -326,7 +326,7 @@ def export_command(as_json: bool, **options: Any) -> None:
     request = request_from(ExportRequest, as_json, **options)
     item = Model(name=None, source=f"job:{request.submission_id}@{request.step}")
     _path, work = plan(request.root, item, StageOptions())
-    result = answered(work)
+    result = run_item(work)
     if as_json:
         write_answer(result, changed=result.pop("changed"))
         return

@@ -84,7 +84,7 @@ def status_command(as_json: bool, **options: Any) -> None:
 FOLLOW_SECONDS = 10.0
 
 
-def followed(request: StatusRequest) -> Iterator[str]:
+def follow_log(request: StatusRequest) -> Iterator[str]:
     """The lines of a job's log from a position on that are meant, until the job has ended."""
     position = request.log_position
     request = request.model_copy(update={"first_errors": False})
@@ -121,5 +121,5 @@ def logs_command(as_json: bool, follow: bool, **options: Any) -> None:
     for line in answer["log"]:
         click.echo(printable_line(line, colour="NO_COLOR" not in os.environ))
     if follow:
-        for line in followed(request.model_copy(update={"log_position": answer["log_position"] or BEGINNING})):
+        for line in follow_log(request.model_copy(update={"log_position": answer["log_position"] or BEGINNING})):
             click.echo(printable_line(line, colour="NO_COLOR" not in os.environ))

@@ -40,7 +40,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence impor
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
 
 # The variables in which a run registers its work on a machine after the probe.
@@ -118,7 +118,7 @@ class ActionModule(NodeAction):
         groups, hostvars, run = (variables[name] for name in ("groups", "hostvars", "ansible_play_hosts_all"))
         typed, problems = play_variables(variables, self._templar)
         if problems:
-            return show("Variables", findings=problems)
+            return print_report("Variables", findings=problems)
         purpose = arguments["purpose"]
         environment, is_checked = derived_environments(hostvars, groups[NODES]), purpose in (START, PREPARE, CHANGE)
         planner = Planner(
@@ -134,19 +134,19 @@ class ActionModule(NodeAction):
         result = {"changed": False, "problem": "", **plan.to_json()}
         shown = {}
         if purpose in TITLES:
-            shown = show(TITLES[purpose], findings=plan_findings(plan, planner, REMEDIES[purpose]))
+            shown = print_report(TITLES[purpose], findings=plan_findings(plan, planner, REMEDIES[purpose]))
         if purpose == CHANGE and not shown.get("failed") and result["disrupts"]:
             jobs, _nodes = self.active_jobs(is_removed=False)
-            shown = show(findings=disruption_findings(plan.nodes, jobs, arguments["allowed"]))
+            shown = print_report(findings=disruption_findings(plan.nodes, jobs, arguments["allowed"]))
         if purpose == REMOVE and result["head_runs"]:
             jobs, nodes = self.active_jobs(is_removed=True)
             findings = removal_findings(jobs, self.node.name, arguments["allowed"])
             findings += left_behind(nodes, plan.machines.values(), self.node.cluster, groups[NODES])
-            shown, result["problem"] = show(findings=findings), jobs.problem
+            shown, result["problem"] = print_report(findings=findings), jobs.problem
         if shown.get("failed"):
             return shown
         if purpose == CHANGE:
-            show("Changes", ["node", "action", "why"], plan.changes)
+            print_report("Changes", ["node", "action", "why"], plan.changes)
         unreached = [finding.as_dict() for finding in unreached_findings(plan.machines.values())]
         return {**result, "unreached": unreached}
 
@@ -154,7 +154,7 @@ class ActionModule(NodeAction):
         """The jobs that have not ended, and the nodes that the head knows. is_removed: whether the cluster is."""
         state: Result = {}
         try:
-            state = self.ask("nodes", {}, needs_node=True)
+            state = self.verb_result("nodes", {}, only_running_node=True)
             problem = str(state["problem"])
         except ProgramError as error:
             problem = str(error)
@@ -166,7 +166,7 @@ class ActionModule(NodeAction):
     def open_archives(self) -> list[str] | None:
         """The ids of jobs whose archives are open, from a container beside the head; None if they are not known."""
         try:
-            answer = self.call("removal", {"state": "closed", "check": True}, apart=True)
+            answer = self.call_verb("removal", {"state": "closed", "check": True}, outside_node=True)
         except ProgramError:
             return None
-        return None if answer.findings or not answer.done else list(answer.result["closed"])
+        return None if answer.findings or not answer.accepted else list(answer.result["closed"])

@@ -29,10 +29,10 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.nodes import
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.page import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id, unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 display = Display()
 # The slowest rate of a file system with compression.
@@ -42,7 +42,7 @@ HEADER = ("job", "state", "steps", "metric", "first", "last")
 
 def packing_seconds(size: Limits) -> float:
     """How long packing may take."""
-    return SECONDS + size.total / BYTES_PER_SECOND
+    return TIMEOUT_SECONDS + size.total / BYTES_PER_SECOND
 
 
 def job_row(job: JobInfo) -> list[Any]:
@@ -76,25 +76,25 @@ class ActionModule(NodeAction):
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         if arguments.pop("state") == "examined":
-            return self.examined(arguments["submission_id"])
-        return self.fetched(arguments, arguments.pop("dest"))
+            return self.evidence(arguments["submission_id"])
+        return self.fetch_job(arguments, arguments.pop("dest"))
 
-    def fetched(self, request: Mapping[str, Any], dest: str) -> Result:
+    def fetch_job(self, request: Mapping[str, Any], dest: str) -> Result:
         submission_id = request["submission_id"]
         if not SUBMISSION_ID.fullmatch(submission_id or ""):
             # The id becomes a path on the controller.
-            return failed(unknown_id(submission_id))
+            return failure(unknown_id(submission_id))
         size = limits(request["checkpoints"])
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
                 answer = self.fetch(request, bundle.name, size.bundle, packing_seconds(size))
-                if not answer.done:
-                    return failed(answer.reasons)
+                if not answer.accepted:
+                    return failure(answer.refusal_text)
                 submission_id = whole_id(submission_id, answer.result.get("archive"))
                 target = Path(dest).resolve() / submission_id
                 files = unpack(bundle.name, target, size, change=not self._task.check_mode)
         except (BundleError, ProgramError) as error:
-            return failed(f"The archive was not fetched: {error}.")
+            return failure(f"The archive was not fetched: {error}.")
         page = "" if self._task.check_mode else page_of(Archive(target))
         skipped = answer.result.get("skipped")
         skipped = [printable(line, lines=False) for line in skipped] if isinstance(skipped, list) else []
@@ -104,7 +104,7 @@ class ActionModule(NodeAction):
         job = describe(Archive(target), None, tail=0)
         archive = archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
         text = [f"Archive:  {archive}", f"Here:     {target}", *([f"Page:     {page}"] if page else [])]
-        show("Fetched", HEADER, [job_row(job)], text=text)
+        print_report("Fetched", HEADER, [job_row(job)], text=text)
         return {
             "changed": bool(files),
             "path": str(target),
@@ -115,15 +115,15 @@ class ActionModule(NodeAction):
             "job": job.to_json(),
         }
 
-    def examined(self, submission_id: str) -> Result:
+    def evidence(self, submission_id: str) -> Result:
         request = {"submission_id": submission_id, "check": self._task.check_mode}
         try:
             # Another container has none of the node's processes.
-            result = self.ask("evidence", request, COLLECT_SECONDS + SECONDS, needs_node=True)
+            result = self.verb_result("evidence", request, COLLECT_SECONDS + TIMEOUT_SECONDS, only_running_node=True)
         except ProgramError as error:
-            result = failed(error)
+            result = failure(error)
         except AnsibleConnectionFailure as error:
-            result = failed(unreachable_text(error, self.node.name))
+            result = failure(unreachable_text(error, self.node.name))
         missing = "; ".join(result.get("problems") or [result.get("msg", "")])
         nodes = ", ".join(result.get("nodes", []))
         return {**result, "row": [self.node.name, result.get("files", 0), nodes or None, missing or None]}

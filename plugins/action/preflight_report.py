@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, grouped
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, group_findings
 from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     BuildError,
     image_builds,
@@ -23,7 +23,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     preflight_plan,
     preflight_result,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import OF_NODES, play_variables
 
 
@@ -41,7 +41,7 @@ def with_keys(findings: Sequence[Finding]) -> list[Finding]:
     """Findings for a terminal, with the key by which they are accepted."""
     return [
         replace(finding, problem=f"{finding.problem} [{finding.key}]") if finding.key else finding
-        for finding in grouped(findings)
+        for finding in group_findings(findings)
     ]
 
 
@@ -54,12 +54,12 @@ class ActionModule(Action):
             # Once for all machines: Ansible's own validation of a role is a task on each of them.
             typed, problems = play_variables(variables, self._templar, (*OF_NODES, "preflight"))
             plan = {} if problems else preflight_plan(groups, hostvars, arguments["hosts"], typed)
-            return {**show("Variables", findings=problems), **plan}
+            return {**print_report("Variables", findings=problems), **plan}
         try:
             # Not while planning: a controller that takes a cluster down may lack these files.
             builds = image_builds(arguments["builds"], arguments["images"], str(variables.get("inventory_dir") or "."))
         except BuildError as error:
-            return failed(error)
+            return failure(error)
         missing, local_images = image_sources(arguments, hostvars, groups)
         report = self._report(arguments, preflight_result(arguments, hostvars, groups, missing))
         return {**report, "image_builds": builds, "controller_images": local_images}
@@ -74,7 +74,8 @@ class ActionModule(Action):
             text.append(f"The {result.tier} checks of {where} have found nothing.")
         if dest and not self._task.check_mode:
             text.append(f"Report: {save(dest, arguments['cluster'], result)}")
-        return {**show("Preflight", header, rows, with_keys(result.findings), text), "preflight": asdict(result)}
+        shown = print_report("Preflight", header, rows, with_keys(result.findings), text)
+        return {**shown, "preflight": asdict(result)}
 
 
 def save(dest: str, cluster: str, result: Judgement) -> Path:

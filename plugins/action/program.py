@@ -18,5 +18,6 @@ class ActionModule(NodeAction):
     options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        verb, request = arguments.pop("verb"), arguments.pop("request")
-        return self.ask(verb, {**request, "check": bool(self._task.check_mode)}, **arguments)
+        request = {**arguments["request"], "check": bool(self._task.check_mode)}
+        node_use = {"outside_node": arguments["apart"], "only_running_node": arguments["needs_node"]}
+        return self.verb_result(arguments["verb"], request, arguments["seconds"], **node_use)

@@ -21,8 +21,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence impor
     Scope,
     cluster_report,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 # After how long a head that does not run is asked again.
 PAUSE_SECONDS = 1.0
@@ -34,15 +34,15 @@ class ActionModule(NodeAction):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         timeout, earlier = arguments["wait_timeout"], arguments["earlier"]
         if not arguments["plan"]:
-            return self.awaited([ExpectedNode(**node) for node in arguments["expected"]], earlier, timeout)
+            return self.wait_for_nodes([ExpectedNode(**node) for node in arguments["expected"]], earlier, timeout)
         results = RunResults(variables["hostvars"], arguments["plan"])
-        answer = self.awaited(results.expected(head_answers=earlier.get("problem") == ""), earlier, timeout)
+        answer = self.wait_for_nodes(results.expected(head_answers=earlier.get("problem") == ""), earlier, timeout)
         if arguments["show"] == "never" or (arguments["show"] == "ready" and answer["missing"]):
             return answer
-        shown = self.shown(answer, results, variables["groups"], arguments)
+        shown = self.show_cluster(answer, results, variables["groups"], arguments)
         return shown if shown.get("failed") else answer
 
-    def awaited(self, expected: Sequence[ExpectedNode], earlier: Result, timeout: float) -> Result:
+    def wait_for_nodes(self, expected: Sequence[ExpectedNode], earlier: Result, timeout: float) -> Result:
         """The head's answer once all nodes that may join have joined, or none has joined for `timeout` seconds."""
         began, end = earlier.get("began", time.time()), time.time() + timeout
         awaited = len(earlier.get("awaited", [node for node in expected if not node.absent]))
@@ -64,7 +64,7 @@ class ActionModule(NodeAction):
         request = {"expected": [node.to_json() for node in expected], "wait_timeout": timeout}
         try:
             # Only the head itself can be asked.
-            answer = self.ask("nodes", request, SECONDS + timeout, needs_node=True)
+            answer = self.verb_result("nodes", request, TIMEOUT_SECONDS + timeout, only_running_node=True)
             # Jobs can register nodes with Ray, and people paste commands with these addresses.
             for node in answer["nodes"]:
                 node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}
@@ -72,7 +72,7 @@ class ActionModule(NodeAction):
         except ProgramError as error:
             return unanswered(expected, str(error)).to_json(), error.node_is_gone
 
-    def shown(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
+    def show_cluster(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
         """Show the cluster, or the nodes that are missing; a failure if too few are ready."""
         plans = results.nodes()
         scope = Scope(
@@ -85,7 +85,7 @@ class ActionModule(NodeAction):
         )
         logs = {name: results.log(name) for name in answer["missing"] if name in plans}
         planned = {name: node for name, node in plans.items() if not node.absent}
-        return show(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
+        return print_report(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
 
 
 def is_address(text: str) -> bool:

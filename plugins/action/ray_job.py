@@ -28,7 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
     warning_lines,
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     NewWarnings,
@@ -41,14 +41,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    PROGRAM_ITSELF,
-    Answer,
-    NodeAction,
-    ProgramError,
-)
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, table_width
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_findings
 
 display = Display()
@@ -56,6 +50,8 @@ display = Display()
 # a line of progress has to appear at least every 10 seconds.
 POLL_SECONDS = 7.0
 LOG_LINES = 15
+# The place of findings that are about the program, and not about a job.
+PROGRAM_ITSELF = "argus"
 # How long the checks of a JobSpec on the head and its workers, and the end of a job, may take in seconds.
 SUBMIT_SECONDS, STOP_SECONDS = 900.0, 180.0
 
@@ -72,7 +68,7 @@ class ActionModule(NodeAction):
             else:
                 result = self.submit(arguments, variables)
         except AnsibleConnectionFailure as error:
-            return failed(unreachable_text(error, f"The head {self.node.name}"))
+            return failure(unreachable_text(error, f"The head {self.node.name}"))
         if not result.get("failed"):
             self.show_job(result, arguments)
         return result
@@ -85,15 +81,15 @@ class ActionModule(NodeAction):
         commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
         title = f"Job {submission_id}: {state}"
         if arguments["state"] == "stopped":
-            show_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
+            print_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
             return
         # For a followed job, they were shown before it began.
         notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
         if check:
-            show_report(text=[*notes, f"The job would be {state}: no errors were found."])
+            print_report(text=[*notes, f"The job would be {state}: no errors were found."])
             return
         archive = f"Archive:  {archive_path(self.shared_root, submission_id)}"
-        show_report(title if result["changed"] else f"{title}, submitted before", text=[*notes, archive, *commands])
+        print_report(title if result["changed"] else f"{title}, submitted before", text=[*notes, archive, *commands])
 
     @property
     def shared_root(self) -> str:
@@ -106,8 +102,9 @@ class ActionModule(NodeAction):
         check = bool(self._task.check_mode)
         if not check:
             show(f"\nStopping {submission_id}. While it starts, that may take a minute.")
-        request = {"requested_by": requested_by or f"{user_name()}@{platform.node()}", "check": check}
-        return self.ask("stop", {"submission_id": submission_id, **request}, STOP_SECONDS, needs_node=True)
+        requester = requested_by or f"{user_name()}@{platform.node()}"
+        request = {"submission_id": submission_id, "requested_by": requester, "check": check}
+        return self.verb_result("stop", request, STOP_SECONDS, only_running_node=True)
 
     def submit_sweep(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
         """Submit the jobs of a sweep, until one is refused. The result is a failure if one was."""
@@ -130,7 +127,7 @@ class ActionModule(NodeAction):
         ]
         text = commands if submitted and not self._task.check_mode else []
         rows = [[result["submission_id"], result["state"]] for result in submitted]
-        show_report(f"Sweep {sweep['name']}", ["job", "state"], rows, text=text)
+        print_report(f"Sweep {sweep['name']}", ["job", "state"], rows, text=text)
         changed = any(result["changed"] for result in submitted)
         return {**(results[-1] if len(submitted) < len(results) else {}), "changed": changed, "jobs": submitted}
 
@@ -164,18 +161,18 @@ class ActionModule(NodeAction):
             complete = not arguments["file"] and any(value is not None for keys in settings for value in keys.values())
             request["jobspec"], findings = ({}, []) if complete else load_jobspec(arguments["file"], sources)
             if findings:
-                return refused(findings)
-        answer = self.call(verb, request, SUBMIT_SECONDS, needs_node=True)
+                return refusal(findings)
+        answer = self.call_verb(verb, request, SUBMIT_SECONDS, only_running_node=True)
         edited = edited_findings(arguments["user_code"], answer.result.get("files") or {})
         findings = [*answer.findings, *edited]
-        if not answer.done:
-            return failed(answer.reasons) if is_of_program(answer) else refused(findings)
+        if not answer.accepted:
+            return failure(answer.refusal_text) if is_of_program(answer) else refusal(findings)
         if findings:
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}
         if id_failure(result["submission_id"]):
             # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
-            return failed(f"the head answered for {result['submission_id']!r}, which is not a submission id")
+            return failure(f"the head answered for {result['submission_id']!r}, which is not a submission id")
         facts = result.get("facts") or {}
         if facts.get("workers"):
             facts["notes"] = [*facts.get("notes", []), *outside_notes(facts["workers"], variables["groups"][NODES])]
@@ -218,7 +215,7 @@ def user_name() -> str:
 def id_failure(submission_id: object) -> Result | None:
     """A failure if this is not a submission id: it becomes part of paths and commands."""
     is_id = isinstance(submission_id, str) and SUBMISSION_ID.fullmatch(submission_id)
-    return None if is_id else failed(unknown_id(submission_id))
+    return None if is_id else failure(unknown_id(submission_id))
 
 
 def show(text: str) -> None:
@@ -261,12 +258,12 @@ def with_end(submitted: Result, end: Result) -> Result:
 
 
 def show_findings(findings: Iterable[Finding]) -> None:
-    show(f"\n{findings_table(findings, columns())}")
+    show(f"\n{findings_table(findings, table_width())}")
 
 
-def refused(findings: Sequence[Finding]) -> Result:
+def refusal(findings: Sequence[Finding]) -> Result:
     """Show the findings. The result stays short: with other stdout callbacks, Ansible prints all of it, twice."""
     show_findings(findings)
     count = len(errors(findings))
     errors_text = f"{count} error{'s'[: count > 1]}"
-    return failed(f"The JobSpec was refused; nothing was changed: {errors_text}, see the table above")
+    return failure(f"The JobSpec was refused; nothing was changed: {errors_text}, see the table above")

@@ -19,7 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import 
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
 from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     NO_JOB,
     NewWarnings,
@@ -28,7 +28,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     job_status,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line
 
 display = Display()
@@ -45,19 +45,19 @@ class ActionModule(NodeAction):
         shown = arguments.pop("show")
         is_log = shown in ("log", "follow")
         if is_log and not arguments["submission_id"]:
-            return failed(NO_JOB)
+            return failure(NO_JOB)
         if shown == "follow" and arguments["attempt"]:
-            return failed("The lines of one attempt cannot be followed. Leave job_wait or job_log_attempt out")
+            return failure("The lines of one attempt cannot be followed. Leave job_wait or job_log_attempt out")
         # An earlier version of the program, on the head, lacks some of these.
         arguments = {name: value for name, value in arguments.items() if value or name not in SELECTED}
         answer = self.job_info(arguments)
         if shown == "status":
-            show_report(**job_status(answer, self.node.cluster))
+            print_report(**job_status(answer, self.node.cluster))
         if shown == "shell":
             job = JobInfo.from_json(answer["job"])
             # Jobs can write to their archives.
             if job.state in ENDED or job.driver_host not in variables["groups"]["workers"]:
-                return failed(f"{job.submission_id} is {job.state}: only a job that runs has a shell")
+                return failure(f"{job.submission_id} is {job.state}: only a job that runs has a shell")
             host = variables["hostvars"][job.driver_host]
             display.display(shell_line(job.submission_id, str(job.driver_host), self.node, host))
         if shown == "json":

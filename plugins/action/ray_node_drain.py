@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.ray_node_drain`: find out how a node leaves, and run argus drain on the head until no job uses it.
+"""`argus.verl.ray_node_drain`: find the node that leaves, and run argus drain on the head until no job uses it.
 
 Documented in plugins/modules/ray_node_drain.py.
 """
@@ -22,7 +22,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     hold_findings,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import sentence_width, show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, sentence_width
 
 display = Display()
 # How long one call waits: after Ctrl-C, it goes on for so long on the head.
@@ -39,20 +39,20 @@ class ActionModule(NodeAction):
     options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        if arguments["state"] == "planned":
-            return self.planned(arguments, variables["groups"])
-        return self.drained(arguments)
+        if arguments["state"] == "located":
+            return self.locate_node(arguments, variables["groups"])
+        return self.drain_node(arguments)
 
-    def planned(self, arguments: Mapping[str, Any], groups: Groups) -> Result:
+    def locate_node(self, arguments: Mapping[str, Any], groups: Groups) -> Result:
         heads, expected = groups[HEADS], groups[NODES]
         machines = {host: PlannedMachine(**machine) for host, machine in arguments["plan"]["machines"].items()}
         host_of = {node: host for host, machine in machines.items() for node in machine.nodes}
         try:
-            state = self.ask("nodes", {}, needs_node=True)
+            state = self.verb_result("nodes", {}, only_running_node=True)
             nodes, problem = state["nodes"], state["problem"]
         except ProgramError as error:
             nodes, problem = (), str(error)
-        leaving = departure(arguments["worker"], nodes, machines, expected, host_of[heads[0]])
+        leaving = departure(arguments["node_name"], nodes, machines, expected, host_of[heads[0]])
         silent = {machine.name: machine.problem for machine in machines.values() if not machine.answers}
         names = dict.fromkeys([*expected, *(node["node_name"] for node in nodes)])
         node_machine = machines[host_of[leaving.node]].name if leaving.in_inventory else ""
@@ -60,30 +60,31 @@ class ActionModule(NodeAction):
         if problem:
             findings.append(Finding(heads[0], problem, "repair the head: cluster_up.yml"))
         name = machines[leaving.machine].name if leaving.machine in machines else leaving.machine
-        return {**show("Drain", findings=findings), **leaving.to_json(), "machine_name": name}
+        return {**print_report("Drain", findings=findings), **leaving.to_json(), "machine_name": name}
 
-    def drained(self, arguments: Mapping[str, Any]) -> Result:
-        check, may_end = bool(self._task.check_mode), arguments["ends_jobs"]
-        worker, timeout = arguments["worker"], 0 if may_end else arguments["wait_timeout"]
+    def drain_node(self, arguments: Mapping[str, Any]) -> Result:
+        check, may_end = bool(self._task.check_mode), arguments["allow_disruption"]
+        worker, timeout = arguments["node_name"], 0 if may_end else arguments["wait_timeout"]
         request = {"worker": worker, "node_id": arguments["node_id"], "ends_jobs": may_end, "check": check}
-        result = self.drain(request)
+        result = self.run_drain(request)
         changed, jobs, waited = result["changed"], result["jobs"], 0.0
         if jobs and timeout and not check:
             waits = f"Waits for {', '.join(jobs)}, up to {timeout:.0f} s. Ctrl-C ends only the waiting"
             show_line(f"{worker} gets no new work. {waits}")
         while jobs and waited < timeout and not check:
-            result = self.drain({**request, "held_by": jobs, "wait_timeout": min(CALL_SECONDS, timeout - waited)})
+            result = self.run_drain({**request, "held_by": jobs, "wait_timeout": min(CALL_SECONDS, timeout - waited)})
             waited += result["waited"]
             if set(result["jobs"]) != set(jobs):
                 jobs = result["jobs"]
                 show_line(change_line(worker, jobs, waited))
         findings = hold_findings(worker, jobs, waited, may_end, timeout if check else None)
-        shown = show("Drain", findings=findings)
+        shown = print_report("Drain", findings=findings)
         return {**result, **shown, "changed": changed, "waited": round(waited, 1)}
 
-    def drain(self, request: Result) -> Result:
+    def run_drain(self, request: Result) -> Result:
         # Only the head itself can be asked.
-        return self.ask("drain", request, LIMIT_SECONDS + request.get("wait_timeout", 0), needs_node=True)
+        timeout = LIMIT_SECONDS + request.get("wait_timeout", 0)
+        return self.verb_result("drain", request, timeout, only_running_node=True)
 
 
 def change_line(worker: str, jobs: Sequence[str], waited: float) -> str:

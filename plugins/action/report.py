@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.modules.report import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 
 class ActionModule(Action):
@@ -17,4 +17,4 @@ class ActionModule(Action):
     relations: ClassVar[dict[str, Any]] = {"required_together": [("header", "rows")]}
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        return show(**{**arguments, "findings": [Finding(**finding) for finding in arguments["findings"]]})
+        return print_report(**{**arguments, "findings": [Finding(**finding) for finding in arguments["findings"]]})

@@ -11,8 +11,8 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failure
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
 
@@ -51,7 +51,7 @@ class ActionModule(Action):
                 return self._absent(arguments["name"])
             return self._present(arguments)
         except SlurmError as error:
-            return failed(error)
+            return failure(error)
 
     def _absent(self, name: str) -> Result:
         job_id = commands.job_id_of(name)
@@ -67,11 +67,11 @@ class ActionModule(Action):
         if job_id is None:
             findings = list(commands.request_findings(request))
             if findings:
-                return failed(f"Nothing was asked for.\n{findings_table(findings)}")
+                return failure(f"Nothing was asked for.\n{findings_table(findings)}")
             result["script"] = commands.batch_script(request)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
-            show("The batch script", text=result.get("script", "").splitlines())
+            print_report("The batch script", text=result.get("script", "").splitlines())
             return result
         if job_id is None:
             job_id = commands.submit(result["script"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.stage`: have the program stage one item after the other, and show what was staged.
+"""`argus.verl.stage`: have argus, in the node, stage one item after the other, and show what was staged.
 
-Documented in plugins/modules/stage.py. The program knows the options of items, and tells what is wrong with them.
+Documented in plugins/modules/stage.py. `argus stage` knows the options of items, and tells what is wrong with them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
-    MOST_FILES,
+    MAX_FILES,
     RefusedItemError,
     StagingCalls,
     controller_files,
@@ -40,10 +40,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
 )
 
 display = Display()
-# The program checks the options of items.
-KINDS = ("models", "datasets", "snapshots", "user_code")
 HEADER = ("kind", "name", "status", "path")
-ORDER = ("model", "dataset", "snapshot", "user_code")
+# By kind, the option that has its items; kinds are staged in this order.
+OPTION_OF_KIND = {"model": "models", "dataset": "datasets", "snapshot": "snapshots", "user_code": "user_code"}
 
 
 class ActionModule(StagingCalls):
@@ -52,41 +51,111 @@ class ActionModule(StagingCalls):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         self.task_arguments, self.variables = arguments, variables
         # YAML has dates, JSON has none.
-        plain = {name: json.loads(json.dumps(arguments[name], default=str)) for name in KINDS}
-        items_by_kind = {kind: plain[kind if kind == "user_code" else f"{kind}s"] for kind in ORDER}
+        json_options = json.loads(json.dumps({name: arguments[name] for name in OPTION_OF_KIND.values()}, default=str))
+        items_by_kind = {kind: json_options[name] for kind, name in OPTION_OF_KIND.items()}
         # Snapshots need no node.
-        needs_node = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
-        checked = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
-        answer = self.call("stage", {"items": checked}, needs_node=needs_node)
-        if not answer.done:
+        only_running = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
+        items_to_check = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
+        answer = self.call_verb("stage", {"items": items_to_check}, only_running_node=only_running)
+        if not answer.accepted:
             return self.result([], answer.findings)
-        work: dict[str, Callable[[Any], dict[str, Any]]] = {
+        stage_item: dict[str, Callable[[Any], dict[str, Any]]] = {
             "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
         }  # fmt: skip
-        return self.result([self.staged(kind, work[kind], item) for kind in ORDER for item in items_by_kind[kind]])
+        items = [(kind, item) for kind, items in items_by_kind.items() for item in items]
+        return self.result([self.stage_one(kind, stage_item[kind], item) for kind, item in items])
 
-    def result(self, staged: Sequence[dict[str, Any]], refusals: Sequence[Finding] = ()) -> Result:
-        """The result of the task. refusals: why nothing was staged."""
-        rows = [[str(item[name]) for name in HEADER] for item in staged]
-        findings = [*refusals, *(finding for item in staged for finding in item.pop("findings"))]
+    def model(self, item: Any) -> dict[str, Any]:
+        return self.item("model", item)
+
+    def dataset(self, item: Any) -> dict[str, Any]:
+        files = controller_files(item)
+        if not files:
+            return self.item("dataset", item)
+        upload = upload_of(files, self.inventory_dir())
+        is_full = self.task_arguments["verify"] == Verify.FULL
+        result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
+        if not result or result.get("files_needed"):
+            # Files are read only if their size or time of change differs or is unknown, or if there is no dataset.
+            upload = with_hashes(upload)
+            result = self.item("dataset", item, upload=asdict(upload))
+        size = f"{size_text(upload.bytes)} of {upload.label}"
+        if result.get("files_needed"):
+            display.display(f"{item['name']}: uploading {size}")
+            return self.send("dataset", item, *openers_and_hashes(upload.members), upload=asdict(upload))
+        if self._task.check_mode and result.get("status") == Status.STAGED:
+            display.display(f"{item['name']}: would upload {size}")
+        return result
+
+    def user_code(self, item: Any) -> dict[str, Any]:
+        source = str(item)
+        try:
+            source_root = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
+        except AnsibleError:
+            raise StagingError(source, "is no file or directory of this controller.", "Correct its path.") from None
+        sources = dict(every_file(source_root))
+        if len(sources) > MAX_FILES:
+            raise StagingError(source, f"has more than {MAX_FILES} files.", "Give a directory with fewer.")
+        files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]
+        user_code_item = {"name": Path(source_root).name, "files": [asdict(file) for file in files]}
+        result = self.item("user_code", user_code_item, diff=self._task.diff)
+        if result.get("files_needed"):
+            members = {file.path: replace(file, path=str(sources[file.path])) for file in files}
+            result = self.send("user_code", user_code_item, *openers_and_hashes(members), diff=self._task.diff)
+        previous_texts = result.pop("before", {})
+        return {
+            **result,
+            "diff": [diff_of(path, text, sources[path]) for path, text in previous_texts.items() if path in sources],
+        }
+
+    def snapshot(self, item: Any) -> dict[str, Any]:
+        """The result of a snapshot. Its files are fetched and sent only if it does not exist."""
+        if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
+            return self.item("snapshot", item)
+        with tempfile.TemporaryDirectory() as scratch:
+            sources = Sources(
+                self.inventory_dir(),
+                [*filter(None, (self.node.shared_root_source, self.node.shared_root))],
+                Path(scratch).resolve(),
+                Git(item.get("ssh_key") or ""),
+            )
+            texts = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
+            parts_with_sources = [sources.part(str(text), number > 0) for number, text in enumerate(texts)]
+            parts = [part for part, _source in parts_with_sources]
+            result = self.item("snapshot", item, parts=parts)
+            if not result.get("files_needed"):
+                return result
+            files: dict[str, Opener] = {}
+            for number, (part, source) in enumerate(parts_with_sources):
+                if source:
+                    content = source.content()
+                    part["facts"] = content.facts
+                    # The number of the part: several parts may have a file of this name.
+                    files |= {f"{number}/{name}": opener for name, opener in content.files.items()}
+            return self.send("snapshot", item, files, {name: sha256(files[name]) for name in files}, parts=parts)
+
+    def result(self, items: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:
+        """The result of the task, from those of its items. rejections: why nothing was staged."""
+        rows = [[str(item[name]) for name in HEADER] for item in items]
+        findings = [*rejections, *(finding for item in items for finding in item.pop("findings"))]
         if self.task_arguments["report"]:
-            result = show("Staged" if staged else None, HEADER, rows, findings)
+            result = print_report("Staged" if items else None, HEADER, rows, findings)
         else:
-            places = [f"{finding.where}: " if len(staged) > 1 else "" for finding in findings]
-            lines = [f"{place}{row.problem} {row.remedy}".strip() for place, row in zip(places, findings, strict=True)]
-            is_refused = refusals or any(item["status"] == Status.REFUSED for item in staged)
+            labels = [f"{finding.where}: " if len(items) > 1 else "" for finding in findings]
+            lines = [f"{label}{row.problem} {row.remedy}".strip() for label, row in zip(labels, findings, strict=True)]
+            is_refused = rejections or any(item["status"] == Status.REFUSED for item in items)
             result = {"failed": True, "msg": printable("\n".join(lines))} if is_refused else {}
-        diff = [part for item in staged for part in item.pop("diff", []) if item["changed"]]
-        shown = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
-        changed = any(item["changed"] for item in staged)
-        return {**result, "changed": changed, "staged": list(staged), "findings": shown, "diff": diff}
+        diff = [part for item in items for part in item.pop("diff", []) if item["changed"]]
+        safe_findings = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
+        changed = any(item["changed"] for item in items)
+        return {**result, "changed": changed, "staged": list(items), "findings": safe_findings, "diff": diff}
 
-    def staged(self, kind: str, work: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
+    def stage_one(self, kind: str, stage_item: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
         """The result of an item, and findings about it. Its errors do not stop other items."""
         name = item_name(item) or "-"
         result: dict[str, Any] = {"name": name, "path": "-", "status": Status.REFUSED.value, "changed": False}
         try:
-            result |= work(item)
+            result |= stage_item(item)
             findings = [Finding("", note, "", WARNING) for note in result.get("notes", [])]
         except RefusedItemError as error:
             findings = list(error.findings)
@@ -101,83 +170,15 @@ class ActionModule(StagingCalls):
             # Not "unreachable", after which Ansible would run nothing more for this host.
             machine = self.node.machine or self.node.name
             findings = [Finding("", f"{unreachable_text(error, machine)}.", "Then run it again")]
-        place = f"{kind} {result['name']}"
-        return {**result, "kind": kind, "findings": [item_finding(place, finding) for finding in findings]}
+        where = f"{kind} {result['name']}"
+        return {**result, "kind": kind, "findings": [item_finding(where, finding) for finding in findings]}
 
-    def model(self, item: Any) -> dict[str, Any]:
-        return self.item("model", item)
-
-    def dataset(self, item: Any) -> dict[str, Any]:
-        files = controller_files(item)
-        if not files:
-            return self.item("dataset", item)
-        upload = upload_of(files, self.inventory())
-        is_full = self.task_arguments["verify"] == Verify.FULL
-        result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
-        if not result or result.get("files_needed"):
-            # Files are read only if their size and time of change do not tell, or if the dataset does not exist.
-            upload = with_hashes(upload)
-            result = self.item("dataset", item, upload=asdict(upload))
-        size = f"{size_text(upload.bytes)} of {upload.label}"
-        if result.get("files_needed"):
-            display.display(f"{item['name']}: uploading {size}")
-            return self.send("dataset", item, *openers_of(upload.members), upload=asdict(upload))
-        if self._task.check_mode and result.get("status") == Status.STAGED:
-            display.display(f"{item['name']}: would upload {size}")
-        return result
-
-    def user_code(self, item: Any) -> dict[str, Any]:
-        source = str(item)
-        try:
-            top = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
-        except AnsibleError:
-            raise StagingError(source, "is no file or directory of this controller.", "Correct its path.") from None
-        sources = dict(every_file(top))
-        if len(sources) > MOST_FILES:
-            raise StagingError(source, f"has more than {MOST_FILES} files.", "Give a directory with fewer.")
-        files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]
-        code = {"name": Path(top).name, "files": [asdict(file) for file in files]}
-        result = self.item("user_code", code, diff=self._task.diff)
-        if result.get("files_needed"):
-            members = {file.path: replace(file, path=str(sources[file.path])) for file in files}
-            result = self.send("user_code", code, *openers_of(members), diff=self._task.diff)
-        before = result.pop("before", {})
-        return {
-            **result,
-            "diff": [diff_of(path, text, sources[path]) for path, text in before.items() if path in sources],
-        }
-
-    def snapshot(self, item: Any) -> dict[str, Any]:
-        """Files are only fetched and sent if the snapshot does not exist."""
-        if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
-            return self.item("snapshot", item)
-        with tempfile.TemporaryDirectory() as scratch:
-            sources = Sources(
-                self.inventory(),
-                [*filter(None, (self.node.shared_root_source, self.node.shared_root))],
-                Path(scratch).resolve(),
-                Git(item.get("ssh_key") or ""),
-            )
-            texts = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
-            described = [sources.part(str(text), number > 0) for number, text in enumerate(texts)]
-            parts = [part for part, _source in described]
-            result = self.item("snapshot", item, parts=parts)
-            if not result.get("files_needed"):
-                return result
-            files: dict[str, Opener] = {}
-            for number, (part, source) in enumerate(described):
-                if source:
-                    content = source.content()
-                    part["facts"] = content.facts
-                    files |= {f"{number}/{name}": opener for name, opener in content.files.items()}
-            return self.send("snapshot", item, files, {name: sha256(files[name]) for name in files}, parts=parts)
-
-    def inventory(self) -> Path:
+    def inventory_dir(self) -> Path:
         """The directory where relative paths begin."""
         return Path(str(self.variables.get("inventory_dir") or Path.cwd()))
 
 
-def openers_of(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str, str]]:
+def openers_and_hashes(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str, str]]:
     """Openers of the files to send, and the hashes that were announced for them."""
 
     def opener(path: str) -> Opener:

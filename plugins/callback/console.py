@@ -102,11 +102,11 @@ def without_controls(display: Callable[..., None]) -> Callable[..., None]:
     """Ansible's display function, with control characters escaped."""
 
     @wraps(display)
-    def filtered(msg: str, *arguments: Any, **options: Any) -> None:
+    def display_printable(msg: str, *arguments: Any, **options: Any) -> None:
         lines = msg.replace("\r\n", "\n").split("\n")
         display("\n".join(printable_line(line, colour=True) for line in lines), *arguments, **options)
 
-    return filtered
+    return display_printable
 
 
 class CallbackModule(Default):  # type: ignore[misc]

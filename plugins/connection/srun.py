@@ -70,7 +70,7 @@ from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
 from ansible_collections.argus.verl.plugins.plugin_utils import streams
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import inherited
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import step_environment
 
 Answer = tuple[int, bytes, bytes]
 # Messages of srun about every command that fails, and about sites that bind no CPUs.
@@ -81,7 +81,7 @@ ENDED = re.compile(r"Invalid job id|has expired|Job/step already completing")
 # Messages of srun when it ran nothing, or lost the host.
 REFUSED = re.compile(r"^(?:(?:srun|slurmstepd\S*): error|argus\.verl): .*$", re.MULTILINE)
 RELAY = inspect.getsource(relay)
-LONGEST_REASON = 400
+MAX_REASON_CHARS = 400
 
 
 class Connection(ConnectionBase):  # type: ignore[misc]
@@ -113,7 +113,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         if ENDED.search(message):
             return f"{self._node}: Slurm's job {job} has ended. slurm_up.yml asks for another one"
         match = REFUSED.search(message)
-        return f"{self._node}: no step in Slurm's job {job}: {one_line(match[0])[:LONGEST_REASON]}" if match else ""
+        return f"{self._node}: no step in Slurm's job {job}: {one_line(match[0])[:MAX_REASON_CHARS]}" if match else ""
 
     def _connect(self) -> Connection:
         self._connected = True
@@ -133,8 +133,9 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             raise AnsibleConnectionFailure(f"{self._node}: there is no command srun here")
         line = streams.limited_command(shlex.join(self._argv(command)), limit)
         began = time.monotonic()
+        environ = step_environment(os.environ)
         result = subprocess.run(
-            ["/bin/sh", "-c", line], input=in_data or b"", env=inherited(os.environ), capture_output=True, check=False
+            ["/bin/sh", "-c", line], input=in_data or b"", env=environ, capture_output=True, check=False
         )
         message = NOISE.sub(b"", result.stderr)
         problem = self._refusal(result.returncode, result.stdout, message)
@@ -147,14 +148,14 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the controller to the host."""
         super().put_file(in_path, out_path)
-        streams.put_file(partial(self._copied, out_path), in_path, out_path)
+        streams.put_file(partial(self._run_copy, out_path), in_path, out_path)
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the host to the controller."""
         super().fetch_file(in_path, out_path)
-        streams.fetch_file(partial(self._copied, in_path), in_path, out_path)
+        streams.fetch_file(partial(self._run_copy, in_path), in_path, out_path)
 
-    def _copied(self, path: str, command: str, data: bytes | None) -> bytes:
+    def _run_copy(self, path: str, command: str, data: bytes | None) -> bytes:
         code, stdout, stderr = self._run(command, data)
         if code:
             raise AnsibleError(streams.copy_error(self._node, path, stderr))

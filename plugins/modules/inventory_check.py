@@ -26,8 +26,8 @@ options:
     type: list
     elements: str
     default: []
-  is_described:
-    description: Whether a correct inventory is described in a line.
+  show_summary:
+    description: Whether to show a correct inventory in a line.
     type: bool
     default: false
 """

@@ -54,23 +54,23 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
-    LegacyError,
-    LegacyMachine,
-    legacy_report,
-    refusals,
+    UnmanagedRayError,
+    UnmanagedRayFinder,
+    busy_findings,
+    unmanaged_report,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import run_command
 
 
-def absent(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+def absent(finder: UnmanagedRayFinder, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """Remove what is named, and return the result."""
-    rays = machine.rays()
-    if refused := refusals(params["host"], rays, params["remove"], params["ends_jobs"]):
-        raise LegacyError("; ".join(f"{finding.problem}: {finding.remedy}" for finding in refused))
+    rays = finder.find()
+    if refused := busy_findings(params["host"], rays, params["remove"], params["ends_jobs"]):
+        raise UnmanagedRayError("; ".join(f"{finding.problem}: {finding.remedy}" for finding in refused))
     removed = [ray for ray in rays if ray.name in params["remove"]]
     if not check_mode:
         for ray in removed:
-            machine.remove(ray)
+            finder.remove(ray)
     remaining = [ray.name for ray in rays if ray not in removed]
     diff = {"before": lines(ray.name for ray in rays), "after": lines(remaining)}
     return {"changed": bool(removed), "removed": [ray.name for ray in removed], "diff": diff}
@@ -91,12 +91,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    machine, params = LegacyMachine(module.params["engine"], run_command), module.params
+    finder, params = UnmanagedRayFinder(module.params["engine"], run_command), module.params
     try:
         if params["state"] == "absent":
-            module.exit_json(**absent(machine, params, module.check_mode))
-        module.exit_json(**legacy_report(params["host"], machine.rays(), params["remove"], params["ends_jobs"]))
-    except LegacyError as error:
+            module.exit_json(**absent(finder, params, module.check_mode))
+        module.exit_json(**unmanaged_report(params["host"], finder.find(), params["remove"], params["ends_jobs"]))
+    except UnmanagedRayError as error:
         module.fail_json(msg=str(error))
 
 

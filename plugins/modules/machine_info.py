@@ -117,7 +117,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.names import pr
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import inspect_host
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, accepted
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, mark_known
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import Trial, TrialError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root
@@ -185,7 +185,7 @@ def main() -> None:
     module.exit_json(
         machine=machine.to_json(),
         time=time.time(),
-        findings=[accepted(finding, options["accept"]).as_dict() for finding in findings],
+        findings=[mark_known(finding, options["accept"]).as_dict() for finding in findings],
         expect=asdict(expected),
     )
 

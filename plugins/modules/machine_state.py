@@ -136,7 +136,7 @@ def present(module: AnsibleModule) -> None:
     user = User(*map(int, params["user"].split(":")))
     state = State(params["state_dir"], params["cluster"], module.check_mode)
     # With the directory locked: of two runs at the same time, the second finds everything.
-    with state.opened(create=True) as exists:
+    with state.open(create=True) as exists:
         changes = change_network(module, exists=True)
         changes += state.protect() if exists else []
         changes += state.provide_token(user, params["token"] or "", params["rotate"])
@@ -156,7 +156,7 @@ def present(module: AnsibleModule) -> None:
 def absent(module: AnsibleModule) -> None:
     changes = change_network(module, exists=False)
     state = State(module.params["state_dir"], module.params["cluster"], module.check_mode)
-    with state.opened() as exists:
+    with state.open() as exists:
         removed, remaining = state.remove() if exists else ([], [])
         changes += removed
     if remaining:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_node_drain
-short_description: "Internal: find out how a node leaves its cluster, and wait for its jobs"
+short_description: "Internal: drain a Ray node and wait until no job uses it"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - With O(state=planned), finds the machine that has a node, and what Ray knows of it. Shows why the node cannot be
-    taken out, and fails then.
-  - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray places nothing on the worker any more.
-    Without work it ends by itself, so nothing may start it again - its container needs another restart policy before.
-    There is no way back for a worker that runs.
-  - Waits until no job has a driver, an actor or reserved resources on it, and shows for which jobs, at the beginning
-    and at each change. Fails if jobs are left, unless O(ends_jobs).
+  - With O(state=located), finds the machine that has a node, and its state in Ray. Changes nothing. Shows why the node
+    cannot be taken out, and fails then.
+  - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray places nothing on the node any more.
+    A drained node exits when idle. Set its container's restart policy to no first. A drain cannot be undone.
+    In check mode, nothing is drained.
+  - Waits until no job has a driver, an actor or reserved resources on the node, and shows for which jobs, at the
+    beginning and at each change. Fails if jobs are left, unless O(allow_disruption).
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -29,29 +29,27 @@ attributes:
     support: none
 options:
   state:
-    description: Whether to plan how the node leaves, or to drain it.
+    description: Whether to find how the node leaves, or to drain it.
     type: str
-    choices: [planned, drained]
+    choices: [located, drained]
     default: drained
-  worker:
+  node_name:
     description: The name of the node that leaves.
     type: str
     default: ""
   plan:
-    description: The result of M(argus.verl.cluster_plan). Required with O(state=planned).
+    description: The result of M(argus.verl.cluster_plan). Required with O(state=located).
     type: dict
   node_id:
     description: With O(state=drained), Ray's id of the node.
     type: str
     default: ""
   wait_timeout:
-    description: How many seconds to wait for the jobs.
+    description: With O(state=drained), how many seconds to wait for the jobs.
     type: float
     default: 0
-  ends_jobs:
-    description:
-      - Whether it is removed although jobs use it. The head remembers which ones, so that they can tell why they have
-        ended.
+  allow_disruption:
+    description: Drain the node although jobs still use it; those jobs fail, and the head records which.
     type: bool
     default: false
 """

@@ -39,7 +39,7 @@ def specification(documented: Options) -> Options:
     }
 
 
-def failed(message: object, **more: Any) -> Result:
+def failure(message: object, **more: Any) -> Result:
     return {"failed": True, "changed": False, "msg": printable(str(message)), **more}
 
 

@@ -30,7 +30,7 @@ def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool =
     if groups["all"] or may_be_empty:
         return "all"
     if context.CLIARGS.get("subset"):
-        findings = inventory.without_hosts([str(source) for source in sources])
+        findings = inventory.no_hosts_findings([str(source) for source in sources])
         problems = [f"the inventory {finding.where} {finding.problem}: {finding.remedy}" for finding in findings]
         raise AnsibleFilterError("; ".join(problems))
     return "localhost"

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import 
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import columns
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import table_width
 
 # The commands that messages suggest: for the inventories of this run, with playbooks named as in this run.
 #
@@ -137,14 +137,14 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]
         shown = command_lines(job.submission_id, *names, checkpoint=job.resumable)
-        return report.job_report(job, result["time"], shown, columns()).to_json()
+        return report.job_report(job, result["time"], shown, table_width()).to_json()
     return report.jobs_report(
         JobList.from_json(result),
         result["time"],
         cluster=cluster,
         status_command=playbook_command("status", {"submission_id": "ID"}),
         submit_command=playbook_command("submit", {"jobspec": "FILE"}),
-        columns=columns(),
+        columns=table_width(),
     ).to_json()
 
 
@@ -185,7 +185,7 @@ class NewWarnings:
         return [printable(f"WARNING  {warning.text}", lines=False) for warning in new]
 
 
-def unanswered(job: JobInfo) -> str:
+def unattended_reason(job: JobInfo) -> str:
     """Why nothing tells whether the job goes on, or "": neither head nor launcher answers, or it has no steward."""
     if job.problem and not job.goes_on:
         return job.problem
@@ -212,7 +212,7 @@ def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[Job
         else:
             job = JobInfo.from_json(answer["job"])
             yield job, answer
-            problem = unanswered(job)
+            problem = unattended_reason(job)
         if not problem:
             answered = time.monotonic()
         elif time.monotonic() - answered > UNANSWERED_SECONDS:

@@ -22,7 +22,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits im
 
 JSON, YAML = ".json", (".yaml", ".yml")
 MAX_BYTES = 256 * 1024
-LONGEST_ERROR = 300
+MAX_ERROR_CHARS = 300
 # What PyYAML raises for values that do not fit their tags, besides errors with a line.
 CONSTRUCTION_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -61,7 +61,7 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
                 content = json.loads(text)
     except JobSpecError as error:
         where = f"{file}, line {error.line}" if error.line else str(file)
-        return None, [Finding(where, one_line(error, LONGEST_ERROR), error.remedy)]
+        return None, [Finding(where, one_line(error, MAX_ERROR_CHARS), error.remedy)]
     findings = limit_findings(content)
     return (None, findings) if findings else (content, [])
 

@@ -246,7 +246,7 @@ def preflight_result(
         all_reduce_lines(collective),
         [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
     )
-    return replace(result, findings=presence.tolerated(result.findings, present, absent_machines))
+    return replace(result, findings=presence.with_tolerance(result.findings, present, absent_machines))
 
 
 def _result_of(result: Mapping[str, Any] | None) -> Mapping[str, Any]:

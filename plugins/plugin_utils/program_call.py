@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs verbs of the program argus in a node, by a command on the node's machine, and reads the answer."""
+"""Runs verbs, which are subcommands of `argus`, in a node, by a command on its machine, and parses their answers.
+
+A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
+documented keys are used. If the node does not run, a container of its image runs the program, and ends with the answer;
+without containers, the machine runs it.
+
+A verb may write a file instead. The file lies on the machine until it is fetched, and the answer is the last line on
+standard error.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +31,17 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission imp
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
 from ansible_collections.argus.verl.plugins.plugin_utils import streams
-from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import COMMAND_PATH, KEEP_ID, NO_SELINUX_LABEL
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
-# Commands in the container of a node: why the engine of its machine did not run them.
-
 # A shell's exit code for a command that it does not find.
-NOT_FOUND = 127
-NOT_THERE = r"['\u2019]?: (?:(?:command )?not found|No such file)"
+COMMAND_NOT_FOUND = 127
+NOT_FOUND_TEXT = r"['\u2019]?: (?:(?:command )?not found|No such file)"
 
 
 @dataclass(frozen=True)
-class Place:
+class ContainerLocation:
     """A container, its machine, and the program of the engine there."""
 
     node: str
@@ -46,7 +52,7 @@ class Place:
 ABSENT = "there is no container {node} on {machine}. cluster_up.yml starts it"
 STOPPED = "container {node} is not running on {machine}. cluster_up.yml starts it"
 # By the errors of docker and podman, the message for the user.
-SIGNS = {
+ENGINE_ERRORS = {
     r"No such container|no container with name or ID": ABSENT,
     r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped": STOPPED,
     r"Container \S+ is paused": "container {node} is paused on {machine}. Run there: {engine} unpause {node}",
@@ -61,43 +67,34 @@ ENGINE_PREFIX = (
 )
 
 
-def is_down(place: Place, code: int, stdout: str, stderr: str) -> bool:
+def is_container_down(location: ContainerLocation, code: int, stdout: str, stderr: str) -> bool:
     """Whether the container does not run, and will not by itself."""
-    reason = refusal(place, code, stdout, stderr)
-    return reason in (ABSENT.format(**asdict(place)), STOPPED.format(**asdict(place)))
+    reason = engine_error(location, code, stdout, stderr)
+    return reason in (ABSENT.format(**asdict(location)), STOPPED.format(**asdict(location)))
 
 
-def refusal(place: Place, code: int, stdout: str, stderr: str) -> str:
+def engine_error(location: ContainerLocation, code: int, stdout: str, stderr: str) -> str:
     """Why the engine did not run a command; empty if it did, whatever became of the command."""
     if not code or stdout:
         # A module that ran has printed something.
         return ""
-    for sign, sentence in SIGNS.items():
-        if re.search(f"{ENGINE_PREFIX}(?:{sign})", stderr, re.MULTILINE | re.IGNORECASE):
-            return sentence.format(**asdict(place))
+    for pattern, sentence in ENGINE_ERRORS.items():
+        if re.search(f"{ENGINE_PREFIX}(?:{pattern})", stderr, re.MULTILINE | re.IGNORECASE):
+            return sentence.format(**asdict(location))
     # The message of a shell or sudo.
-    if code == NOT_FOUND and re.search(rf"(?:^|[\s'\u2018]){re.escape(place.engine)}{NOT_THERE}", stderr, re.MULTILINE):
-        return f"{place.node}: {place.machine} has no command {place.engine}, or not on the PATH of its user"
+    engine = re.escape(location.engine)
+    if code == COMMAND_NOT_FOUND and re.search(rf"(?:^|[\s'\u2018]){engine}{NOT_FOUND_TEXT}", stderr, re.MULTILINE):
+        return f"{location.node}: {location.machine} has no command {location.engine}, or not on the PATH of its user"
     return ""
 
 
-# A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
-# documented keys are used. If the node does not run, the program is run by a container of its image that ends with
-# the answer; without containers, directly.
-#
-# The output of a verb may be a file instead. It lies on the machine until it is fetched, and the answer is the last
-# line of the errors.
-
 display = Display()
-# How many seconds a verb may take beyond those that it was asked to wait.
-SECONDS = 60
-WRONG_USAGE = 2
+# The default timeout of a verb, besides the time that it was asked to wait.
+TIMEOUT_SECONDS = 60
+USAGE_EXIT_CODE = 2
 # How Python, Ray and shells say that they could not start a process or a thread.
 NO_MORE_PROCESSES = "Resource temporarily unavailable"
-# The place of findings that are about the program, and not about a job.
-PROGRAM_ITSELF = "argus"
-# The key of a finding about wrong usage.
-USAGE = "usage"
+USAGE_KEY = "usage"
 
 
 class ProgramError(Exception):
@@ -110,25 +107,25 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a verb. done: whether the verb was not refused."""
+    """The answer of a verb. accepted: whether the request was not refused."""
 
-    done: bool
+    accepted: bool
     changed: bool
     findings: Sequence[Finding]
     result: Mapping[str, Any]
 
     @property
-    def reasons(self) -> str:
-        """Why it was refused."""
+    def refusal_text(self) -> str:
+        """Why the request was refused."""
         return "; ".join(finding.problem for finding in self.findings)
 
 
 @dataclass
-class Output:
-    """The file on the machine that gets the output of a verb: its path, largest size, and size in the end, in bytes."""
+class OutputFile:
+    """A file on the machine for the output of a verb. max_bytes: its limit. size: its bytes when the verb has ended."""
 
     path: str
-    most: int
+    max_bytes: int
     size: int = 0
 
 
@@ -136,9 +133,10 @@ class Output:
 class Node:
     """The node that runs the program.
 
-    machine: for messages. cluster, images, user, shared_root_source, registry: for a container in place of a node that
-    does not run; the first image that the machine has is used. directory, python: of a node without a container.
-    shared_root, address: the shared root and the Jobs API as the node sees them.
+    machine: its name in messages. directory, python: the directory and the Python of a node without a container.
+    shared_root, address: the path of the shared root and the address of the Jobs API, as the node sees them.
+    registry: the directory on the machine that records the jobs of the cluster. cluster, images, user, registry,
+    shared_root_source: for a container in place of a node that does not run, of the first image that the machine has.
     """
 
     name: str
@@ -155,24 +153,25 @@ class Node:
     python: str = ""
 
     @property
-    def place(self) -> Place:
-        return Place(self.name, self.machine or "its machine", self.engine)
+    def location(self) -> ContainerLocation:
+        return ContainerLocation(self.name, self.machine or "its machine", self.engine)
 
-    def command(self, *arguments: str, terminal: bool = False) -> str:
-        """The command line for the machine that runs the program in the node."""
+    def exec_command(self, *arguments: str, terminal: bool = False) -> str:
+        """The command line for the machine, which runs the program in the node."""
         if not self.directory:
             return shlex.join([self.engine, "exec", "-it" if terminal else "-i", self.name, COMMAND_PATH, *arguments])
         state = self.directory.rsplit("/", 2)[0]
-        return self.direct(f"{state}/{PROGRAM}/{CURRENT}", *arguments)
+        return self.process_command(f"{state}/{PROGRAM}/{CURRENT}", *arguments)
 
-    def direct(self, program: str, *arguments: str) -> str:
-        """The command line that runs a file of the program with the environment of the node."""
-        # The registry is that of a head which has been removed, and its environment with it.
+    def process_command(self, program: str, *arguments: str) -> str:
+        """The command line that runs a file of the program on the machine, with the environment of the node."""
+        # ENTER names the node's directory: the program takes over its environment. A head that was removed has none, so
+        # its registry is a variable of its own.
         enter = f"env {ENTER}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
         return f"{enter} {shlex.join([self.python])} {shell_path(program)} {shlex.join(arguments)}"
 
-    def apart(self, program: str, *arguments: str) -> str:
-        """The command line that runs a file of the program in a container that is no node."""
+    def oneshot_container_command(self, program: str, *arguments: str) -> str:
+        """The command line that runs a file of the program in a container of its own, which the engine removes."""
         engine = shlex.quote(self.engine)
         environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source) | {
             JOBS_API: self.address
@@ -217,9 +216,9 @@ def upload_program(action: ActionBase) -> str:
     return path
 
 
-def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
-    """The answer that a verb has printed."""
-    if reason := "" if node.directory else refusal(node.place, code, out, error):
+def parse_answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
+    """The answer that a verb has printed. Raises ProgramError without one."""
+    if reason := "" if node.directory else engine_error(node.location, code, out, error):
         raise ProgramError(reason, node_is_gone=True)
     try:
         content = json.loads(out)
@@ -233,7 +232,7 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
         # Whatever ends a node ends the program in it, before it has printed anything.
         raise ProgramError(f"argus {verb} on {node.name} gave no answer ({reason})", node_is_gone=not out) from None
     for finding in findings:
-        if finding.key == USAGE:
+        if finding.key == USAGE_KEY:
             # The request is right for the program of this version.
             remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
             raise ProgramError(f"argus {verb} on {node.name}: {finding.problem}. {remedy}")
@@ -250,7 +249,7 @@ class NodeAction(Action):
         try:
             return super().run(tmp, task_vars)
         except ProgramError as error:
-            return failed(error)
+            return failure(error)
 
     def arguments(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         arguments = super().arguments(variables)
@@ -258,106 +257,108 @@ class NodeAction(Action):
         self.node = Node(**(arguments.pop("node") or {"name": str(variables.get("inventory_hostname", ""))}))
         return arguments
 
-    def call(
+    def call_verb(
         self,
         verb: str,
         request: Mapping[str, Any],
-        seconds: float = SECONDS,
-        needs_node: bool = False,
-        output: Output | None = None,
-        apart: bool = False,
+        seconds: float = TIMEOUT_SECONDS,
+        only_running_node: bool = False,
+        output: OutputFile | None = None,
+        outside_node: bool = False,
         attachment: str = "",
     ) -> Answer:
         """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
-        needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its
-        answer. apart: run it beside the node, whatever the state of that is. attachment: a file on the machine, which
+        only_running_node: run the verb only by a running node. output: where its output goes if it is not its answer.
+        outside_node: run it beside the node, whatever the state of that is. attachment: a file on the machine, which
         follows the line of the request on standard input.
         """
         node, arguments = self.node, (*verb.split(), "--json")
         paths = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
         text = json.dumps({**{name: value for name, value in paths.items() if value}, **request}).encode() + b"\n"
-        execute_verb = partial(self.execute_verb, text=text, seconds=seconds, output=output, attachment=attachment)
-        if not apart:
-            code, out, error = execute_verb(node.command(*arguments))
+        run = partial(self.run_verb_command, text=text, seconds=seconds, output=output, attachment=attachment)
+        if not outside_node:
+            code, out, error = run(node.exec_command(*arguments))
             # As after cluster_down: the machine has no program.
-            has_no_program = bool(node.directory) and code == WRONG_USAGE and not out
-            is_gone = has_no_program or (not node.directory and is_down(node.place, code, out, error))
-            apart = is_gone and not needs_node
-        if apart:
-            command_of = node.direct if node.directory else node.apart
-            code, out, error = execute_verb(command_of(upload_program(self), *arguments))
-        return answer(node, verb, code, out, error)
+            has_no_program = bool(node.directory) and code == USAGE_EXIT_CODE and not out
+            is_gone = has_no_program or (not node.directory and is_container_down(node.location, code, out, error))
+            outside_node = is_gone and not only_running_node
+        if outside_node:
+            command_of = node.process_command if node.directory else node.oneshot_container_command
+            code, out, error = run(command_of(upload_program(self), *arguments))
+        return parse_answer(node, verb, code, out, error)
 
-    def execute_verb(
-        self, command: str, text: bytes, seconds: float, output: Output | None, attachment: str
+    def run_verb_command(
+        self, command: str, text: bytes, seconds: float, output: OutputFile | None, attachment: str
     ) -> tuple[int, str, str]:
         """The exit code, the answer and the errors of the program."""
-        most = output.most + 1 if output else streams.MOST_OUTPUT
-        line = streams.limited_command(command, int(seconds), most=most)
+        max_bytes = output.max_bytes + 1 if output else streams.MAX_OUTPUT_BYTES
+        line = streams.limited_command(command, int(seconds), max_bytes=max_bytes)
         if attachment:
             line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
         if not output:
-            return self.execute(line, text)
+            return self.run_on_machine(line, text)
         path = shlex.quote(output.path)
-        code, size, error = self.execute(f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
+        code, size, error = self.run_on_machine(f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
         output.size = int(size) if size.strip().isdigit() else 0
-        if output.size > output.most:
-            raise ProgramError(f"the program has written more than {size_text(output.most)}")
+        if output.size > output.max_bytes:
+            raise ProgramError(f"the program has written more than {size_text(output.max_bytes)}")
         return code, next((line for line in reversed(error.splitlines()) if line.startswith("{")), ""), error
 
-    def execute(self, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
+    def run_on_machine(self, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
         """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
         result = self._low_level_execute_command(line, in_data=text)
         return int(result["rc"]), str(result["stdout"]), str(result["stderr"])
 
-    def fetch(self, request: Mapping[str, Any], local: str, most: int, seconds: float) -> Answer:
+    def fetch(self, request: Mapping[str, Any], local: str, max_bytes: int, seconds: float) -> Answer:
         """Run the verb fetch, whose output is a file, and copy that to a path of the controller, if it was not refused.
 
-        most: how many bytes the file has at most. Raises as `call` does.
+        max_bytes: the limit of the file. Raises as `call_verb` does.
         """
-        output = Output(self.new_file(), most)
+        output = OutputFile(self.make_temp_file(), max_bytes)
         try:
-            answer = self.call("fetch", request, seconds, output=output)
-            if answer.done:
-                streams.fetch_file(partial(self.read, output.path), output.path, local, output.size)
+            answer = self.call_verb("fetch", request, seconds, output=output)
+            if answer.accepted:
+                streams.fetch_file(partial(self.run_for_bytes, output.path), output.path, local, output.size)
                 if Path(local).stat().st_size != output.size:
                     changed = f"another process has changed {output.path}; fetch again"
-                    raise ProgramError(f"{self.node.place.machine}: {changed}")
+                    raise ProgramError(f"{self.node.location.machine}: {changed}")
             return answer
         finally:
-            self.read(output.path, f"rm -f {shlex.quote(output.path)}")
+            self.run_for_bytes(output.path, f"rm -f {shlex.quote(output.path)}")
 
-    def new_file(self) -> str:
+    def make_temp_file(self) -> str:
         """The path of an empty file on the machine. In the task's directory, another user (become) may not write."""
-        code, path, error = self.execute('mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
+        code, path, error = self.run_on_machine('mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
         if code:
-            raise ProgramError(f"{self.node.place.machine} has no room for a temporary file: {one_line(error)}")
+            raise ProgramError(f"{self.node.location.machine} has no room for a temporary file: {one_line(error)}")
         return path.strip()
 
-    def read(self, path: str, command: str, _data: bytes | None = None) -> bytes:
+    def run_for_bytes(self, path: str, command: str, _data: bytes | None = None) -> bytes:
         """The output of a command on a file of the machine as bytes. Raises ProgramError.
 
         The connection's own fetch_file is not the user who has written the file (become), and would follow a link and
-        wait for a FIFO, by which a job may have replaced the file where nodes are processes. `execute` makes text of
-        it. It may not be called any more: with one user, it omits the escalation for which the connection then waits.
+        wait for a FIFO, by which a job may have replaced the file where nodes are processes. `run_on_machine` returns
+        text. It may not be called any more: with one user, it omits the escalation for which the connection then waits.
         """
         connection, become = self._connection, self._connection.become
         command = become.build_become_command(command, connection._shell) if become else command
         code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
         if code:
-            raise ProgramError(streams.copy_error(self.node.place.machine, path, stderr))
+            raise ProgramError(streams.copy_error(self.node.location.machine, path, stderr))
         return bytes(become.strip_become_success(stdout) if become else stdout)
 
-    def ask(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Result:
-        """What a verb returns, as the result of a task; warnings are shown. Raises ProgramError if it was refused."""
-        answer = self.call(verb, request, seconds, **options)
-        if not answer.done:
-            raise ProgramError(answer.reasons)
+    def verb_result(
+        self, verb: str, request: Mapping[str, Any], seconds: float = TIMEOUT_SECONDS, **options: Any
+    ) -> Result:
+        """The result of a verb for a task; warnings are shown. Raises ProgramError if the request was refused."""
+        answer = self.call_verb(verb, request, seconds, **options)
+        if not answer.accepted:
+            raise ProgramError(answer.refusal_text)
         for finding in answer.findings:
             display.warning(printable(finding.problem))
         return {**answer.result, "changed": answer.changed}
 
     def job_info(self, request: Mapping[str, Any]) -> Result:
         """One job, or the latest ones, as ray_job_info returns them."""
-        return self.ask("status", request, SECONDS + float(request.get("wait_timeout", 0)))
+        return self.verb_result("status", request, TIMEOUT_SECONDS + float(request.get("wait_timeout", 0)))

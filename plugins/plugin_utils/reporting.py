@@ -13,26 +13,22 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
 
-# The width of the terminal. Only the controller knows it: modules return data, and action plugins draw it.
-
-# Measured when the run begins: the processes that run tasks are detached from the terminal.
+display = Display()
+# Measured on the controller when the run begins, as the processes that run tasks are detached from the terminal.
 IS_TERMINAL = sys.stdout.isatty()
 # Without a terminal, as in CI and in files, tables have this width.
-WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
+MEASURED_WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
 
 
-def columns() -> int:
-    """How wide tables may be: as `COLUMNS` in the environment says, or as measured."""
+def table_width() -> int:
+    """The width of tables: `COLUMNS` in the environment, or the width as measured."""
     value = os.environ.get("COLUMNS", "")
-    return int(value) if value.isascii() and value.isdecimal() and int(value) > 0 else WIDTH
+    return int(value) if value.isascii() and value.isdecimal() and int(value) > 0 else MEASURED_WIDTH
 
 
 def sentence_width() -> int | None:
-    """The width of running text; None without a terminal, where programs search whole sentences."""
-    return columns() if IS_TERMINAL else None
-
-
-display = Display()
+    """The width of running text; None without a terminal, so that grep finds whole sentences."""
+    return table_width() if IS_TERMINAL else None
 
 
 def report_lines(
@@ -42,12 +38,12 @@ def report_lines(
     findings: Sequence[Finding],
     text: Sequence[str],
     width: int | None = None,
-    sentence_width: int | None = None,
+    text_width: int | None = None,
 ) -> list[str]:
     """Return the lines to print; none when there is nothing below the title."""
     lines = [table(header or (), rows, width)] if rows else []
-    title = sentence(printable(title or "", lines=False), sentence_width)
-    text = [sentence(printable(line), sentence_width) for line in text]
+    title = sentence(printable(title or "", lines=False), text_width)
+    text = [sentence(printable(line), text_width) for line in text]
     if findings:
         # An empty line separates the two tables.
         lines += [*([""] if lines else []), findings_table(findings, width)]
@@ -55,14 +51,14 @@ def report_lines(
     return [title, *lines] if title and lines else lines
 
 
-def failure(findings: Sequence[Finding], fail_when: str | None = None) -> str:
-    """Return the message to fail with, or nothing. The table says the rest."""
+def failure_message(findings: Sequence[Finding], fail_when: str | None = None) -> str:
+    """Return the message to fail with, or nothing. Details are in the table."""
     count = len(errors(findings))
     problems = [f"{count} error{'s' if count > 1 else ''}, see the table above"] if count else []
     return ". ".join([*problems, *([printable(fail_when)] if fail_when else [])])
 
 
-def show(
+def print_report(
     title: str | None = None,
     header: Sequence[str] | None = None,
     rows: Sequence[Sequence[Any]] | None = None,
@@ -71,8 +67,8 @@ def show(
     fail_when: str | None = None,
 ) -> dict[str, Any]:
     """Print a report, and return the result of its task, which fails with an error or with fail_when."""
-    lines = report_lines(title, header, rows, findings, text, columns(), sentence_width())
+    lines = report_lines(title, header, rows, findings, text, table_width(), sentence_width())
     if lines:
         display.display("\n" + "\n".join(lines))
-    message = failure(findings, fail_when)
+    message = failure_message(findings, fail_when)
     return {"changed": False, "failed": True, "msg": message} if message else {"changed": False}

@@ -36,7 +36,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tr
     is_plain_path,
 )
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import Attachment, UploadFile
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Answer, NodeAction, ProgramError
+
+from .program_call import TIMEOUT_SECONDS, Answer, NodeAction, ProgramError
 
 # The files of a dataset that are on the controller.
 
@@ -97,7 +98,7 @@ def with_hashes(upload: Upload) -> Upload:
 
 # The users' own code on the controller, compared with what a job uses. An edited file is used once it is staged.
 
-MOST_FILES, FILE_BYTES = 200, 1 << 20
+MAX_FILES, MAX_FILE_BYTES = 200, 1 << 20
 
 
 def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
@@ -119,7 +120,7 @@ def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Fin
 
 def targets(source: str) -> Iterator[tuple[str, Path]]:
     """The files of a source by the paths that they get: of DIR/, those of its contents."""
-    for name, file in itertools.islice(every_file(source), MOST_FILES):
+    for name, file in itertools.islice(every_file(source), MAX_FILES):
         yield f"{USER_CODE}/{name}", file
 
 
@@ -139,7 +140,7 @@ def sha256(file: Path) -> str:
     """The hash of a file; of one that cannot be read, none."""
     try:
         with file.open("rb") as content:
-            return hashlib.sha256(content.read(FILE_BYTES)).hexdigest()
+            return hashlib.sha256(content.read(MAX_FILE_BYTES)).hexdigest()
     except OSError:
         return ""
 
@@ -180,10 +181,10 @@ class StagingCalls(NodeAction):
         request |= {name: self.task_arguments[name] for name in ("repair", "verify")}
         request |= {"endpoint": self.task_arguments["hf_endpoint"], "token": self.task_arguments["hf_token"]}
         request["attachment"] = attachment and asdict(attachment)
-        seconds = SNAPSHOT_SECONDS if kind == "snapshot" else SECONDS
+        seconds = SNAPSHOT_SECONDS if kind == "snapshot" else TIMEOUT_SECONDS
         answer = self.stage(request, seconds + (attachment.size / BYTES_PER_SECOND if attachment else 0), path)
         answered, shown = time.monotonic(), ""
-        while answer.done and (reference := answer.result.get("reference")):
+        while answer.accepted and (reference := answer.result.get("reference")):
             path = str(answer.result.get("path"))
             shown = show_progress(PurePosixPath(path).name, answer.result.get("progress"), shown)
             try:
@@ -195,13 +196,13 @@ class StagingCalls(NodeAction):
                     remedy = "Run it again: it continues, or waits for this one"
                     raise RefusedItemError(Finding("", problem, remedy)) from error
                 time.sleep(PAUSE_SECONDS)
-        if not answer.done:
+        if not answer.accepted:
             raise RefusedItemError(*answer.findings)
         return {**answer.result, "changed": answer.changed}
 
-    def stage(self, request: Mapping[str, Any], seconds: float = SECONDS, attachment: str = "") -> Answer:
-        needs_node = request.get("kind") != "snapshot"
-        return self.call("stage", request, seconds, needs_node=needs_node, attachment=attachment)
+    def stage(self, request: Mapping[str, Any], seconds: float = TIMEOUT_SECONDS, attachment: str = "") -> Answer:
+        only_running = request.get("kind") != "snapshot"
+        return self.call_verb("stage", request, seconds, only_running_node=only_running, attachment=attachment)
 
     def send(
         self, kind: str, item: object, files: Mapping[str, Opener], hashes: Mapping[str, str], **more: object

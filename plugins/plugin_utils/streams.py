@@ -16,7 +16,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
 # What comes out of a node, where jobs can change what a module answers: limited, and without what Ansible acts on.
 
 # A part of a file that is copied has 8 MiB, and Ansible needs six times the size of an answer.
-MOST_OUTPUT, MOST_ERRORS = 16 << 20, 1 << 20
+MAX_OUTPUT_BYTES, MAX_ERROR_BYTES = 16 << 20, 1 << 20
 # The exit codes of `timeout` for a command that it has ended: one that heeds a signal, and one that does not.
 TIMED_OUT = (124, 137)
 # Ansible makes variables of facts, of all hosts with run_once, and shows warnings as its own.
@@ -26,21 +26,21 @@ PREFIXES = ("ansible_", "_ansible_", "__ansible_")
 JOB_ID = "ansible_job_id"
 
 
-def limited_command(command: str, seconds: int, converses: bool = False, most: int = MOST_OUTPUT) -> str:
+def limited_command(command: str, seconds: int, converses: bool = False, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
     """A command line for a shell that ends a command after a time, and cuts what it prints.
 
     converses: whether the command waits for an answer to what it prints; otherwise that may come late.
-    most: how many bytes it prints at most.
+    max_bytes: the limit of what it prints.
     """
     run, head = f"timeout -k 5 {seconds} {command}", "stdbuf -o0 head" if converses else "head"
-    outputs = f"{{ {{ {run}; echo $? >&5; }} | {head} -c {most} >&3; }} 2>&1 | {head} -c {MOST_ERRORS} >&4"
+    outputs = f"{{ {{ {run}; echo $? >&5; }} | {head} -c {max_bytes} >&3; }} 2>&1 | {head} -c {MAX_ERROR_BYTES} >&4"
     return f"exec 3>&1 4>&2; code=$({{ {outputs}; }} 5>&1); exit $code"
 
 
 def answer_problem(code: int, stdout: bytes, limit: int, took: float) -> str:
     """Why an answer does not count, or nothing."""
-    if len(stdout) >= MOST_OUTPUT:
-        return f"a command has printed more than {MOST_OUTPUT >> 20} MiB"
+    if len(stdout) >= MAX_OUTPUT_BYTES:
+        return f"a command has printed more than {MAX_OUTPUT_BYTES >> 20} MiB"
     return f"a command has not ended within {limit} s" if code in TIMED_OUT and took >= limit else ""
 
 

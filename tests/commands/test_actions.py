@@ -90,7 +90,8 @@ def drain(*answers: tuple[list[str], float] | str, check: bool = False, **argume
         answer if isinstance(answer, str) else {"changed": True, "result": {"jobs": answer[0], "waited": answer[1]}}
         for answer in answers
     ]
-    return Case("ray_node_drain", {"worker": "gpu-1", "node_id": "a", "state": "drained", **arguments}, replies, check)
+    options = {"node_name": "gpu-1", "node_id": "a", "state": "drained", **arguments}
+    return Case("ray_node_drain", options, replies, check)
 
 
 def nodes(*answers: Any, **arguments: Any) -> Case:
@@ -181,7 +182,7 @@ CASES = {
     "drain_too_long": drain((["a"], 0), (["a"], 60.0), (["a"], 10.0), wait_timeout=70),
     "drain_free": drain(([], 0), wait_timeout=9),
     "drain_check": drain((["a"], 0), wait_timeout=9, check=True),
-    "drain_ends_jobs": drain((["a"], 0), wait_timeout=9, ends_jobs=True),
+    "drain_disruptive": drain((["a"], 0), wait_timeout=9, allow_disruption=True),
     "drain_gone": drain((["a"], 0), GONE, wait_timeout=9),
     "evidence": evidence({"changed": True, "result": {"files": 7, "nodes": ["head", "w"], "problems": ["no py-spy"]}}),
     "evidence_check": evidence({"changed": True, "result": {"files": 0, "nodes": []}}, check=True),
@@ -271,7 +272,7 @@ SHOWN = {
     "drain": ["gets no new work", "a, b", "after 72 s: waits for b", "after 76 s: no job uses it"],
     "drain_too_long": ["error", "is still used after 70 s by a"],
     "drain_check": ["warning", "would get no new work"],
-    "drain_ends_jobs": ["warning", "its removal ends a"],
+    "drain_disruptive": ["warning", "its removal ends a"],
 }
 
 
@@ -344,7 +345,7 @@ def test_a_drained_node_is_asked_until_no_job_uses_it(outcomes: dict[str, Outcom
     late = outcomes["drain_too_long"]
     assert (late.result["failed"], late.result["waited"]) == (True, 70.0)
     assert [request.get("wait_timeout") for _verb, request in late.calls] == [None, 60.0, 10.0]
-    assert [len(outcomes[name].calls) for name in ("drain_free", "drain_check", "drain_ends_jobs")] == [1, 1, 1]
+    assert [len(outcomes[name].calls) for name in ("drain_free", "drain_check", "drain_disruptive")] == [1, 1, 1]
 
 
 def test_nodes_are_awaited_as_long_as_one_may_join(outcomes: dict[str, Outcome]) -> None:

@@ -64,7 +64,7 @@ KFD, DRI = "/dev/kfd", "/dev/dri"
 NODES = "sys/class/kfd/kfd/topology/nodes"
 MIB = 1 << 20
 # The graphics of a desktop processor have less memory of their own, and train nothing.
-SMALLEST_MIB = 8192
+MIN_VRAM_MIB = 8192
 # Heaps of memory on the GPU itself, visible to the processor or not (the kernel's kfd_topology.h).
 OWN_HEAPS = (1, 2)
 PROPERTY = re.compile(r"^(\w+) (\d+)$", re.M)
@@ -91,7 +91,7 @@ def read_gpus(root: Path) -> list[str]:
             continue  # a processor
         banks = [properties(read_text(bank)) for bank in node.glob("mem_banks/*/properties")]
         memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in OWN_HEAPS) // MIB
-        if memory >= SMALLEST_MIB:
+        if memory >= MIN_VRAM_MIB:
             gpus.append(f"{DRI}/renderD{node_properties.get('drm_render_minor', 0)}")
     return gpus
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hardware of a machine: its memory, mounts and ports, and its GPUs."""
+"""The hardware and kernel state of a machine: its memory, mounts and ports, and its GPUs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ..network.interfaces import read_text
-from .system import Process, tagged
+from .system import Process, with_origin
 
-# Memory, mounts and ports: pure parsers of what the kernel prints.
+# Memory, mounts and ports, as the kernel prints them.
 
 # A line of /proc/net/tcp and tcp6: number, local address and port, remote ones, state. 0A is LISTEN.
 LISTENER = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A ", re.M)
@@ -30,13 +30,13 @@ def parse_listeners(text: str) -> set[int]:
     return {int(port, 16) for port in LISTENER.findall(text)}
 
 
-def parse_ranges(text: str) -> list[tuple[int, int]]:
+def parse_reserved_ports(text: str) -> list[tuple[int, int]]:
     """Parse net.ipv4.ip_local_reserved_ports, such as ``8080,20000-21999``."""
     matches = re.findall(r"(\d+)(?:-(\d+))?", text)
     return [(int(first), int(last or first)) for first, last in matches]
 
 
-def parse_ephemeral(text: str) -> tuple[int, int] | None:
+def parse_ephemeral_range(text: str) -> tuple[int, int] | None:
     """Parse net.ipv4.ip_local_port_range: the first and the last port of outgoing connections."""
     numbers = text.split()
     return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else None
@@ -50,39 +50,6 @@ class Mount:
     options: Sequence[str]
 
 
-def _unescape(text: str) -> str:
-    """The kernel writes space, tab, newline and backslash as three octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
-def parse_mountinfo(text: str) -> list[Mount]:
-    """Return the mounts in the order in which they were mounted. Format: proc_pid_mountinfo(5)."""
-    mounts = []
-    for line in text.splitlines():
-        # The optional fields before the dash vary in number.
-        before, dash, after = line.partition(" - ")
-        if not dash:
-            continue
-        point, mount_options = before.split(" ")[4:6]
-        fstype, source, shared = after.split(" ", 2)
-        # A mount is read-only when either the mount or the file system under it is.
-        options = [*mount_options.split(","), *shared.strip().split(",")]
-        access = "ro" if "ro" in options else "rw"
-        rest = dict.fromkeys(option for option in options if option not in ("ro", "rw"))
-        mounts.append(Mount(_unescape(point), fstype, _unescape(source), [access, *map(_unescape, rest)]))
-    return mounts
-
-
-def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """Return the mount that holds a path; of two on one mount point, the later hides the earlier."""
-    deepest: Mount | None = None
-    for mount in mounts:
-        below = mount.mount_point.rstrip("/") + "/"
-        if f"{path}/".startswith(below) and (deepest is None or len(mount.mount_point) >= len(deepest.mount_point)):
-            deepest = mount
-    return deepest
-
-
 @dataclass(frozen=True)
 class PathState:
     """The mount that holds a path, and its space.
@@ -90,7 +57,7 @@ class PathState:
     For a path that does not exist, mount, space and writable are those of its nearest parent.
     error: why the path cannot be read, as with a file server that does not answer.
     mode, owner: of the path, the owner as uid:gid; None if it does not exist.
-    archives_owner: the owner of the directory of job archives in it, as uid:gid; None without one.
+    archives_owner: the owner of its directory jobs/, which has the archives, as uid:gid; None without one.
     """
 
     path: str
@@ -107,17 +74,50 @@ class PathState:
     archives_owner: str | None = None
 
 
+def _unescape(text: str) -> str:
+    """The kernel writes space, tab, newline and backslash as three octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    """Return the mounts in the order in which they were mounted. Format: proc_pid_mountinfo(5)."""
+    mounts = []
+    for line in text.splitlines():
+        # The optional fields before the dash vary in number.
+        before, dash, after = line.partition(" - ")
+        if not dash:
+            continue
+        point, mount_options = before.split(" ")[4:6]
+        fstype, source, super_options = after.split(" ", 2)
+        # A mount is read-only when either the mount or the file system under it is.
+        options = [*mount_options.split(","), *super_options.strip().split(",")]
+        access = "ro" if "ro" in options else "rw"
+        rest = dict.fromkeys(option for option in options if option not in ("ro", "rw"))
+        mounts.append(Mount(_unescape(point), fstype, _unescape(source), [access, *map(_unescape, rest)]))
+    return mounts
+
+
+def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount that holds a path; of two on one mount point, the later hides the earlier."""
+    deepest: Mount | None = None
+    for mount in mounts:
+        below = mount.mount_point.rstrip("/") + "/"
+        if f"{path}/".startswith(below) and (deepest is None or len(mount.mount_point) >= len(deepest.mount_point)):
+            deepest = mount
+    return deepest
+
+
 # The GPUs of a machine: NVIDIA's as nvidia-smi and the kernel log describe them, AMD's from sysfs.
 
 GPU_QUERY = ("nvidia-smi", "-q", "-x")
 # What nvidia-smi prints instead of a value, also in brackets.
-NONE = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
-PENDING = (
+NOT_REPORTED = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
+REPAIR_PENDING_PATHS = (
     "remapped_rows/remapped_row_pending",
     "retired_pages/pending_retirement",
     "ecc_errors/channel_repair_pending",
 )
-UNREPAIRABLE = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
+UNREPAIRABLE_PATHS = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
 XID_LINE = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, )?(?P<text>[^\n]*)")
 # The vendor, as sysfs writes it.
 AMD = "0x1002"
@@ -129,8 +129,8 @@ class Gpu:
     """One GPU. Texts are empty and numbers are None where the driver does not report them.
 
     memory_mib is 0 where the driver does not report it, as with memory shared between CPU and GPU.
-    uncorrected, uncorrected_ever: memory errors since the driver was loaded, and in all. recovery: what the driver asks
-    for.
+    uncorrected, uncorrected_ever: memory errors since the driver was loaded, and in all; NVIDIA calls them volatile and
+    aggregate. recovery: the action that the driver asks for.
     """
 
     index: int
@@ -170,14 +170,14 @@ def parse_gpus(text: str) -> tuple[list[Gpu], str]:
     """
     start, end = text.find("<"), text.rfind(">") + 1
     try:
-        root = ElementTree.fromstring(text[start:end])  # noqa: S314 - the machine's own driver, whose process is no job
+        root = ElementTree.fromstring(text[start:end])  # noqa: S314 - input comes from the driver, not from a job
     except ElementTree.ParseError as error:
         message = " ".join(text.split())[:200]
         return [], message if start < 0 else f"nvidia-smi -q -x prints no XML: {error}"
     driver = _text(root, "driver_version")
     between = [root.text, *(element.tail for element in root)]
-    stray = " ".join(part for part in (text[:start], *between, text[end:]) if part and part.strip())
-    return [_gpu(index, gpu, driver) for index, gpu in enumerate(root.findall("gpu"))], " ".join(stray.split())
+    other_text = " ".join(part for part in (text[:start], *between, text[end:]) if part and part.strip())
+    return [_gpu(index, gpu, driver) for index, gpu in enumerate(root.findall("gpu"))], " ".join(other_text.split())
 
 
 def _gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
@@ -193,8 +193,8 @@ def _gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
         mig=_text(gpu, "mig_mode/current_mig"),
         uncorrected=_uncorrected(gpu, "volatile"),
         uncorrected_ever=_uncorrected(gpu, "aggregate"),
-        remap_pending=any(_text(gpu, path) == "Yes" for path in PENDING),
-        remap_failed=any(_text(gpu, path) == "Yes" for path in UNREPAIRABLE),
+        remap_pending=any(_text(gpu, path) == "Yes" for path in REPAIR_PENDING_PATHS),
+        remap_failed=any(_text(gpu, path) == "Yes" for path in UNREPAIRABLE_PATHS),
         memory_used_mib=_number(gpu, "fb_memory_usage/used"),
         # Newer drivers name the action that they ask for in one element.
         recovery=_text(gpu, "gpu_recovery_action") or reset,
@@ -204,7 +204,7 @@ def _gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
 
 def _text(element: ElementTree.Element, path: str) -> str:
     text = (element.findtext(path) or "").strip()
-    return "" if text.lower() in NONE else text
+    return "" if text.lower() in NOT_REPORTED else text
 
 
 def _number(element: ElementTree.Element, path: str) -> int | None:
@@ -241,15 +241,15 @@ def read_amd_gpus(root: Path) -> list[Gpu]:
     """AMD's GPUs in the order of amd-smi, that of their addresses. Each has the processes that use any of them."""
     devices = [card.resolve() for card in root.glob("sys/class/drm/card*/device") if read_text(card / "vendor") == AMD]
     pids = [int(directory.name) for directory in sorted(root.glob("sys/class/kfd/kfd/proc/[0-9]*"))]
-    users = tuple(tagged(root, Process(pid, read_text(root / f"proc/{pid}/comm"))) for pid in pids) if devices else ()
+    processes = tuple(with_origin(root, Process(pid, read_text(root / f"proc/{pid}/comm"))) for pid in pids if devices)
     driver = read_text(root / "sys/module/amdgpu/version") or read_text(root / "sys/module/amdgpu/srcversion")
     return [
-        _amd_gpu(index, device, driver, users)
+        _amd_gpu(index, device, driver, processes)
         for index, device in enumerate(sorted(devices, key=lambda device: device.name))
     ]
 
 
-def _amd_gpu(index: int, device: Path, driver: str, users: tuple[Process, ...]) -> Gpu:
+def _amd_gpu(index: int, device: Path, driver: str, processes: tuple[Process, ...]) -> Gpu:
     def mib(name: str) -> int | None:
         text = read_text(device / name)
         return int(text) // MIB if text.isdigit() else None
@@ -265,5 +265,5 @@ def _amd_gpu(index: int, device: Path, driver: str, users: tuple[Process, ...]) 
         bus=device.name,
         uncorrected=sum(errors) if errors else None,
         memory_used_mib=mib("mem_info_vram_used"),
-        processes=users,
+        processes=processes,
     )

@@ -28,66 +28,68 @@ from .system import RAY_PROGRAMS
 # Such as mvp-ray-head and ray_worker.
 RAY_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)
 CONTAINER_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-# The titles of Ray's workers, and of those that run no job.
-WORKER = "ray::"
-NO_WORK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+# A worker of Ray has its actor or task as its title.
+WORKER_TITLE_PREFIX = "ray::"
+# Workers that run no job.
+IDLE_TITLES = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 # Ray's other processes, by what their command lines contain.
-OF_RAY = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
-TRAINER = "verl.trainer."
-TITLE_LENGTH, MOST_TITLES = 80, 5
-END_SECONDS, POLL_SECONDS = 10.0, 0.1
-PROCESSES, CONTAINER = "processes", "container"
+RAY_PATHS = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
+VERL_TRAINER_MODULE = "verl.trainer."
+MAX_TITLE_CHARS, MAX_TITLES = 80, 5
+KILL_GRACE_SECONDS, POLL_SECONDS = 10.0, 0.1
+KIND_PROCESSES, KIND_CONTAINER = "processes", "container"
 
 
 @dataclass(frozen=True)
-class LegacyRay:
-    """A container with Ray, or a user's processes of Ray. work: titles of its jobs' processes. processes: all pids."""
+class UnmanagedRay:
+    """A container with Ray, or a user's processes of Ray. job_titles: of its jobs' processes."""
 
     name: str
     kind: str
     owner: str
-    work: Sequence[str] = ()
-    processes: Sequence[int] = ()
+    job_titles: Sequence[str] = ()
+    pids: Sequence[int] = ()
 
 
-class LegacyError(Exception):
+class UnmanagedRayError(Exception):
     """Ray cannot be listed or removed; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of the machine, also of a container. ours: whether it has a mark of this collection."""
+    """A process of the machine, also of a container. managed: whether it has a mark of this collection."""
 
     pid: int
-    user: int
-    title: str
-    container: str
-    ours: bool
+    uid: int
+    cmdline: str
+    container_id: str
+    managed: bool
 
     @property
     def program(self) -> str:
-        return self.title.partition(" ")[0].rpartition("/")[2]
+        return self.cmdline.partition(" ")[0].rpartition("/")[2]
 
     @property
     def is_ray(self) -> bool:
-        named = self.program in RAY_PROGRAMS or self.title.startswith(WORKER)
-        return named or any(part in self.title for part in OF_RAY)
+        named = self.program in RAY_PROGRAMS or self.cmdline.startswith(WORKER_TITLE_PREFIX)
+        return named or any(part in self.cmdline for part in RAY_PATHS)
 
     @property
     def is_work(self) -> bool:
-        return (self.title.startswith(WORKER) and not self.title.startswith(NO_WORK)) or TRAINER in self.title
+        is_worker = self.cmdline.startswith(WORKER_TITLE_PREFIX) and not self.cmdline.startswith(IDLE_TITLES)
+        return is_worker or VERL_TRAINER_MODULE in self.cmdline
 
 
-def processes(proc: Path) -> Iterator[Process]:
+def list_processes(proc: Path) -> Iterator[Process]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            user = entry.stat().st_uid
-            title = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
+            uid = entry.stat().st_uid
+            cmdline = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
             containers = CONTAINER_ID.findall((entry / "cgroup").read_text())
-            yield Process(int(entry.name), user, title, containers[-1] if containers else "", _is_ours(entry))
+            yield Process(int(entry.name), uid, cmdline, containers[-1] if containers else "", _is_managed(entry))
 
 
-def _is_ours(entry: Path) -> bool:
+def _is_managed(entry: Path) -> bool:
     """Whether a process has a mark; that of another user cannot be read, but gets no signal either."""
     with contextlib.suppress(OSError):
         names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
@@ -96,49 +98,49 @@ def _is_ours(entry: Path) -> bool:
 
 
 def job_titles(running: Iterable[Process]) -> tuple[str, ...]:
-    return tuple(sorted({process.title[:TITLE_LENGTH] for process in running if process.is_work})[:MOST_TITLES])
+    return tuple(sorted({process.cmdline[:MAX_TITLE_CHARS] for process in running if process.is_work})[:MAX_TITLES])
 
 
-class LegacyMachine:
+class UnmanagedRayFinder:
     def __init__(self, engine: str, run: Run, proc: Path = PROC) -> None:
         self.engine, self.run, self.proc = engine, run, proc
 
-    def rays(self) -> list[LegacyRay]:
-        """All Ray without a mark. Raises LegacyError if the engine does not answer."""
-        running = sorted(processes(self.proc), key=lambda process: process.pid)
-        identifiers = self._ask("ps", "-aq", "--no-trunc").split()
-        inspected = json.loads(self._ask("container", "inspect", *identifiers)) if identifiers else []
-        with_ray = {process.container for process in running if process.program in RAY_PROGRAMS}
-        # Also without a label: nodes that are processes may run in a container of a platform.
-        ours = {process.container for process in running if process.ours}
-        ours |= {info["Id"] for info in inspected if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})}
-        containers = [info for info in inspected if info["Id"] not in ours and _is_legacy(info, with_ray)]
-        return [*self._of_users(running), *(self._container(info, running) for info in containers)]
+    def find(self) -> list[UnmanagedRay]:
+        """All Ray without a mark. Raises UnmanagedRayError if the engine does not answer."""
+        running = sorted(list_processes(self.proc), key=lambda process: process.pid)
+        container_ids = self._engine_command("ps", "-aq", "--no-trunc").split()
+        infos = json.loads(self._engine_command("container", "inspect", *container_ids)) if container_ids else []
+        ray_container_ids = {process.container_id for process in running if process.program in RAY_PROGRAMS}
+        # Managed containers, also those without a label, as of a platform, in which nodes that are processes run.
+        managed = {process.container_id for process in running if process.managed}
+        managed |= {info["Id"] for info in infos if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})}
+        containers = [info for info in infos if info["Id"] not in managed and _is_unmanaged(info, ray_container_ids)]
+        return [*self._bare_ray_by_user(running), *(self._from_container(info, running) for info in containers)]
 
-    def remove(self, ray: LegacyRay) -> None:
-        """Remove a container, or end the processes of a user. Raises LegacyError."""
-        if ray.kind == CONTAINER:
-            self._ask("rm", "--force", "--volumes", ray.name)
+    def remove(self, ray: UnmanagedRay) -> None:
+        """Remove a container, or end the processes of a user. Raises UnmanagedRayError."""
+        if ray.kind == KIND_CONTAINER:
+            self._engine_command("rm", "--force", "--volumes", ray.name)
         else:
-            self._end(ray)
+            self._kill(ray)
 
-    def _of_users(self, running: Sequence[Process]) -> Iterator[LegacyRay]:
+    def _bare_ray_by_user(self, running: Sequence[Process]) -> Iterator[UnmanagedRay]:
         """The Ray of each user outside of containers."""
-        bare = [process for process in running if not process.container and not process.ours]
-        for user in sorted({process.user for process in bare if process.program in RAY_PROGRAMS}):
-            ray = [process for process in bare if process.user == user and (process.is_ray or process.is_work)]
-            name = user_name(user)
-            yield LegacyRay(f"ray@{name}", PROCESSES, name, job_titles(ray), [process.pid for process in ray])
+        bare = [process for process in running if not process.container_id and not process.managed]
+        for uid in sorted({process.uid for process in bare if process.program in RAY_PROGRAMS}):
+            ray = [process for process in bare if process.uid == uid and (process.is_ray or process.is_work)]
+            name = user_name(uid)
+            yield UnmanagedRay(f"ray@{name}", KIND_PROCESSES, name, job_titles(ray), [process.pid for process in ray])
 
-    def _container(self, info: Mapping[str, Any], running: Sequence[Process]) -> LegacyRay:
-        inside = [process for process in running if process.container == info["Id"]]
+    def _from_container(self, info: Mapping[str, Any], running: Sequence[Process]) -> UnmanagedRay:
+        inside = [process for process in running if process.container_id == info["Id"]]
         config = info.get("Config") or {}
         labels = config.get("Labels") or {}
         owner = labels.get("com.docker.compose.project.working_dir") or config.get("User") or "root"
         pids = [process.pid for process in inside]
-        return LegacyRay(info["Name"].lstrip("/"), CONTAINER, str(owner), job_titles(inside), pids)
+        return UnmanagedRay(info["Name"].lstrip("/"), KIND_CONTAINER, str(owner), job_titles(inside), pids)
 
-    def _end(self, ray: LegacyRay) -> None:
+    def _kill(self, ray: UnmanagedRay) -> None:
         for signum in (signal.SIGTERM, signal.SIGKILL):
             for pid in self._running(ray):
                 try:
@@ -146,49 +148,54 @@ class LegacyMachine:
                 except ProcessLookupError:
                     continue
                 except PermissionError as error:
-                    raise LegacyError(f"{ray.name} is of another user: set ansible_become for the machine") from error
-            deadline = time.monotonic() + END_SECONDS
+                    message = f"{ray.name} is of another user: set ansible_become for the machine"
+                    raise UnmanagedRayError(message) from error
+            deadline = time.monotonic() + KILL_GRACE_SECONDS
             while self._running(ray):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(POLL_SECONDS)
             else:
                 return
-        raise LegacyError(f"{ray.name} does not end, even with SIGKILL; see ps and dmesg")
+        raise UnmanagedRayError(f"{ray.name} does not end, even with SIGKILL; see ps and dmesg")
 
-    def _running(self, ray: LegacyRay) -> list[int]:
+    def _running(self, ray: UnmanagedRay) -> list[int]:
         """The pids that still run. A process that is not of Ray has reused the pid of one that ended."""
-        running = [process for process in processes(self.proc) if process.pid in ray.processes]
-        return [process.pid for process in running if (process.is_ray or process.is_work) and not process.ours]
+        running = [process for process in list_processes(self.proc) if process.pid in ray.pids]
+        return [process.pid for process in running if (process.is_ray or process.is_work) and not process.managed]
 
-    def _ask(self, *arguments: str) -> str:
+    def _engine_command(self, *arguments: str) -> str:
         code, out, err = self.run([self.engine, *arguments])
         if code == NOT_INSTALLED:
             return ""
         if code:
-            raise LegacyError(f'"{self.engine} {" ".join(arguments[:3])}" failed: {error_message(out, err)}')
+            raise UnmanagedRayError(f'"{self.engine} {" ".join(arguments[:3])}" failed: {error_message(out, err)}')
         return out
 
 
-def _is_legacy(info: Mapping[str, Any], with_ray: set[str]) -> bool:
+def _is_unmanaged(info: Mapping[str, Any], ray_container_ids: set[str]) -> bool:
     config = info.get("Config") or {}
     command = " ".join([*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])])
-    return info["Id"] in with_ray or bool(RAY_NAME.search(info["Name"].lstrip("/"))) or "ray start" in command
+    return info["Id"] in ray_container_ids or bool(RAY_NAME.search(info["Name"].lstrip("/"))) or "ray start" in command
 
 
-def refusals(host: str, rays: Sequence[LegacyRay], names: Collection[str], ends_jobs: bool) -> list[Finding]:
+def busy_findings(
+    host: str, rays: Sequence[UnmanagedRay], names: Collection[str], allow_disruption: bool
+) -> list[Finding]:
     """The containers and users' Rays with these names that are not removed, because they run jobs."""
-    if ends_jobs:
+    if allow_disruption:
         return []
     remedy = "wait for it, or end it with -e allow_disruption=true"
-    busy = [ray for ray in rays if ray.name in names and ray.work]
-    return [Finding(host, f"{ray.name} runs {', '.join(ray.work)}", remedy) for ray in busy]
+    busy = [ray for ray in rays if ray.name in names and ray.job_titles]
+    return [Finding(host, f"{ray.name} runs {', '.join(ray.job_titles)}", remedy) for ray in busy]
 
 
-def legacy_report(host: str, rays: Sequence[LegacyRay], remove: Sequence[str], ends_jobs: bool) -> dict[str, Any]:
+def unmanaged_report(
+    host: str, rays: Sequence[UnmanagedRay], remove: Sequence[str], allow_disruption: bool
+) -> dict[str, Any]:
     """The part of a machine in the report of all machines, and which of the names to remove it has not."""
     return {
-        "rows": [[host, ray.name, ray.kind, ray.owner, ", ".join(ray.work)] for ray in rays],
-        "findings": [finding.as_dict() for finding in refusals(host, rays, remove, ends_jobs)],
+        "rows": [[host, ray.name, ray.kind, ray.owner, ", ".join(ray.job_titles)] for ray in rays],
+        "findings": [finding.as_dict() for finding in busy_findings(host, rays, remove, allow_disruption)],
         "missing": [name for name in remove if name not in {ray.name for ray in rays}],
     }

@@ -49,17 +49,17 @@ from .hardware import (
     PathState,
     Xid,
     mount_of,
-    parse_ephemeral,
+    parse_ephemeral_range,
     parse_gpus,
     parse_listeners,
     parse_meminfo,
     parse_mountinfo,
-    parse_ranges,
+    parse_reserved_ports,
     parse_xids,
     read_amd_gpus,
 )
 from .machine import Machine
-from .system import SOFTWARE_PROGRAM, Software, parse_software, read_system, tagged
+from .system import SOFTWARE_PROGRAM, Software, parse_software, read_system, with_origin
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)
@@ -138,8 +138,8 @@ class Probe:
             containers=containers,
             images=inspected,
             ports_in_use=self.listeners(),
-            ephemeral_ports=parse_ephemeral(read_text(self._at(f"{NET}/ip_local_port_range"))),
-            reserved_ports=parse_ranges(read_text(self._at(f"{NET}/ip_local_reserved_ports"))),
+            ephemeral_ports=parse_ephemeral_range(read_text(self._at(f"{NET}/ip_local_port_range"))),
+            reserved_ports=parse_reserved_ports(read_text(self._at(f"{NET}/ip_local_reserved_ports"))),
             rdma_devices=tuple(self.rdma_devices()),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
@@ -159,7 +159,7 @@ class Probe:
             return [], None
         # A driver that does not work prints its error on stdout.
         gpus, error = parse_gpus(out) if out.strip() else ([], "")
-        gpus = [replace(gpu, processes=tuple(tagged(self._root, process) for process in gpu.processes)) for gpu in gpus]
+        gpus = [replace(gpu, processes=tuple(with_origin(self._root, proc) for proc in gpu.processes)) for gpu in gpus]
         if code:
             return gpus, " ".join([*filter(None, [error]), *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None

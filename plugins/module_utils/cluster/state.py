@@ -57,7 +57,7 @@ class State:
         self.check = check
 
     @contextlib.contextmanager
-    def opened(self, create: bool = False) -> Iterator[bool]:
+    def open(self, create: bool = False) -> Iterator[bool]:
         """Lock the directory, and yield whether it exists."""
         if create and not self.check:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)

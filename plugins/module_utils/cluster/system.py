@@ -21,7 +21,7 @@ from ..network.interfaces import read_text, resolve
 
 # Docker, Podman, containerd and CRI-O name a container's cgroup after its id, with words of their own around it.
 CONTAINER = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-NAME_LENGTH = 100
+MAX_NAME_CHARS = 100
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Process:
 
 
 def processes(root: Path) -> Iterator[Process]:
-    """All processes, without what `tagged` adds."""
+    """All processes, without what `with_origin` adds."""
     for directory in sorted(root.glob("proc/[0-9]*")):
         # Such as "1 (name with (brackets)) S 0 1 …".
         before, bracket, after = read_text(directory / "stat").rpartition(")")
         if bracket and after.split():
-            yield Process(int(directory.name), before.partition("(")[2][:NAME_LENGTH], after.split()[0])
+            yield Process(int(directory.name), before.partition("(")[2][:MAX_NAME_CHARS], after.split()[0])
 
 
-def tagged(root: Path, process: Process) -> Process:
+def with_origin(root: Path, process: Process) -> Process:
     """The process with its container or node. Only its user and root can see that it is of a node."""
     ids = CONTAINER.findall(read_text(root / f"proc/{process.pid}/cgroup"))
     environment = read_text(root / f"proc/{process.pid}/environ").split("\0")
@@ -135,7 +135,7 @@ def read_system(root: Path) -> System:
         tmp_total_bytes=total,
         tmp_free_bytes=free,
         stuck=tuple(stuck),
-        ray=tuple(tagged(root, proc) for proc in ray),
+        ray=tuple(with_origin(root, proc) for proc in ray),
         token=token if os.path.lexists(root / token.lstrip("/")) else "",
         hostname=hostname,
         addresses=tuple(address for address in resolve(hostname) if ":" not in address),

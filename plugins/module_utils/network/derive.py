@@ -102,18 +102,18 @@ def hca_class(hosts: Iterable[Host]) -> HcaClass | None:
     """
     fastest = [
         max(
-            (HcaClass(hca.link_layer, hca.rate_gbit) for hca in _rated(host)),
+            (HcaClass(hca.link_layer, hca.rate_gbit) for hca in _hcas_with_rate(host)),
             # With the same rate, Ethernet ports are uplinks or storage beside an InfiniBand fabric.
             key=lambda kind: (kind.rate_gbit, kind.link_layer == INFINIBAND),
         )
         for host in hosts
-        if host.trains and _rated(host)
+        if host.trains and _hcas_with_rate(host)
     ]
     counted = Counter(fastest)
     return max(counted, key=lambda kind: (counted[kind], kind.rate_gbit, kind.link_layer), default=None)
 
 
-def _rated(host: Host) -> list[Hca]:
+def _hcas_with_rate(host: Host) -> list[Hca]:
     return [hca for hca in host.hcas if hca.up and hca.rate_gbit]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
-IFREQ_BYTES, MOST_ADDRESSES = 40, 1024
+IFREQ_BYTES, MAX_ADDRESSES = 40, 1024
 # Interfaces that engines and hypervisors make, on every machine alike.
 VIRTUAL = re.compile(r"lo|docker.*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|tunl.*|kube.*|dummy.*|podman.*|tap.*")
 
@@ -52,7 +52,7 @@ def read_interfaces(root: Path) -> list[Interface]:
 def addresses_of_kernel() -> dict[str, list[str]]:
     """Return the IPv4 addresses of each interface, asked of the kernel itself."""
     addresses: dict[str, list[str]] = {}
-    buffer = ctypes.create_string_buffer(IFREQ_BYTES * MOST_ADDRESSES)
+    buffer = ctypes.create_string_buffer(IFREQ_BYTES * MAX_ADDRESSES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("iP", len(buffer), ctypes.addressof(buffer))
         length, _address = struct.unpack("iP", fcntl.ioctl(sock.fileno(), SIOCGIFCONF, request))

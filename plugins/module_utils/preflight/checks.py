@@ -260,7 +260,7 @@ class Problem(NamedTuple):
         return Finding(where, self.text, self.remedy or check.remedy, self.severity or check.severity, key=self.key)
 
 
-def accepted(finding: Finding, accept: Sequence[str]) -> Finding:
+def mark_known(finding: Finding, accept: Sequence[str]) -> Finding:
     """A finding that the operator knows of is a note. accept: keys, as key or key@host."""
     if finding.severity != NOTE and finding.key and {finding.key, f"{finding.key}@{finding.where}"} & set(accept):
         return replace(finding, severity=NOTE, problem=f"accepted: {finding.problem}")

@@ -12,7 +12,7 @@ from ..argus.common.text import nearest
 from ..argus.fabric.all_reduce import Bandwidth, Verdict, from_json
 from ..cluster.machine import Machine
 from . import gpu, host, network, shared_root
-from .checks import CHECKS, Context, Expectation, Problem, accepted, differences
+from .checks import CHECKS, Context, Expectation, Problem, differences, mark_known
 
 # Judge the all-reduce over the workers.
 
@@ -164,7 +164,7 @@ def judge(
         *shared_root.mount_findings(contexts),
         *others,
     ]
-    findings = [*accept_findings(accept, {*hosts, *inventory}), *(accepted(finding, accept) for finding in findings)]
+    findings = [*accept_findings(accept, {*hosts, *inventory}), *(mark_known(finding, accept) for finding in findings)]
     return Judgement(
         tier,
         hosts,
@@ -196,7 +196,7 @@ def _columns(machine: Machine) -> dict[str, str]:
     return {**columns, "kernel": machine.system.kernel}
 
 
-def grouped(findings: Iterable[Finding]) -> list[Finding]:
+def group_findings(findings: Iterable[Finding]) -> list[Finding]:
     """One finding for all places that differ in nothing else."""
     places: dict[Finding, list[str]] = {}
     for finding in findings:

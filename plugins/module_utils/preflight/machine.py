@@ -24,8 +24,8 @@ from .network import hostname_problems
 
 GIB = 2**30
 # Ray refuses to start a node with a smaller share of memory for its processes: ray/_private/resource_and_label_spec.py.
-LEAST_BESIDE = 0.05
-MOST_LISTED = 4
+MIN_PROCESS_SHARE = 0.05
+MAX_NAMES = 4
 # The token, and the registry of jobs with their JobSpecs.
 STATE_FREE_BYTES = 64 * 2**20
 # The same with the tables of Ray's head, 26 MB after 20 jobs: without room, its GCS ends.
@@ -298,13 +298,13 @@ def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             f"mount -o remount,size={expectation.shm_gib:g}G /dev/shm, ask the platform for more shared memory, or set "
             "a smaller ray_node_shm_gib for the nodes of this machine",
         )
-    most_gib = machine.memory_bytes * (1 - LEAST_BESIDE) / GIB
-    if expectation.object_store_gib > most_gib:
+    max_gib = machine.memory_bytes * (1 - MIN_PROCESS_SHARE) / GIB
+    if expectation.object_store_gib > max_gib:
         yield Problem(
             "machine.object_store",
             f"{gib(machine.memory_bytes)} of memory, and Ray's object store takes {expectation.object_store_gib:g} GiB "
             "of it (half of ray_node_shm_gib): Ray does not start",
-            f"set ray_node_shm_gib for the nodes of this machine to at most {max(1, int(2 * most_gib))}; "
+            f"set ray_node_shm_gib for the nodes of this machine to at most {max(1, int(2 * max_gib))}; "
             "8 is enough for a head",
         )
 
@@ -332,8 +332,8 @@ def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
             "set ray_node_address to an IP address of this host; a loopback makes gloo and NCCL fail",
         )
     if process.others:
-        listed = ", ".join(process.others[:MOST_LISTED])
-        more = f" and {len(process.others) - MOST_LISTED} more" if len(process.others) > MOST_LISTED else ""
+        listed = ", ".join(process.others[:MAX_NAMES])
+        more = f" and {len(process.others) - MAX_NAMES} more" if len(process.others) > MAX_NAMES else ""
         yield Problem(
             "process.other_ray",
             f"another Ray runs on this host ({listed}{more}); it is left alone",

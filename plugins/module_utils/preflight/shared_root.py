@@ -79,11 +79,11 @@ def trial_findings(trials: Mapping[str, TrialResult]) -> list[Finding]:
     return [
         problem.finding(host)
         for host, trial in trials.items()
-        for problem in (*_written(trial), *_locks(trial, trials), *_seen(trial, trials))
+        for problem in (*_write_problems(trial), *_locks(trial, trials), *_seen(trial, trials))
     ]
 
 
-def _written(trial: TrialResult) -> Iterator[Problem]:
+def _write_problems(trial: TrialResult) -> Iterator[Problem]:
     written = trial.written
     if trial.error:
         yield Problem("storage.trial", trial.error)

@@ -20,7 +20,7 @@ NAME = "\0argus-verl-{uid}-{job}"
 PATIENCE_SECONDS = 30.0
 
 
-def connected(job: str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
+def connect_to_step(job: str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
     deadline = time.monotonic() + seconds
     while True:
         step = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -41,7 +41,7 @@ def connected(job: str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
 
 
 def main(job: str, argv: list[str]) -> int:
-    with connected(job) as step:
+    with connect_to_step(job) as step:
         request = json.dumps(argv).encode()
         sent = socket.send_fds(step, [request[:65536]], [0, 1, 2])
         step.sendall(request[sent:])

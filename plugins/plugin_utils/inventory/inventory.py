@@ -23,7 +23,7 @@ def source_findings(sources: Iterable[str]) -> list[Finding]:
     return [Finding(source, "does not exist", "correct the path after -i") for source in missing]
 
 
-def without_hosts(sources: Sequence[str]) -> list[Finding]:
+def no_hosts_findings(sources: Sequence[str]) -> list[Finding]:
     """The problems of inventories in which Ansible found no hosts."""
     remedy = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
     empty = Finding(", ".join(sources) or "inventory", "has no hosts", f"{remedy}hosts: {{gpu-0: , gpu-1: }}")
@@ -119,13 +119,13 @@ def role_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
         yield Finding(node, "is in both head and workers", remedy)
 
 
-def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> Iterator[Finding]:
+def limit_findings(reached: Iterable[str], target_groups: Iterable[str], groups: Groups) -> Iterator[Finding]:
     """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
 
     reached: the hosts that --limit leaves.
     """
     reached_nodes = set(reached)
-    for group in works_on:
+    for group in target_groups:
         if groups.get(group) and reached_nodes.isdisjoint(groups[group]):
             remedy = f"add some of them: {', '.join(groups[group])}"
             yield Finding(f"group {group}", "--limit leaves out all of its hosts", remedy)

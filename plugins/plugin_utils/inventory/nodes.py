@@ -206,8 +206,7 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
     )
 
 
-# The most characters of a value, and the most settings, that are shown.
-LONGEST_VALUE, MOST_SETTINGS = 60, 4
+MAX_VALUE_CHARS, MAX_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "
 PREFIXES = ("cluster_", "ray_node_", "shared_root")
 # With another of the first three there is no container or process to compare with.
@@ -254,8 +253,8 @@ def changed_settings(before: str | None, now: str) -> str:
     if not isinstance(old, dict):
         return ""
     changes = list(_changes(old, json.loads(now)))
-    more = f" and {len(changes) - MOST_SETTINGS} more" if len(changes) > MOST_SETTINGS else ""
-    return f"{', '.join(changes[:MOST_SETTINGS])}{more}"
+    more = f" and {len(changes) - MAX_SETTINGS} more" if len(changes) > MAX_SETTINGS else ""
+    return f"{', '.join(changes[:MAX_SETTINGS])}{more}"
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -263,16 +262,16 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         if name in old and name in new and old[name] == new[name]:
             continue
         if not name.startswith(ENVIRONMENT):
-            yield f"{one_line(name)} {_shown(old.get(name))} → {_shown(new.get(name))}"
+            yield f"{one_line(name)} {_value_text(old.get(name))} → {_value_text(new.get(name))}"
         elif name not in new:
             yield f"{one_line(name)} removed"
         else:
             yield f"{one_line(name)} {'changed' if name in old else 'added'}"
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     """A value as YAML users write it; "-" for one that is not set."""
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value)
-    return one_line(text, LONGEST_VALUE) or '""'
+    return one_line(text, MAX_VALUE_CHARS) or '""'

@@ -55,8 +55,8 @@ REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 TABLES_PATH = "/var/lib/argus-verl/tables"
 # How long workers and their jobs wait for a head that is gone.
 HEAD_PATIENCE_SECONDS = 600
-# The most processes and threads of a node. Ray starts a process for each CPU, with 30 to 200 threads.
-LEAST_PIDS, PIDS_OF_CPU = 32768, 256
+# The limit of processes and threads of a node. Ray starts a process for each CPU, with 30 to 200 threads.
+MIN_PIDS_LIMIT, PIDS_PER_CPU = 32768, 256
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 
@@ -190,7 +190,7 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "security_opts": ["no-new-privileges:true"],
         "cap_drop": ["ALL"],
-        "pids_limit": max(LEAST_PIDS, PIDS_OF_CPU * (plan.cpus or 0)),
+        "pids_limit": max(MIN_PIDS_LIMIT, PIDS_PER_CPU * (plan.cpus or 0)),
         "read_only": settings.ray_node_read_only,
         # Ray's sessions and every cache: a volume without a name, which is removed with the container.
         "volumes": ["/tmp"],  # noqa: S108

@@ -23,7 +23,7 @@ from ..plan.departure import ODD_NAME, drain_command, is_plain
 # than asked for, a run stops before it changes anything.
 
 # A container with so many restarts in its first seconds does not join.
-MOST_RESTARTS = 2
+CRASH_LOOP_RESTARTS = 2
 # The states of a container that the engine does not start again, and of a process without its supervisor.
 ENDED_STATES = ("exited", "dead", "stopped", "orphaned")
 
@@ -82,7 +82,7 @@ def crash_reason(inspected: str, fresh: bool, head_answers: bool, kind: str = "c
     state, code, restarts = parts[0], int(parts[1]), int(parts[2])
     if state in ENDED_STATES:
         return f"its {kind} ended with exit code {code}"
-    if fresh and head_answers and restarts >= MOST_RESTARTS:
+    if fresh and head_answers and restarts >= CRASH_LOOP_RESTARTS:
         return f"its {kind} ended {restarts} times, and was started again each time"
     return ""
 
@@ -120,7 +120,7 @@ def fewer_workers(presence: Presence) -> str:
     return f", or go on with fewer workers: -e cluster_min_workers={presence.present}"
 
 
-def tolerated(findings: Sequence[Finding], presence: Presence, machines: Collection[str]) -> list[Finding]:
+def with_tolerance(findings: Sequence[Finding], presence: Presence, machines: Collection[str]) -> list[Finding]:
     """Findings about machines: errors become warnings, if the run goes on without the nodes of these machines."""
     if not presence.is_enough:
         return list(findings)

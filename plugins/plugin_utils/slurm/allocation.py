@@ -19,7 +19,7 @@ NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
 NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 SPAN = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 # More than any cluster of Slurm has: a program of a job may have printed the list.
-MOST_NODES = 1 << 16
+MAX_NODES = 1 << 16
 GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
 
@@ -57,10 +57,10 @@ def expand(nodelist: str) -> list[str]:
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices, count = [], 1
         for index, piece in enumerate(pieces):
-            choices.append([*islice(_numbers(piece), MOST_NODES + 1)] if index % 2 else [piece])
+            choices.append([*islice(_numbers(piece), MAX_NODES + 1)] if index % 2 else [piece])
             count *= len(choices[-1])
-            if len(names) + count > MOST_NODES:
-                raise SlurmError(f"{nodelist[:100]!r} has more than {MOST_NODES} nodes")
+            if len(names) + count > MAX_NODES:
+                raise SlurmError(f"{nodelist[:100]!r} has more than {MAX_NODES} nodes")
         names += map("".join, product(*choices))
     return names
 
@@ -82,7 +82,7 @@ def gpu_count(gres: str) -> int:
 def cpu_count(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
-        return len(list(islice(_numbers(identifiers), MOST_NODES))) if identifiers else 0
+        return len(list(islice(_numbers(identifiers), MAX_NODES))) if identifiers else 0
     except SlurmError:
         return 0
 
@@ -95,12 +95,12 @@ def resources_by_node(line: str) -> dict[str, dict[str, str]]:
     details: dict[str, dict[str, str]] = {}
     group = 0
 
-    def numbered(pair: tuple[str, str]) -> int:
+    def group_number(pair: tuple[str, str]) -> int:
         nonlocal group
         group += pair[0] == "Nodes"
         return group
 
-    for number_value, pairs in groupby(fields_of(line), numbered):
+    for number_value, pairs in groupby(fields_of(line), group_number):
         resources = dict(pairs)
         if number_value:
             details |= dict.fromkeys(expand(resources["Nodes"]), resources)
@@ -111,7 +111,7 @@ RUNNING, PENDING = "RUNNING", "PENDING"
 # The name of the head in the inventory: its host may have a worker, too.
 HEAD = "ray-head"
 # Variables of hosts that are no role's: of the connection, and for people.
-OF_INVENTORY = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
+SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
 # The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
 LEAVING = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
 STATE = re.compile(r"[A-Z_]+")

@@ -40,7 +40,7 @@ def without_job(environ: Mapping[str, str]) -> dict[str, str]:
     return {**variables, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
 
-def inherited(environ: Mapping[str, str], modules: bool = False) -> dict[str, str]:
+def step_environment(environ: Mapping[str, str], modules: bool = False) -> dict[str, str]:
     """The environment of srun and sbatch, as nearly empty as over SSH. modules: for a script that may load some."""
     variables = without_job(environ).items()
     passed = {name: text for name, text in variables if name in PASSED or (modules and FOR_MODULES.fullmatch(name))}
@@ -91,7 +91,7 @@ def allocation(job_id: int) -> Allocation | None:
 
 
 def submit(script: str) -> int:
-    answer = run(["sbatch", "--parsable"], script, inherited(os.environ, modules=True))
+    answer = run(["sbatch", "--parsable"], script, step_environment(os.environ, modules=True))
     # With the name of the cluster where there are several.
     return int(answer.strip().splitlines()[-1].partition(";")[0])
 

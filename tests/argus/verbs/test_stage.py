@@ -315,7 +315,7 @@ def test_what_people_see_of_an_export(
     root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stage, "plan", lambda _root, item, _how: (Path(), item))
-    monkeypatch.setattr(stage, "answered", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
+    monkeypatch.setattr(stage, "run_item", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))
     assert cli.main(["export", "sft-1", "--step", "4"]) == 0

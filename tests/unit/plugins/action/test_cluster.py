@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.action.cluster_plan import (
     probed_machines,
     unreached_findings,
 )
-from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, process_nodes
+from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, nodes_without_interpreter
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import INPUTS_LABEL, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import Planner
@@ -300,7 +300,7 @@ def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
 
 def test_variables_of_the_inventory_of_slurm_are_known() -> None:
     hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
-    assert process_nodes(hostvars, GROUPS) == ["worker-0"]
+    assert nodes_without_interpreter(hostvars, GROUPS) == ["worker-0"]
     settings = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
     assert inventory_findings(variables(worker_0=settings | {"slurm_nodes": 2}), GROUPS) == []
     (finding,) = inventory_findings(variables(worker_0=settings | {"slurm_memroy": "8G"}), GROUPS)

@@ -22,10 +22,10 @@ class Calls(stage.ActionModule):
         self.answers = list(answers)
 
     def one(self) -> dict[str, Any]:
-        result = self.result([self.staged("model", self.model, {"name": "m"})])
+        result = self.result([self.stage_one("model", self.model, {"name": "m"})])
         return {**result, **result["staged"][0]}
 
-    def call(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
+    def call_verb(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Place, refusal
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ContainerLocation, engine_error
 
-PLACE = Place("ray-head", "gpu-0", "docker")
+LOCATION = ContainerLocation("ray-head", "gpu-0", "docker")
 CONTAINER = "3f" * 32
 REFUSALS = {
     "there is no container": [
@@ -32,9 +32,9 @@ REFUSALS = {
 @pytest.mark.parametrize("words", REFUSALS)
 def test_refusals_of_engines(words: str) -> None:
     for stderr in REFUSALS[words]:
-        assert words in refusal(PLACE, 1, "", stderr)
+        assert words in engine_error(LOCATION, 1, "", stderr)
         # Of a command that ran in the container.
-        assert refusal(PLACE, 0, "", stderr) == refusal(PLACE, 1, '{"failed": true}', stderr) == ""
+        assert engine_error(LOCATION, 0, "", stderr) == engine_error(LOCATION, 1, '{"failed": true}', stderr) == ""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,6 @@ def test_refusals_of_engines(words: str) -> None:
     ],
 )
 def test_a_machine_without_an_engine(stderr: str, is_missing: bool) -> None:
-    assert (
-        ("no command docker" in refusal(PLACE, 127, "", stderr)) == is_missing == bool(refusal(PLACE, 127, "", stderr))
-    )
-    assert refusal(PLACE, 1, "", stderr) == ""
+    error = engine_error(LOCATION, 127, "", stderr)
+    assert ("no command docker" in error) == is_missing == bool(error)
+    assert engine_error(LOCATION, 1, "", stderr) == ""

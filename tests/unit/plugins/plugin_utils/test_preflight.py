@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     machine_presence,
     preflight_result,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import tolerated
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import with_tolerance
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
 from samples import HEALTHY
 
@@ -104,7 +104,7 @@ def test_one_policy_for_machines_that_do_not_answer_and_those_with_errors() -> N
         hostvars[node] = {"ray_node_machine": "gpu-1", "__preflight": result}
         present, machines, findings = machine_presence(hosts, hostvars, CLUSTER, least)
         probed = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
-        return [finding.severity for finding in tolerated([*findings, *probed], present, machines)]
+        return [finding.severity for finding in with_tolerance([*findings, *probed], present, machines)]
 
     for bad in ({"unreachable": True, "msg": "no route"}, {"machine": {}, "findings": [ECC]}):
         for least, severity in ((None, ERROR), (1, WARNING), (2, ERROR)):

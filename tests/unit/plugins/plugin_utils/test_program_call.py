@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 from ansible.plugins.become import BecomeBase
 from ansible_collections.argus.verl.plugins.plugin_utils import program_call
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    Answer,
-    Node,
-    ProgramError,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, Node, ProgramError
 from program_machine import Caller, Connection, node_in, refuse
 
 from argus.jobs.bundle import Limits, unpack
@@ -28,7 +24,7 @@ def node(tmp_path: Path) -> Node:
 
 def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node) -> None:
     refuse(node, "Error response from daemon: Container head is not running")
-    assert Caller(node).call("status", {}).result["jobs"][0]["submission_id"] == "sft-1"
+    assert Caller(node).call_verb("status", {}).result["jobs"][0]["submission_id"] == "sft-1"
     arguments = (Path(node.shared_root) / "runs").read_text().split()
     assert {"--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--pull=never"} <= set(arguments)
     assert arguments[arguments.index("--user") + 1] == "5:6"
@@ -37,26 +33,26 @@ def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node)
 def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None:
     refuse(node, "Error response from daemon: Container head is not running")
     with pytest.raises(ProgramError, match="container head is not running"):
-        Caller(node).call("status", {}, needs_node=True)
+        Caller(node).call_verb("status", {}, only_running_node=True)
     assert not (Path(node.shared_root) / "runs").exists()
     refuse(node, "Error response from daemon: Container head is paused")
     # One that does not answer may answer later, and a verb may run beside it.
     with pytest.raises(ProgramError) as error:
-        Caller(node).call("status", {})
+        Caller(node).call_verb("status", {})
     assert error.value.node_is_gone
-    assert Caller(node).call("status", {}, needs_node=True, apart=True).result["jobs"]
+    assert Caller(node).call_verb("status", {}, only_running_node=True, outside_node=True).result["jobs"]
 
 
 def test_an_answer_has_nothing_that_ansible_acts_on() -> None:
     for out in ("", "[]", "{}", "null", '{"changed": true, "findings": {}, "result": []}', "[" * 100_000):
         with pytest.raises(ProgramError):
-            program_call.answer(Node("head"), "status", 0, out, "")
+            program_call.parse_answer(Node("head"), "status", 0, out, "")
     # A node at its limit of processes.
     with pytest.raises(ProgramError, match="limit of processes"):
-        program_call.answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
+        program_call.parse_answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
     result = {"jobs": [], "ansible_facts": {"a": 1}, "warnings": ["x"], "_ansible_no_log": True}
     text = json.dumps({"changed": 1, "findings": [], "result": result, "ansible_facts": {}})
-    answer = program_call.answer(Node("head"), "status", 0, text, "")
+    answer = program_call.parse_answer(Node("head"), "status", 0, text, "")
     assert (answer.changed, answer.result) == (False, {"jobs": []})
 
 
@@ -100,7 +96,7 @@ def test_a_file_comes_from_a_node_or_from_a_container_in_its_place(node: Node, t
     refuse(node, text)
     machine = Machine(node)
     answer = fetch(machine, node)
-    assert (answer.done, answer.result) == (True, {"archive": f"{node.shared_root}/jobs/sft-1", "skipped": []})
+    assert (answer.accepted, answer.result) == (True, {"archive": f"{node.shared_root}/jobs/sft-1", "skipped": []})
     assert unpacked(node) > 0
     # Only its user reads it, and nothing of it stays.
     assert (machine.modes, [*machine.temporary.iterdir()]) == ({0o600}, [])
@@ -119,7 +115,7 @@ class Become(BecomeBase):  # type: ignore[misc]
 def test_a_file_of_another_user(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It belongs to the user who runs the program, and only that user reads it."""
     monkeypatch.setattr(Connection, "become", Become())
-    assert fetch(Machine(node), node).done
+    assert fetch(Machine(node), node).accepted
     assert unpacked(node) > 0
 
 
@@ -131,7 +127,7 @@ def test_a_file_has_a_limit_before_it_is_fetched(node: Node) -> None:
     assert [*machine.temporary.iterdir()] == []
     # A refusal, and no answer.
     answer = fetch(machine, node, "sft-2")
-    assert not answer.done and [finding.key for finding in answer.findings] == ["submission_id"]
+    assert not answer.accepted and [finding.key for finding in answer.findings] == ["submission_id"]
     for text in ("Error response from daemon: Container head is paused", "killed"):
         refuse(node, text)
         with pytest.raises(ProgramError) as error:

@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import
     parse_xids,
     read_amd_gpus,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, processes, tagged
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, processes, with_origin
 from samples import nvidia_smi
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "preflight"
@@ -129,6 +129,6 @@ def test_names_of_cgroups(tmp_path: Path, line: str, container: str) -> None:
     assert list(processes(tmp_path)) == [Process(1, "a (b) c", "D")]
     write(tmp_path / "proc/7/environ", "PATH=/bin\0ARGUS_VERL_NODE_DIRECTORY=/home/ml/nodes/gpu-1\0")
     write(tmp_path / "proc/8/environ", "NOT_ARGUS_VERL_NODE_DIRECTORY=/home/ml\0")
-    assert [tagged(tmp_path, Process(pid, "python3")).of_node for pid in (7, 8, 9)] == [True, False, False]
+    assert [with_origin(tmp_path, Process(pid, "python3")).of_node for pid in (7, 8, 9)] == [True, False, False]
     write(tmp_path / "proc/5/cgroup", f"{line}\n")
-    assert tagged(tmp_path, Process(5, "python3")).container == container
+    assert with_origin(tmp_path, Process(5, "python3")).container == container

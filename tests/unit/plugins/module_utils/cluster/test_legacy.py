@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
-    CONTAINER,
-    PROCESSES,
-    LegacyError,
-    LegacyMachine,
-    LegacyRay,
+    KIND_CONTAINER,
+    KIND_PROCESSES,
+    UnmanagedRay,
+    UnmanagedRayError,
+    UnmanagedRayFinder,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Run
 from real_processes import alive
@@ -57,8 +57,8 @@ def docker(*containers: dict[str, Any], code: int = 0) -> Run:
     return run
 
 
-def look(run: Run, directory: Path) -> dict[str, LegacyRay]:
-    return {one.name: one for one in LegacyMachine("docker", run, directory / "proc").rays()}
+def look(run: Run, directory: Path) -> dict[str, UnmanagedRay]:
+    return {one.name: one for one in UnmanagedRayFinder("docker", run, directory / "proc").find()}
 
 
 def test_a_container_of_an_earlier_system(add: Add, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_container_of_an_earlier_system(add: Add, tmp_path: Path) -> None:
     labels = {"com.docker.compose.project.working_dir": "/home2/mvp"}
     old = container(OLD, "head", Config={"Labels": labels, "User": "ray"})
     work = ("python3 -m verl.trainer.main_ppo a=b", ("ray::WorkerDict.update_actor " + "x" * 100)[:80])
-    expected = LegacyRay("head", CONTAINER, "/home2/mvp", work, [50, 52, 53, 54, 55, 56])
+    expected = UnmanagedRay("head", KIND_CONTAINER, "/home2/mvp", work, [50, 52, 53, 54, 55, 56])
     assert look(docker(old), tmp_path) == {"head": expected}
 
 
@@ -109,9 +109,9 @@ def test_a_machine_without_an_engine_has_processes_only(add: Add, tmp_path: Path
     add(72, "vim notes")
     add(73, "ray::train()")
     (legacy,) = look(docker(code=127), tmp_path).values()
-    assert (legacy.name, legacy.kind, legacy.owner) == (f"ray@{ME}", PROCESSES, ME)
-    assert (legacy.processes, legacy.work) == ([70, 71, 73], ("ray::train()",))
-    with pytest.raises(LegacyError, match="Cannot connect"):
+    assert (legacy.name, legacy.kind, legacy.owner) == (f"ray@{ME}", KIND_PROCESSES, ME)
+    assert (legacy.pids, legacy.job_titles) == ([70, 71, 73], ("ray::train()",))
+    with pytest.raises(UnmanagedRayError, match="Cannot connect"):
         look(docker(code=1), tmp_path)
 
 
@@ -123,13 +123,13 @@ def looping(trap: str, title: str = "ray::loop") -> int:
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.END_SECONDS", 0.3)
+    monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.KILL_GRACE_SECONDS", 0.3)
     pid = looping("trap '' TERM; " if deaf else "")
     # A process that has got the number of an ended one is left alone.
     other = looping("", "other")
     try:
-        LegacyMachine("docker", docker()).remove(
-            LegacyRay("ray@me", PROCESSES, "me", processes=(pid, other, 2**22 + 1))
+        UnmanagedRayFinder("docker", docker()).remove(
+            UnmanagedRay("ray@me", KIND_PROCESSES, "me", pids=(pid, other, 2**22 + 1))
         )
         assert alive(other) and not alive(pid)
     finally:

@@ -25,7 +25,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to
 def test_another_user_of_the_nodes_gets_the_token_and_an_empty_registry(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
     token, jobs = tmp_path / "mvp" / "auth_token", tmp_path / "mvp" / "jobs"
-    with state.opened(create=True):
+    with state.open(create=True):
         assert state.provide_token(OTHER, "", rotate=False)
         text = token.read_text()
         assert state.provide_token(NODES, "", rotate=False) == [str(token)]
@@ -50,7 +50,7 @@ def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
     victim, state = tmp_path / "victim", State(str(tmp_path), "mvp", check=False)
     victim.mkdir()
     (tmp_path / "argus-1.zip").touch()
-    with state.opened(create=True):
+    with state.open(create=True):
         for name in ("jobs", "program"):
             (tmp_path / "mvp" / name).symlink_to(victim)
         with pytest.raises(StateError, match="mvp/jobs is not a directory"):
@@ -59,7 +59,7 @@ def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
             state.provide_program(tmp_path / "argus-1.zip")
     assert victim.stat().st_uid == 0 and list(victim.iterdir()) == []
     os.chown(tmp_path / "mvp", 1000, 1000)
-    with pytest.raises(StateError, match="uid 1000"), state.opened():
+    with pytest.raises(StateError, match="uid 1000"), state.open():
         pass
 
 
@@ -68,7 +68,7 @@ def test_versions_of_the_program_stay_side_by_side(tmp_path: Path) -> None:
     old, new = tmp_path / "argus-1.zip", tmp_path / "argus-2.zip"
     old.write_text("old")
     new.write_text("new")
-    with state.opened(create=True):
+    with state.open(create=True):
         assert state.provide_program(old) == [str(path / "argus-1.zip"), str(path / "argus")]
         assert state.provide_program(old) == []
         assert State(str(tmp_path), "mvp", check=True).provide_program(new) == [str(path / "argus-2.zip")]

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judgement,
     ProbedHost,
-    grouped,
+    group_findings,
     judge,
 )
 from samples import HEALTHY
@@ -89,7 +89,7 @@ def test_accepted_findings_are_notes(accept: list[str], severities: list[str]) -
     note = Finding("a", "not known", "", NOTE, "gpu.xid")
     assert judge_machines(probed("a", [note]), accept=["gpu.xid"]).findings == [note]
     other = Finding("a", "3 errors", "reset", ERROR, "gpu.ecc")
-    assert grouped([*ECC, other, ECC[0]]) == [Finding("a, b", "2 errors", "reset", ERROR, "gpu.ecc"), other]
+    assert group_findings([*ECC, other, ECC[0]]) == [Finding("a, b", "2 errors", "reset", ERROR, "gpu.ecc"), other]
 
 
 @pytest.mark.parametrize(

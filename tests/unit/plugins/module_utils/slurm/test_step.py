@@ -49,7 +49,7 @@ def test_a_command_has_the_relays_streams_and_its_exit_code(job: Job) -> None:
     assert job.run("sh", "-c", "kill -9 $$").returncode == 137
     assert job.run("/nowhere/program").returncode == 127
     with pytest.raises(SystemExit):
-        relay.connected("0", 0.2)
+        relay.connect_to_step("0", 0.2)
     environment = dict(line.split("=", 1) for line in job.run("env").stdout.decode().splitlines() if "=" in line)
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["SLURM_JOB_ID"]) == ("2,3", job.number)
     assert not {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "PYTHONPATH"} & environment.keys()

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import (
+    limit_findings,
     placement,
-    run_findings,
     validate,
 )
 
@@ -200,7 +200,7 @@ def test_unknown_variable_is_reported_with_a_suggestion() -> None:
 
 def test_a_limit_reaches_the_head_and_nodes() -> None:
     def missing(hosts: list[str], *works_on: str) -> list[str]:
-        return [finding.where for finding in run_findings(hosts, works_on, one_machine()[1])]
+        return [finding.where for finding in limit_findings(hosts, works_on, one_machine()[1])]
 
     assert missing(["ray-head", "worker-0", "worker-1"], "ray", "head") == []
     for host in ("worker-0", "elsewhere"):
@@ -209,7 +209,7 @@ def test_a_limit_reaches_the_head_and_nodes() -> None:
     assert missing(["elsewhere"], "ray") == ["group ray"]
     assert missing(["worker-1"], "ray") == []
     # Missing groups are not reported again.
-    assert list(run_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]})) == []
+    assert list(limit_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]})) == []
 
 
 # --- Processes -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     removal_findings,
     rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Place, refusal
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ContainerLocation, engine_error
 from samples import planned
 
 IDLE = ActiveJobs({})
@@ -59,13 +59,11 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
     assert disruption_findings(plans, IDLE, allowed=False) == []
 
 
-IS_RESTARTING = "Error response from daemon: Container x is restarting"
+HEAD = ContainerLocation("ray-head", "gpu-0", "docker")
+IS_RESTARTING = engine_error(HEAD, 1, "", "Error response from daemon: Container x is restarting")
 
 
-@pytest.mark.parametrize(
-    "said",
-    ["[Errno 111] Connection refused", refusal(Place("ray-head", "gpu-0", "docker"), 1, "", IS_RESTARTING)],
-)
+@pytest.mark.parametrize("said", ["[Errno 111] Connection refused", IS_RESTARTING])
 def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -> None:
     plans = {"ray-head": planned("recreate", "its settings changed, it is running")}
 

@@ -61,6 +61,6 @@ def test_nodes_of_the_batch_script_of_the_collection_have_no_secrets(here: Path)
     (exported,) = [word.removeprefix("--export=") for word in words if word.startswith("--export=")]
     assert words.index(f"--export={exported}") < words.index("/opt/verl/bin/python3")
     listed = exported.split(",")
-    assert set(listed) == set(commands.inherited(dict.fromkeys(listed, "x"), modules=True)) - {"LANG"}
+    assert set(listed) == set(commands.step_environment(dict.fromkeys(listed, "x"), modules=True)) - {"LANG"}
     # The playbooks need the secrets of jobs.
     assert "HF_TOKEN" in names(here / "env")
