@@ -153,7 +153,7 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
 
 def ask_to_end(archive: Archive, services: Services) -> None:
     if archive.state() not in (*ENDED, JobState.ENDING):
-        attempts.set_verdict(archive, failures.failure(FailureKind.STOPPED, REASON))
+        attempts.record_stop_cause(archive, failures.failure(FailureKind.STOPPED, REASON))
     request_stop(archive, services, "cluster_down.yml")
 
 

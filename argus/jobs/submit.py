@@ -197,7 +197,7 @@ def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResu
         "resubmitted_from": request.resubmitted_from,
     }
     waits_for = f"for {spec.depends_on} to succeed" if spec.depends_on else ""
-    waits_for = waits_for or attempts.wait_for_servers(Archive(job.archive), job.plan)
+    waits_for = waits_for or attempts.server_condition(Archive(job.archive), job.plan)
     return Submission(
         jobspec=request.author_jobspec,
         job=job,

@@ -314,7 +314,7 @@ class Launcher:
             # The archive may lack the end of the log.
             log=self.log.text(),
             stopped_by=self.ended_by,
-            steward_verdict=attempts.verdict(self.archive),
+            steward_verdict=attempts.stop_cause(self.archive),
             watch_verdict=self.verdict,
             steps=self.steps,
             attempt_steps=self.attempt_steps,
@@ -351,7 +351,7 @@ class Launcher:
         """Record how the attempt ended; returns the job's state."""
         self.log.catch_up()
         self.health.finish(over=code == 0)
-        if self.stopped_by and not self.ended_by and not attempts.verdict(self.archive):
+        if self.stopped_by and not self.ended_by and not attempts.stop_cause(self.archive):
             # Its trainer had ended before: that is how it ended, and there is no other attempt.
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.steps, "attempt_steps": self.attempt_steps}

@@ -93,19 +93,19 @@ def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool
     return kind is FailureKind.HEAD_LOST or (status.attempt - free_retries <= plan.retries and kind.retryable(steps))
 
 
-def verdict_file(archive: Archive) -> str:
+def stop_cause_file(archive: Archive) -> str:
     return f"config/verdict-{current(archive)}.json"
 
 
-def set_verdict(archive: Archive, failure: Failure) -> None:
+def record_stop_cause(archive: Archive, failure: Failure) -> None:
     """Write down why the current attempt is being stopped from outside."""
-    archive.write_json(verdict_file(archive), failure)
+    archive.write_json(stop_cause_file(archive), failure)
 
 
-def verdict(archive: Archive) -> Failure | None:
+def stop_cause(archive: Archive) -> Failure | None:
     """Why the current attempt is being stopped from outside, if it is."""
     with contextlib.suppress(UnreadableError):
-        return archive.typed(verdict_file(archive), Failure)
+        return archive.typed(stop_cause_file(archive), Failure)
     return None
 
 
@@ -294,8 +294,8 @@ def address(archive: Archive, server: str) -> str:
     return status.address if answers else ""
 
 
-def wait_for_servers(archive: Archive, plan: Plan) -> str:
-    """The server that a job waits for because it needs its address, or ""."""
+def server_condition(archive: Archive, plan: Plan) -> str:
+    """What a job waits for if a server whose address it needs does not answer yet, or ""."""
     silent = [server for server in plan.env_from.values() if not address(archive, server)]
     return f"for {silent[0]} to answer" if silent else ""
 

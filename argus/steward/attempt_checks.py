@@ -19,16 +19,16 @@ from ..io.output import one_line
 from ..queue import room
 from ..queue.room import Demand
 from ..ray.api import ALIVE, RayApiError, RayHead
-from .decisions import LOST_RESOURCES_SECONDS
+from .decisions import DEFAULT_RESOURCE_WAIT_SECONDS
 
 # The interval of the checks.
-ASK_SECONDS = 20.0
+CHECK_INTERVAL_SECONDS = 20.0
 # A trainer closes its TransferQueue seconds before it ends.
-GONE_SECONDS = 60.0
+CONTROLLER_GONE_SECONDS = 60.0
 # A placement group is made within a second if there is room.
-WAITING_SECONDS = 20.0
+PLACEMENT_PENDING_SECONDS = 20.0
 # An actor whose process starts imports verl first.
-PENDING_SECONDS = 60.0
+ACTOR_PENDING_SECONDS = 60.0
 # The time before an attempt that no node could hold is ended, because nodes may still join, and Ray notices late.
 UNPLACEABLE_SECONDS = 180.0
 PENDING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
@@ -40,14 +40,14 @@ SERVER = re.compile(r"(?:^|_)server_\d")
 class AttemptChecks:
     """The checks of one attempt, with what they remember between the steward's steps.
 
-    queue_problem: what is wrong with the attempt's TransferQueue, or "".
+    transfer_queue_problem: what is wrong with the attempt's TransferQueue, or "".
     notice: what the attempt waits for, or "". engine: an inference server of it that died, or "".
     placement_problem: why an actor or a placement group of it can never start, or "".
     """
 
     head: RayHead
     demand: Demand
-    queue_problem: str = ""
+    transfer_queue_problem: str = ""
     notice: str = ""
     engine: str = ""
     placement_problem: str = ""
@@ -61,7 +61,7 @@ class AttemptChecks:
         """Ask Ray, if it is time to; job_id: Ray's own id of the attempt. nodes: all that the head lists."""
         if not job_id or now < self.next_at:
             return
-        self.next_at = now + ASK_SECONDS
+        self.next_at = now + CHECK_INTERVAL_SECONDS
         # Failed requests to Ray are repeated.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
             actors = evidence.actors(self.head, evidence.job_filter(job_id), detail=True)
@@ -76,7 +76,7 @@ class AttemptChecks:
             if waits != self.waiting[0]:
                 self.waiting = waits, now
             waited = now - self.waiting[1]
-            self.notice = waits if waited >= (WAITING_SECONDS if groups else PENDING_SECONDS) else ""
+            self.notice = waits if waited >= (PLACEMENT_PENDING_SECONDS if groups else ACTOR_PENDING_SECONDS) else ""
             self.placement_problem = problem if waited >= UNPLACEABLE_SECONDS else ""
 
     def judge_queue(self, controllers: int, progress: Heartbeat, now: float) -> None:
@@ -86,7 +86,7 @@ class AttemptChecks:
         elif self.gone_since is None:
             self.gone_since, self.gone_at_step = now, progress.step or 0
         gone_for = 0.0 if self.gone_since is None else now - self.gone_since
-        self.queue_problem = queue_problem(controllers, progress, gone_for, self.gone_at_step)
+        self.transfer_queue_problem = transfer_queue_problem(controllers, progress, gone_for, self.gone_at_step)
 
 
 def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
@@ -95,14 +95,14 @@ def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
     return sum(actor.get("state") == ALIVE for actor in actors)
 
 
-def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
+def transfer_queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
     """The problem with an attempt's TransferQueue, or "". It has none before its first data, and at its end.
 
     gone_for, gone_at_step: for how long, and since which step, an attempt that has done a step has no controller.
     """
     if controllers > 1:
         return f"the job has {controllers} controllers of TransferQueue: its samples are in several queues"
-    if controllers or gone_for < GONE_SECONDS:
+    if controllers or gone_for < CONTROLLER_GONE_SECONDS:
         return ""
     if (progress.step or 0) > gone_at_step:
         return "the job trains without a TransferQueue of its own: its samples may be those of another job"
@@ -152,7 +152,7 @@ def unplaced(groups: Iterable[Mapping[str, Any]], job_id: str) -> list[Mapping[s
 def latest_nodes(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
     """The last node of each name that is alive, or ended so recently that it may come back."""
     last = {node["node_name"]: node for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))}
-    since = (now - LOST_RESOURCES_SECONDS) * 1000
+    since = (now - DEFAULT_RESOURCE_WAIT_SECONDS) * 1000
     return [node for node in last.values() if node["state"] == ALIVE or node.get("end_time_ms", 0) > since]
 
 

@@ -107,12 +107,7 @@ class CachedCall(Generic[Value]):
             return self.answer
 
 
-def look_after(
-    registry: Registry,
-    submission_id: str,
-    leaving: threading.Event,
-    **shared: Any,
-) -> None:
+def look_after(registry: Registry, submission_id: str, leaving: threading.Event, **shared: Any) -> None:
     """Look after a job to the end of its archive, and retry after errors. shared: arguments that all stewards share."""
     problem = ""
     while not leaving.is_set():

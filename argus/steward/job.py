@@ -36,7 +36,7 @@ from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
 from .attempt_checks import AttemptChecks
-from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
+from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, View, decide
 from .notify import Notifier, events
 
 # The intervals of asking the head; the archive is read more often.
@@ -70,16 +70,16 @@ class Observations:
 
     # Whether Ray has ever listed the attempt.
     is_listed: bool = False
-    unknown_since: float | None = None
+    absent_since: float | None = None
     ended_since: float | None = None
-    lost_since: float | None = None
-    lost_at_step: int | None = None
+    no_step_since: float | None = None
+    last_step_seen: int | None = None
     lost_nodes: tuple[str, ...] = ()
     lost_cause: str = ""
     # The time of the launcher's last heartbeat, by its clock, and when it was first seen.
     beat: float | None = None
-    silent_since: float | None = None
-    forgotten_since: float | None = None
+    heartbeat_seen_at: float | None = None
+    actor_unscheduled_since: float | None = None
 
 
 def nodes_summary(head: RayHead, _now: float) -> Any:
@@ -193,8 +193,8 @@ class Steward:
     def wait_for_change(self) -> None:
         """Wait until the job's state is another than in the last step, or until the next step is due."""
         state = self.state
-        healthy = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.lost_since is None
-        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if healthy else STEP_SECONDS)
+        steady = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.no_step_since is None
+        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if steady else STEP_SECONDS)
         while self.clock.monotonic() < until and not self.leaving() and self.archive.read_status().state == state:
             self.clock.sleep(POLL_SECONDS)
 
@@ -221,45 +221,45 @@ class Steward:
 
     def observe(self) -> View:
         moment = self.clock.time()
-        answer = None
+        report = None
         with contextlib.suppress(RayApiError, KeyError, TypeError):
-            answer = self.ask_head(self.archive.read_status(), moment)
+            report = self.ask_head(self.archive.read_status(), moment)
         observed = self.observed
-        if answer:
-            job = answer.job
-            observed.unknown_since = (observed.unknown_since or moment) if job is None and observed.is_listed else None
+        if report:
+            job = report.job
+            observed.absent_since = (observed.absent_since or moment) if job is None and observed.is_listed else None
             observed.ended_since = (observed.ended_since or moment) if job and job.ended else None
             observed.is_listed = observed.is_listed or job is not None
         beat = self.archive.heartbeat().time
         if beat != observed.beat:
-            observed.beat, observed.silent_since = beat, moment
+            observed.beat, observed.heartbeat_seen_at = beat, moment
         # The launcher may have recorded the end while Ray was asked.
         status = self.archive.read_status()
         return View(
             now=moment,
             status=status,
             plan=self.plan,
-            head=answer,
-            unknown_since=observed.unknown_since,
+            head=report,
+            absent_since=observed.absent_since,
             ended_since=observed.ended_since,
-            silent_since=observed.silent_since,
-            forgotten_since=observed.forgotten_since,
-            lost_since=observed.lost_since,
-            dependency=self.dependency(status),
-            waits_for=self.waits_for(status) if status.state in WAITING else "",
+            heartbeat_seen_at=observed.heartbeat_seen_at,
+            actor_unscheduled_since=observed.actor_unscheduled_since,
+            no_step_since=observed.no_step_since,
+            dependency_state=self.dependency_state(status),
+            start_condition=self.start_condition(status) if status.state in WAITING else "",
             ended_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
             stop_requested=self.archive.stop_requested(),
-            verdict=attempts.verdict(self.archive),
+            stop_cause=attempts.stop_cause(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
         )
 
-    def ask_head(self, status: Status, moment: float) -> HeadAnswer:
+    def ask_head(self, status: Status, moment: float) -> HeadReport:
         self.address = ""
         if status.state in WAITING:
-            return HeadAnswer(capacity_problem=self.capacity_problem(status, moment))
+            return HeadReport(capacity_problem=self.capacity_problem(status, moment))
         self.queue.remove(self.archive.submission_id)
         if status.state in ENDED:
-            return HeadAnswer()
+            return HeadReport()
         record = self.head.job(self.ray_id(status))
         job = JobRecord.from_api(record) if record else None
         nodes = self.head.nodes()
@@ -277,13 +277,13 @@ class Steward:
         self.look_for_forgotten(job, head_started, status, moment)
         self.measure(job, moment)
         self.look(job, nodes, status, moment)
-        return HeadAnswer(
+        return HeadReport(
             job=job,
             head_node_id=head.get("node_id", ""),
             driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
             lost_node=self.lost_node(job, nodes, status, moment),
             lost_cause=self.observed.lost_cause,
-            queue_problem=self.checks.queue_problem,
+            transfer_queue_problem=self.checks.transfer_queue_problem,
             # A command may work without the resources that it asks Ray for.
             placement_problem="" if self.plan.command else self.checks.placement_problem,
         )
@@ -319,18 +319,18 @@ class Steward:
         gone = [node for node_id, node in dead.items() if node_id in dead_nodes | {job.driver_node_id}]
         self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
         lost = ", ".join(self.observed.lost_nodes)
-        if gone and self.observed.lost_since is None:
+        if gone and self.observed.no_step_since is None:
             self.observed.lost_cause = cause_of_end(str(gone[0].get("node_ip") or ""))
         step = self.archive.heartbeat().step
-        if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
-            self.observed.lost_since, self.observed.lost_at_step = moment, step
+        if lost and (self.observed.no_step_since is None or step != self.observed.last_step_seen):
+            self.observed.no_step_since, self.observed.last_step_seen = moment, step
         return lost
 
     def look_for_forgotten(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
         """Note since when the attempt waits for a process that the head forgot when it was started again."""
         was_sent = (status.attempt_submitted_at or moment) < head_started > moment - AFTER_START_SECONDS
         waits = was_sent and job is not None and not job.ended and (job.pending or self.has_forgotten(job.job_id))
-        self.observed.forgotten_since = (self.observed.forgotten_since or moment) if waits else None
+        self.observed.actor_unscheduled_since = (self.observed.actor_unscheduled_since or moment) if waits else None
 
     def has_forgotten(self, job_id: str) -> bool:
         """Whether an actor waits for its process, and no node has been asked for one."""
@@ -359,7 +359,7 @@ class Steward:
             submitted_at=status.submitted_at or moment,
             since=since or moment,
             patience=self.plan.queue_patience,
-            waits_for=self.waits_for(status),
+            waits_for=self.start_condition(status),
             limits=self.limits,
         )
 
@@ -369,13 +369,13 @@ class Steward:
         self.turn = turn(self.queue.jobs(), waiting, self.room, jobs, moment)
         return self.turn.problem
 
-    def waits_for(self, status: Status) -> str:
+    def start_condition(self, status: Status) -> str:
         """The condition for the next attempt other than resources, or ""."""
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
-        return attempts.wait_for_servers(self.archive, self.plan)
+        return attempts.server_condition(self.archive, self.plan)
 
-    def dependency(self, status: Status) -> JobState | None:
+    def dependency_state(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts."""
         if status.state is not JobState.QUEUED or not self.plan.depends_on:
             return None
@@ -453,8 +453,8 @@ class Steward:
 
     def stop_attempt(self, view: View, failure: Failure | None) -> None:
         """Stop it and write down why. Its launcher records the end; if it cannot, a later step does."""
-        if failure and not view.verdict:
-            attempts.set_verdict(self.archive, failure)
+        if failure and not view.stop_cause:
+            attempts.record_stop_cause(self.archive, failure)
         if view.now >= self.next_stop:
             self.next_stop = view.now + STOP_AGAIN_SECONDS
             self.runner.run_ray_client("stop", view.status.attempt)
@@ -496,7 +496,7 @@ class Steward:
 
     def wait_for_ray(self, status: Status) -> None:
         """Wait until Ray has noticed the end as well: the launcher itself is a process of the job."""
-        until = self.clock.monotonic() + GRACE_SECONDS
+        until = self.clock.monotonic() + END_RECORD_GRACE_SECONDS
         with contextlib.suppress(RayApiError):
             while self.clock.monotonic() < until:
                 record = self.head.job(self.ray_id(status))

@@ -55,10 +55,10 @@ def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
     cluster.clock.then = lambda now: now >= 5 and not one.read_status().closed_at and one.close()
     assert cluster.end() == removal(["one"])
     assert one.stop_requested() and not closed.stop_requested()
-    verdict = attempts.verdict(one)
+    verdict = attempts.stop_cause(one)
     assert verdict
     assert (verdict.kind, verdict.reason) == ("stopped", REASON)
-    assert not attempts.verdict(closed)
+    assert not attempts.stop_cause(closed)
     assert 5 <= cluster.clock.now < 6
 
 

@@ -84,12 +84,12 @@ def test_which_failures_are_retried(retries: int, attempt: int, kind: str, steps
 
 
 def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
-    assert attempts.verdict(archive) is None
+    assert attempts.stop_cause(archive) is None
     archive.set_status("RUNNING", attempt=1)
-    attempts.set_verdict(archive, LOST)
-    assert attempts.verdict(archive) == LOST
+    attempts.record_stop_cause(archive, LOST)
+    assert attempts.stop_cause(archive) == LOST
     archive.set_status("SUBMITTED", attempt=2)
-    assert attempts.verdict(archive) is None
+    assert attempts.stop_cause(archive) is None
 
 
 def running(archive: Archive, **details: Any) -> None:

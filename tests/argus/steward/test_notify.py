@@ -20,7 +20,7 @@ from argus.archive.plan import Plan
 from argus.archive.status import Status
 from argus.io.schema import parse
 from argus.steward import notify
-from argus.steward.decisions import HeadAnswer, View
+from argus.steward.decisions import HeadReport, View
 from argus.steward.notify import Notification, Notifier, events
 
 NOW = 10_000.0
@@ -122,7 +122,7 @@ def test_what_fails_is_an_event_and_delays_nothing(
     ],
 )
 def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, expected: list[str]) -> None:
-    answer = HeadAnswer(capacity_problem="no GPU is free")
+    answer = HeadReport(capacity_problem="no GPU is free")
     view = View(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
     assert [event.event for event in events("one", view, Heartbeat(stalled=stalled), away_for)] == expected
 
