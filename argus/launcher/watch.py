@@ -162,7 +162,7 @@ class Health:
             self.judged_at = now
             # Invalid numbers that a job has written must not hide its other warnings.
             with contextlib.suppress(Exception):
-                self.of_nodes = tuple(hardware.warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
+                self.of_nodes = tuple(hardware.usage_warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
         return self.of_nodes
 
     def record(self, now: float, over: bool) -> None:

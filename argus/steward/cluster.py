@@ -25,7 +25,7 @@ from ..archive.status import JobState
 from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
 from ..evidence import node
-from ..evidence.hardware import SECONDS
+from ..evidence.hardware import SAMPLE_INTERVAL_SECONDS
 from ..io.reading import UnreadableError, exists
 from ..jobs.registry import Registry
 from ..queue import attempts, room
@@ -166,7 +166,7 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        look, summary = CachedCall(room.look, STEP_SECONDS), CachedCall(nodes_summary, SECONDS / 2)
+        look, summary = CachedCall(room.look, STEP_SECONDS), CachedCall(nodes_summary, SAMPLE_INTERVAL_SECONDS / 2)
         self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=look, summary=summary)
         self.leaving = threading.Event()
         # The threads of all jobs that this process has seen; a job that has ended needs no new one.

@@ -292,7 +292,7 @@ class Steward:
         """Note what the nodes of the attempt use."""
         node_id = job.driver_node_id if job and self.plan.command else ""
         if job and (job.job_id or node_id) and not job.ended and moment >= self.next_measured:
-            self.next_measured = moment + hardware.SECONDS
+            self.next_measured = moment + hardware.SAMPLE_INTERVAL_SECONDS
             # Measurements are for people; errors of Ray or the archive must not stop the steward.
             with contextlib.suppress(Exception):
                 measured = hardware.measure_job(self.summary(self.head, moment), job.job_id, moment, node_id)
