@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..archive.archive import JOB
+from ..archive.archive import JOB_VARIABLE
 from ..hooks import redact
 from ..io.control_group import GROUPS
 
@@ -90,7 +90,7 @@ def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
     """All processes of a job: each inherits the job's variable, whichever process has started it."""
     job_processes = []
     for path in proc.glob("[0-9]*"):
-        if int(path.name) == os.getpid() or variables(path).get(JOB) != submission_id:
+        if int(path.name) == os.getpid() or variables(path).get(JOB_VARIABLE) != submission_id:
             continue
         try:
             status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)

@@ -282,7 +282,7 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
         plan = archive.plan()
         # A validation needs no critic.
         workload = GRPO if spec.workload == EVAL else spec.workload
-        saved = list(checkpoints.finished(archive.path / "checkpoints", workload))
+        saved = list(checkpoints.saved_checkpoints(archive.path / "checkpoints", workload))
     except UnreadableError as error:
         return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:

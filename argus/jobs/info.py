@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ..archive.archive import SILENT_SECONDS
+from ..archive.archive import MAX_HEARTBEAT_AGE_SECONDS
 from ..archive.failures import Failure
 from ..archive.job_warnings import JobWarning
 from ..archive.status import Attempt
@@ -109,7 +109,7 @@ class JobInfo(Stored):
 
     @property
     def is_silent(self) -> bool:
-        return self.silent_for is not None and self.silent_for > SILENT_SECONDS
+        return self.silent_for is not None and self.silent_for > MAX_HEARTBEAT_AGE_SECONDS
 
     @property
     def goes_on(self) -> bool:

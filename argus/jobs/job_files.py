@@ -176,7 +176,7 @@ def changes(archive: Archive, current: JobFiles) -> list[Finding]:
     Jobs can write to archives: of what the archive names, nothing is opened.
     """
     try:
-        before = archive.typed(RECORD, FilesRecord)
+        before = archive.read_typed(RECORD, FilesRecord)
     except UnreadableError as error:
         return [_changed(f"cannot be compared with those of {archive.submission_id}: {error}")]
     if before is None or before.entries != current.record.entries:

@@ -229,12 +229,12 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
 
     Of a checkpoint that is no longer kept, verl leaves the directory.
     """
-    if job.workload not in checkpoints.PARTS:
+    if job.workload not in checkpoints.SHARD_DIRECTORIES:
         return job
     problems: list[str] = []
     saved = archive.path / "checkpoints"
     saved_checkpoints: list[checkpoints.Checkpoint] = readable(
-        lambda: list(checkpoints.finished(saved, job.workload)), [], problems
+        lambda: list(checkpoints.saved_checkpoints(saved, job.workload)), [], problems
     )
     steps = tuple(sorted(checkpoint.step for checkpoint in saved_checkpoints if not checkpoint.problem))
     ended_early = job.state in (JobState.FAILED, JobState.STOPPED)

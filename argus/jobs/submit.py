@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from ..archive import failures
-from ..archive.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
+from ..archive.archive import HEARTBEAT_OF_STEWARD, MAX_REQUESTER_CHARS, Archive
 from ..archive.failures import FailureKind
 from ..archive.plan import Plan
-from ..archive.program import RECORD, VERSION, Program
+from ..archive.program import PROGRAM_RECORD, VERSION, Program
 from ..archive.status import ENDED, JobState
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
@@ -209,7 +209,7 @@ def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResu
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=f"waits {waits_for}" if waits_for else result.capacity_problem,
         defaults=request.defaults if spec.depends_on else {},
-        submitted_by=printable_line(request.submitted_by, colour=False)[:WHO_LENGTH],
+        submitted_by=printable_line(request.submitted_by, colour=False)[:MAX_REQUESTER_CHARS],
         files=files,
     )
 
@@ -285,7 +285,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     archive.write_text("config/train_cmd.txt", job.train_command())
     archive.write_json("config/plan.json", job.plan)
     archive.write_text("config/resolved.yaml", submission.resolved)
-    archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
+    archive.write_json(PROGRAM_RECORD, {"version": VERSION, "program": Program.of_this_process().name})
     submission.files.write(archive)
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
         writing.make_directory(archive.path / WANDB_DIRECTORY)

@@ -49,7 +49,7 @@ def steps_done(archive: Archive, attempt: int) -> int:
     """The number of steps that an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
-            steps = metrics.steps(file, metrics.FILE_BYTES)
+            steps = metrics.steps(file, metrics.MAX_FILE_BYTES)
             # A validation before the first step is a line of its own.
             return len({step.step for step in steps if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
@@ -105,7 +105,7 @@ def record_stop_cause(archive: Archive, failure: Failure) -> None:
 def stop_cause(archive: Archive) -> Failure | None:
     """Why the current attempt is being stopped from outside, if it is."""
     with contextlib.suppress(UnreadableError):
-        return archive.typed(stop_cause_file(archive), Failure)
+        return archive.read_typed(stop_cause_file(archive), Failure)
     return None
 
 
@@ -217,7 +217,7 @@ def explain_removal(archive: Archive, node: str) -> None:
     reason = prefix + status.reason
     changed = {
         "reason": reason,
-        "failure": advised(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED)),
+        "failure": advised(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED_REMEDY)),
         "attempts": [
             dataclasses.replace(attempt, reason=reason) if attempt.attempt == status.attempt else attempt
             for attempt in status.attempts

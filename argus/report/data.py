@@ -106,7 +106,7 @@ def read_samples(archive: Archive) -> dict[str, list[Sample]]:
     """Samples of some steps, by kind. Raises UnreadableError."""
     by_kind: dict[str, list[Sample]] = {}
     for kind, steps in samples.kept_steps(archive).items():
-        for step in sorted(samples.spread(set(steps), SAMPLED_STEPS)):
+        for step in sorted(samples.select_steps(set(steps), SAMPLED_STEPS)):
             rows = list(samples.read(archive, kind, step))
             edge = SAMPLED_ROWS // 4
             middle = rows[edge : len(rows) - edge]

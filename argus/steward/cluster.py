@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from ..archive import failures
 from ..archive.archive import Archive
 from ..archive.failures import FailureKind
-from ..archive.program import CURRENT, Program, spawn, wait
+from ..archive.program import CURRENT_LINK, Program, spawn, wait
 from ..archive.status import JobState
 from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
@@ -214,7 +214,7 @@ def main() -> None:
     # For all that is written to archives.
     os.umask(node.UMASK)
     program = Program.of_this_process()
-    current = Path(program.path).with_name(CURRENT)
+    current = Path(program.path).with_name(CURRENT_LINK)
 
     def is_current() -> bool:
         # Also while the link is replaced, or where there is none.

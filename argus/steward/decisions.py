@@ -245,7 +245,7 @@ def decide_submitted(view: View, head: HeadReport, job: JobRecord) -> Action:
         return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
     if head.placement_problem:
         failure = failures.failure(FailureKind.NO_RESOURCES, f"it cannot start: {head.placement_problem}")
-        return Action(end, replace(failure, todo=failures.TOO_LARGE))
+        return Action(end, replace(failure, todo=failures.TOO_LARGE_REMEDY))
     if not job.pending:
         return WAIT
     if view.stop_requested:

@@ -22,7 +22,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 
-from ..archive.archive import ENGINES, SUBMISSION_ID, Archive
+from ..archive.archive import ENGINE_ADDRESSES, SUBMISSION_ID, Archive
 from ..archive.status import ENDED, JobState
 from ..io.reading import UnreadableError, read_bytes
 from ..jobs.bundle import INDEX, PAGE
@@ -97,7 +97,7 @@ def targets(archives: Iterable[Archive]) -> Iterator[dict[str, object]]:
         # A job may have put anything there.
         with contextlib.suppress(UnreadableError, OSError):
             if archive.read_status().state == JobState.RUNNING:
-                lines = read_bytes(archive.path / ENGINES, TARGETS_BYTES)
+                lines = read_bytes(archive.path / ENGINE_ADDRESSES, TARGETS_BYTES)
                 servers = [server.decode() for server in TARGET.findall(lines)]
                 yield {"targets": servers, "labels": {"submission_id": archive.submission_id}}
 

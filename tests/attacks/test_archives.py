@@ -121,7 +121,7 @@ def test_status_and_stewards_go_on(bad: Archive) -> None:
     with in_time("the last step"):
         assert bad.last_step() >= 0 and attempts.steps_done(bad, 1) >= 0 and total_steps(bad) in (None, 12)
     with in_time("checkpoints"), contextlib.suppress(UnreadableError):
-        list(checkpoints.finished(bad.path / "checkpoints", "grpo"))
+        list(checkpoints.saved_checkpoints(bad.path / "checkpoints", "grpo"))
 
 
 # --- As root, against archives of another user -----------------------------------------------------------------------

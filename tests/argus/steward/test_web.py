@@ -17,7 +17,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from real_processes import until
 
-from argus.archive.archive import ENGINES, Archive
+from argus.archive.archive import ENGINE_ADDRESSES, Archive
 from argus.steward import web
 
 NOW = 1_800_000_000.0
@@ -80,7 +80,7 @@ def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], por
         (archive.path / "config").mkdir(exist_ok=True)
         servers = ["172.18.0.3:38921", "[fd00::1]:38922", "not an address"]
         scraped = [{"job_name": "rollout", "static_configs": [{"targets": servers}]}]
-        (archive.path / ENGINES).write_text(yaml.dump({"scrape_configs": scraped}, default_flow_style=False))
+        (archive.path / ENGINE_ADDRESSES).write_text(yaml.dump({"scrape_configs": scraped}, default_flow_style=False))
     web.serve(lambda: archives)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{web.TARGETS}", timeout=10) as page:
         groups = json.load(page)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from argus import cli
-from argus.archive.archive import JOB, Archive
+from argus.archive.archive import JOB_VARIABLE, Archive
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.services import OperationError
 from argus.ray.api import ALLOWED_HOST
@@ -68,7 +68,7 @@ def test_what_people_see(
     assert "43 files from w0" in shown and "w2: no answer\\x1b[A" in shown
 
 
-OTHER = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={JOB: "sft-2"})
+OTHER = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={JOB_VARIABLE: "sft-2"})
 
 
 @pytest.fixture(autouse=True, scope="module")
