@@ -23,7 +23,7 @@ from ..archive.plan import Pool
 from ..common.text import duration, printable, printable_line
 from ..io.writing import write_text
 from ..jobs.bundle import PAGE
-from ..jobs.report import clock, origin, situation, tags_text, timing
+from ..jobs.report import clock, origin_lines, state_lines, tags_text, time_lines
 from ..launcher import outcome
 from ..queue import attempts
 from .curves import GPU_MEMORY, MEMORY, MOST_POINTS, STEP_PARTS, Charts, Curve, charts_of
@@ -125,7 +125,7 @@ def cell(value: Any) -> str:
 
 
 def facts(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
-    yield from (line for line in situation(job.info) if line[0] not in ELSEWHERE)
+    yield from (line for line in state_lines(job.info) if line[0] not in ELSEWHERE)
     fields = (
         ("Module", "module"),
         ("Command", "command"),
@@ -137,7 +137,7 @@ def facts(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
     if job.plan.nnodes or job.plan.command:
         yield "Size", size(job)
     yield from summary(job).items()
-    yield from (*timing(job.info, now), *origin(job.info))
+    yield from (*time_lines(job.info, now), *origin_lines(job.info))
 
 
 def summary(job: JobPage) -> dict[str, str]:

@@ -18,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
@@ -168,7 +168,7 @@ class Node:
     def direct(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program with the environment of the node."""
         # The registry is that of a head which has been removed, and its environment with it.
-        enter = f"env {ENTER}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
+        enter = f"env {ENTER_VARIABLE}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
         return f"{enter} {shlex.join([self.python])} {shell_path(program)} {shlex.join(arguments)}"
 
     def apart(self, program: str, *arguments: str) -> str:

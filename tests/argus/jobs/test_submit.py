@@ -18,7 +18,7 @@ from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.hooks import redact
 from argus.jobs import submit as submit_module
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest
 from argus.jobs.services import Effect, OperationError, RefusedError, Services
 from argus.jobs.submit import admit_dependent, submit
@@ -303,7 +303,7 @@ def test_two_submissions_at_the_same_moment(head: Head) -> None:
 
     def fill(now: float) -> None:
         if now > 1 and not (head.archive.path / "status.json").exists():
-            head.registry.write(Registered("grpo-1", now, spec, str(head.root)))
+            head.registry.write(RegisteredJob("grpo-1", now, spec, str(head.root)))
             head.archive.write_json("config/job_spec.json", spec)
             head.archive.write_json("config/plan.json", {"overrides": ["a=1"]})
             head.archive.write_json("steward.json", {"time": time.time()})
@@ -331,7 +331,7 @@ def test_an_archive_of_another_jobspec_is_no_earlier_submission(head: Head, is_r
 
 
 def test_an_id_whose_archive_was_removed_is_free(head: Head) -> None:
-    head.registry.write(Registered("grpo-1", 1.0, {"workload": "sft"}, "/elsewhere"))
+    head.registry.write(RegisteredJob("grpo-1", 1.0, {"workload": "sft"}, "/elsewhere"))
     assert head.submit(head.jobspec()).changed
     registered = head.registry.read("grpo-1")
     assert registered is not None and registered.jobspec["workload"] == "grpo"

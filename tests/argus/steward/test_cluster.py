@@ -21,7 +21,7 @@ from real_processes import until
 
 from argus.archive.archive import Archive
 from argus.hooks import redact
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE, steward_runs
 from argus.steward import cluster
 from argus.steward.cluster import ClusterSteward, look_after
@@ -46,7 +46,7 @@ class Cluster:
         archive.write_json("config/plan.json", {"address": ADDRESS, "deadline": 3600})
         if state:
             archive.set_status(state, submitted_at=time.time(), queued_at=time.time())
-        self.registry.write(Registered(name, time.time(), {}, str(self.root), ADDRESS))
+        self.registry.write(RegisteredJob(name, time.time(), {}, str(self.root), ADDRESS))
         return archive
 
 
@@ -113,7 +113,7 @@ def test_a_job_with_the_id_of_a_removed_archive_is_looked_after(here: Cluster) -
     seen: list[str] = []
     steward = ClusterSteward(here.registry, lambda: True, lambda _registry, name, _leaving: seen.append(name))
     for times in (1, 2):
-        here.registry.write(Registered("sft-1", time.time(), {}, str(here.root), ADDRESS))
+        here.registry.write(RegisteredJob("sft-1", time.time(), {}, str(here.root), ADDRESS))
         for _look in range(2):
             steward.start_missing()
             until(lambda: not steward.jobs())

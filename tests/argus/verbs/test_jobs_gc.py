@@ -13,7 +13,7 @@ import pytest
 
 from argus import cli
 from argus.archive.archive import Archive
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE
 from argus.verbs import jobs_gc
 
@@ -102,7 +102,7 @@ def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., A
     make(jobs, "sft-next", "SUCCEEDED", 50, model=f"{jobs}/grpo-old/checkpoints/global_step_20/actor")
     registry = Registry(jobs.parent / "registry")
     for name in ("sft-failed", "grpo-old"):
-        registry.write(Registered(name, 1.0, {}, str(jobs.parent)))
+        registry.write(RegisteredJob(name, 1.0, {}, str(jobs.parent)))
     answer = run(keep_days=15, scope="archives", remove=True)
     assert registry.ids() == ["grpo-old"]
     assert {path.name for path in jobs.iterdir()} == {"grpo-old", "grpo-named", "grpo-new", "grpo-runs"}
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_a_job_names_stays(run: Callable[..., Any], jobs: Path
     make(jobs, "sft-plan", "RUNNING").write_json("config/plan.json", plan)
     make(jobs, "sft-late", "QUEUED")
     defaults = {"model": f"{jobs}/grpo-c/checkpoints/global_step_10/huggingface"}
-    Registry(tmp_path / "registry").write(Registered("sft-late", 1.0, {}, str(tmp_path), defaults=defaults))
+    Registry(tmp_path / "registry").write(RegisteredJob("sft-late", 1.0, {}, str(tmp_path), defaults=defaults))
     run(keep_days=35, remove=True)
     assert [steps(jobs)[f"grpo-{name}"] for name in ("old", "b", "c")] == [[10, 20], [20, 30], [10, 20]]
 
