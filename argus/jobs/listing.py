@@ -121,7 +121,7 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
         if isinstance(entry, JobRecord):
             return foreign_job(entry)
         try:
-            identifier = ray_id(entry.submission_id, attempts.current(entry))
+            identifier = ray_id(entry.submission_id, attempts.current_attempt(entry))
         except UnreadableError as error:
             return unreadable_job(entry, error)
         try:

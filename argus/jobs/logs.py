@@ -166,7 +166,7 @@ def frames_first(stack: Iterable[str]) -> list[str]:
 # torchrun's processes write (rank3 pid=7), torch [rank3]:, and verl [Rank 3].
 RANK_MARK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
 # The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
-ATTEMPT_MARK = re.compile(rf"{attempts.MARKER}([0-9]{{1,6}})$")
+ATTEMPT_MARK = re.compile(rf"{attempts.ATTEMPT_MARKER}([0-9]{{1,6}})$")
 # States in which the current attempt has written nothing; the last one is Ray's.
 UNSTARTED_STATES = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
 

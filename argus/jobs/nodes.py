@@ -16,7 +16,7 @@ from ..archive.archive import Archive
 from ..archive.status import submission_id_of
 from ..evidence import evidence
 from ..evidence.evidence import Moment
-from ..queue.room import active, placement_groups
+from ..queue.room import list_active, placement_groups
 from ..ray import departures
 from ..ray.api import ALIVE, RayApiError, RayHead
 from ..ray.tasks import NodeRunner, in_thread, last_line
@@ -38,7 +38,7 @@ def is_alive(head: RayHead, node_id: str) -> bool:
 
 def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
     """The attempts with a driver, an actor or reserved resources on each node, by the ids of nodes."""
-    jobs = active(head.jobs())
+    jobs = list_active(head.jobs())
     submitted = {str(job["job_id"]): str(job["submission_id"]) for job in jobs if job.get("job_id")}
     uses = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
     used = [
@@ -127,11 +127,11 @@ def wait_while_held(
 # Collect evidence of a job on demand.
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
-COLLECTION_TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 180
 EXIT_TIMEOUT_SECONDS = 30
 
 
-def collect(archive: Archive, timeout: float = COLLECTION_TIMEOUT_SECONDS) -> dict[str, Any]:
+def collect(archive: Archive, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
     """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
     # A disk or a node that hangs does not keep this process from giving an answer.
     collection = in_thread(evidence.collect, archive, Moment.DEMAND)

@@ -78,7 +78,7 @@ def describe(archive: Archive, head: RayHead | None, tail: int | None, position:
     """
     record, problem = None, ""
     try:
-        identifier = ray_id(archive.submission_id, attempts.current(archive))
+        identifier = ray_id(archive.submission_id, attempts.current_attempt(archive))
     except UnreadableError:
         identifier = archive.submission_id
     if head:

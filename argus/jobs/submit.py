@@ -28,7 +28,7 @@ from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..queue import attempts
-from ..queue.queue import Waiting, stored, turn
+from ..queue.queue import Waiting, read_queue, turn
 from ..queue.room import Demand, Limit
 from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
@@ -225,7 +225,7 @@ def recheck_room(
     waiting = Waiting(
         job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience, limits=submission.limits
     )
-    problem = turn(stored(registry.path), waiting, result.room, head.jobs(), now).problem
+    problem = turn(read_queue(registry.path), waiting, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room(problem)])
     return replace(submission, queue_reason=problem)
@@ -347,9 +347,9 @@ def create_job(archive: Archive, submission: Submission, client: Any, registry: 
     return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
 
 
-def same_spec(read_registered: Mapping[str, Any], jobspec: Mapping[str, Any]) -> bool:
+def same_spec(registered: Mapping[str, Any], jobspec: Mapping[str, Any]) -> bool:
     """Whether a job was submitted with the same JobSpec; it is stored as JSON."""
-    return bool(read_registered == json.loads(json.dumps(jobspec)))
+    return bool(registered == json.loads(json.dumps(jobspec)))
 
 
 # Admit a job that has waited for another one, which has succeeded: `depends_on` of its JobSpec.

@@ -356,7 +356,7 @@ class Launcher:
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.steps, "attempt_steps": self.attempt_steps}
         if result.state is JobState.ENDING and result.failure:
-            return attempts.record_trouble(self.archive, result.failure, **details)
+            return attempts.record_ending(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}
         return attempts.record_end(self.archive, result.state, result.failure, None, **details, **reason)
 

@@ -22,14 +22,14 @@ from ..evidence.evidence import is_of
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
-from .room import Demand, Limit, Room, active, capacity_problem, exclusive_problem, reserve
+from .room import Demand, Limit, Room, capacity_problem, exclusive_problem, list_active, reserve
 
 # The file in the registry. No job id begins with a dot.
-FILE = ".queue.json"
-FILE_BYTES = 16 * MIB
+QUEUE_FILE = ".queue.json"
+MAX_FILE_BYTES = 16 * MIB
 # A job whose steward hangs, on a shared root for example, delays no other one.
-SILENT_SECONDS = 60.0
-NAMED = 3
+MAX_SILENCE_SECONDS = 60.0
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,8 @@ class Turn:
     @property
     def notice(self) -> str:
         """What the job waits for, for people."""
-        before = (
-            f"; before it: {', '.join(self.before[:NAMED])}{'…' * (len(self.before) > NAMED)}" if self.before else ""
-        )
+        names = f"{', '.join(self.before[:MAX_NAMED])}{'…' * (len(self.before) > MAX_NAMED)}"
+        before = f"; before it: {names}" if self.before else ""
         return f"waits{':' * (self.place is not None)} {self.problem}{before}" if self.problem else ""
 
 
@@ -88,7 +87,7 @@ def turn(
     if job.waits_for:
         return Turn(None, job.waits_for)
     before = sorted((one for one in queue if not one.waits_for and one.order < job.order), key=lambda one: one.order)
-    names, jobs = tuple(one.submission_id for one in before), active(active_jobs)
+    names, jobs = tuple(one.submission_id for one in before), list_active(active_jobs)
 
     def answer(problem: str) -> Turn:
         return Turn(len(before) + 1, problem, before=names)
@@ -107,7 +106,7 @@ def turn(
         elif one.patience and now - one.since > one.patience and not capacity_problem(whole, one.demand):
             return answer(f"room is kept for {one.submission_id}, which others have passed for long")
     problem = capacity_problem(remaining, job.demand)
-    return answer(f"{problem}, once {', '.join(starting[:NAMED])} has started" if problem else "")
+    return answer(f"{problem}, once {', '.join(starting[:MAX_NAMED])} has started" if problem else "")
 
 
 class Queue:
@@ -119,7 +118,7 @@ class Queue:
     def __init__(self, directory: str | Path) -> None:
         """directory: the registry."""
         self.directory = Path(directory)
-        self.waiting = {job.submission_id: job for job in stored(directory)}
+        self.waiting = {job.submission_id: job for job in read_queue(directory)}
         self.seen = dict.fromkeys(self.waiting, time.monotonic())
         self.lock = threading.Lock()
 
@@ -136,7 +135,7 @@ class Queue:
                 self.store()
 
     def jobs(self) -> list[Waiting]:
-        oldest = time.monotonic() - SILENT_SECONDS
+        oldest = time.monotonic() - MAX_SILENCE_SECONDS
         with self.lock:
             return [job for name, job in self.waiting.items() if self.seen[name] > oldest]
 
@@ -145,11 +144,11 @@ class Queue:
         if not self.directory.is_dir():
             return
         with contextlib.suppress(OSError):
-            write_text(self.directory / FILE, json.dumps([asdict(job) for job in self.waiting.values()]))
+            write_text(self.directory / QUEUE_FILE, json.dumps([asdict(job) for job in self.waiting.values()]))
 
 
-def stored(directory: str | Path) -> Sequence[Waiting]:
+def read_queue(directory: str | Path) -> Sequence[Waiting]:
     """The queue in the registry; empty without one."""
     with contextlib.suppress(OSError, UnreadableError, MalformedError, TypeError):
-        return [parse(Waiting, entry) for entry in read_json(Path(directory) / FILE, FILE_BYTES)]
+        return [parse(Waiting, entry) for entry in read_json(Path(directory) / QUEUE_FILE, MAX_FILE_BYTES)]
     return []

@@ -338,7 +338,7 @@ SOURCES = ("status.json", "events.jsonl", "logs/driver.log")
 
 def changed_at(archive: Archive) -> int:
     """The time in nanoseconds when the sources of a page were last written. Raises UnreadableError."""
-    metrics = archive.metrics_file(attempts.current(archive))
+    metrics = archive.metrics_file(attempts.current_attempt(archive))
     return max(modified(path) for path in (*(archive.path / name for name in SOURCES), metrics))
 
 

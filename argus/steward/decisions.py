@@ -34,7 +34,7 @@ DEADLINE_GRACE_SECONDS = 180.0
 NODE_LOSS_RECOVERY_SECONDS = 5.0
 # The time before an attempt that was starting when the head ended is started again. Ray forgets a pending actor's
 # worker lease, and the submission of a driver.
-START_AFTER_HEAD_RESTART_SECONDS = 40.0
+HEAD_RESTART_GRACE_SECONDS = 40.0
 # A driver that fits starts within seconds; if another job took its resources first, it stays PENDING.
 DRIVER_PENDING_SECONDS = 600.0
 # Ray's message for a job whose supervisor, the actor that runs the launcher, was killed.
@@ -240,7 +240,7 @@ def decide_submitted(view: View, head: HeadReport, job: JobRecord) -> Action:
     if head.lost_node and view.elapsed(view.no_step_since) > NODE_LOSS_RECOVERY_SECONDS:
         reason = f"{head.node_loss_text}, and the trainer neither resumed nor failed"
         return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
-    if view.elapsed(view.actor_unscheduled_since) > START_AFTER_HEAD_RESTART_SECONDS:
+    if view.elapsed(view.actor_unscheduled_since) > HEAD_RESTART_GRACE_SECONDS:
         reason = "the head ended while the attempt started its processes, and one of them never came"
         return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
     if head.placement_problem:

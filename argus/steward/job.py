@@ -40,24 +40,24 @@ from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport,
 from .notify import Notifier, events
 
 # The intervals of asking the head; the archive is read more often.
-STEP_SECONDS = 2.0
-STEP_SECONDS_RUNNING = 5.0
-POLL_SECONDS = 0.5
+STEP_INTERVAL_SECONDS = 2.0
+RUNNING_STEP_INTERVAL_SECONDS = 5.0
+POLL_INTERVAL_SECONDS = 0.5
 # The interval of asking Ray whether an attempt has ended.
-RAY_POLL_SECONDS = 0.2
+RAY_POLL_INTERVAL_SECONDS = 0.2
 # The maximum difference between the clocks of the head and of another machine; cluster_up finds larger ones.
-CLOCK_SECONDS = 30.0
-PERIODIC_SECONDS = 300.0
+MAX_CLOCK_SKEW_SECONDS = 30.0
+EVIDENCE_INTERVAL_SECONDS = 300.0
 # Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
-CLEAN_UP_SECONDS = 300.0
+CLEAN_UP_TIMEOUT_SECONDS = 300.0
 # The time after a head's start in which it is checked for actors that it has forgotten.
-AFTER_START_SECONDS = 600.0
+HEAD_START_WINDOW_SECONDS = 600.0
 # The unused port and the timeout for checking whether the machine of an ended node answers.
-UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
+UNUSED_PORT, CONNECT_TIMEOUT_SECONDS = 1, 2.0
 # A stop that Ray has not carried out is repeated.
-STOP_AGAIN_SECONDS = 60.0
+STOP_RETRY_INTERVAL_SECONDS = 60.0
 # The pause before a job is checked again, if the head did not answer.
-ADMIT_AGAIN_SECONDS = 60.0
+ADMIT_RETRY_INTERVAL_SECONDS = 60.0
 
 # The free resources and Ray's newer records of jobs, of a head at a moment.
 RoomSnapshot = tuple[Room, Sequence[Mapping[str, Any]]]
@@ -87,12 +87,12 @@ def nodes_summary(head: RayHead, _now: float) -> Any:
     return head.get("/nodes?view=summary")
 
 
-def cause_of_end(address: str) -> str:
+def node_end_text(address: str) -> str:
     """Whether the machine of an ended node still answers, as text: a live machine refuses an unused port."""
     if not address:
         return ""
     try:
-        socket.create_connection((address, UNUSED_PORT), CONNECT_SECONDS).close()
+        socket.create_connection((address, UNUSED_PORT), CONNECT_TIMEOUT_SECONDS).close()
     except ConnectionRefusedError:
         return f"its processes have ended, and {address} answers"
     except OSError:
@@ -142,14 +142,14 @@ class Steward:
         self.next_stop = self.next_admission = self.next_measured = 0.0
         # The last heartbeat of the previous steward, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
-        self.kept_until = earlier.time if earlier else 0.0
+        self.previous_beat = earlier.time if earlier else 0.0
         # Each collection is a process on the head: after a restart, not of all jobs at once.
-        spread = zlib.crc32(archive.submission_id.encode()) % PERIODIC_SECONDS if self.kept_until else 0.0
-        self.next_periodic = clock.time() + PERIODIC_SECONDS - spread
+        spread = zlib.crc32(archive.submission_id.encode()) % EVIDENCE_INTERVAL_SECONDS if self.previous_beat else 0.0
+        self.next_periodic = clock.time() + EVIDENCE_INTERVAL_SECONDS - spread
         # The job's state in the last step.
         self.state: JobState | None = None
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
-        self.started_evidence = status.attempt if running and self.kept_until else 0
+        self.started_evidence = status.attempt if running and self.previous_beat else 0
         self.cleaned_up = 0
         self.children: list[subprocess.Popen[bytes]] = []
         # The names of all nodes that the head has known, by Ray's ids.
@@ -169,7 +169,7 @@ class Steward:
     def run(self) -> None:
         """Look after the job to its end."""
         self.archive.event("KEPT", host=node_name(), pid=os.getpid())
-        if not self.kept_until:
+        if not self.previous_beat:
             self.start_evidence(Moment.SUBMIT)
         while not self.leaving() and not self.try_step():
             pass
@@ -187,16 +187,16 @@ class Steward:
             # Its own log, which exists only if something went wrong.
             with contextlib.suppress(OSError):
                 self.archive.append(STEWARD_LOG, f"{now()} {traceback.format_exc()}")
-            self.clock.sleep(STEP_SECONDS)
+            self.clock.sleep(STEP_INTERVAL_SECONDS)
         return False
 
     def wait_for_change(self) -> None:
         """Wait until the job's state is another than in the last step, or until the next step is due."""
         state = self.state
         steady = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.no_step_since is None
-        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if steady else STEP_SECONDS)
+        until = self.clock.monotonic() + (RUNNING_STEP_INTERVAL_SECONDS if steady else STEP_INTERVAL_SECONDS)
         while self.clock.monotonic() < until and not self.leaving() and self.archive.read_status().state == state:
-            self.clock.sleep(POLL_SECONDS)
+            self.clock.sleep(POLL_INTERVAL_SECONDS)
 
     def step(self) -> bool:
         """Observe the job once and act on it; True at its end."""
@@ -270,13 +270,13 @@ class Steward:
         # Ray also lists the dead heads of earlier starts.
         head: Mapping[str, Any] = next((node for node in alive.values() if node["is_head_node"]), {})
         head_started = head.get("start_time_ms", 0) / 1000
-        if 0 < self.kept_until < head_started:
-            self.away_for = round(moment - self.kept_until, 1)
+        if 0 < self.previous_beat < head_started:
+            self.away_for = round(moment - self.previous_beat, 1)
             self.archive.event("HEAD_RETURNED", away_for=self.away_for)
-        self.kept_until = 0.0 if head else self.kept_until
-        self.look_for_forgotten(job, head_started, status, moment)
+        self.previous_beat = 0.0 if head else self.previous_beat
+        self.note_unscheduled_actor(job, head_started, status, moment)
         self.measure(job, moment)
-        self.look(job, nodes, status, moment)
+        self.check(job, nodes, status, moment)
         return HeadReport(
             job=job,
             head_node_id=head.get("node_id", ""),
@@ -310,7 +310,7 @@ class Steward:
     ) -> str:
         """The name of a node that died with processes of the current attempt since the attempt's start, or ""."""
         # The start by the clock of the driver's machine, the end by the head's. Whose processes died is checked below.
-        since = (status.attempt_started_at or moment) - CLOCK_SECONDS
+        since = (status.attempt_started_at or moment) - MAX_CLOCK_SKEW_SECONDS
         dead = {node["node_id"]: node for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
@@ -320,30 +320,30 @@ class Steward:
         self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
         lost = ", ".join(self.observed.lost_nodes)
         if gone and self.observed.no_step_since is None:
-            self.observed.lost_cause = cause_of_end(str(gone[0].get("node_ip") or ""))
+            self.observed.lost_cause = node_end_text(str(gone[0].get("node_ip") or ""))
         step = self.archive.heartbeat().step
         if lost and (self.observed.no_step_since is None or step != self.observed.last_step_seen):
             self.observed.no_step_since, self.observed.last_step_seen = moment, step
         return lost
 
-    def look_for_forgotten(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
-        """Note since when the attempt waits for a process that the head forgot when it was started again."""
-        was_sent = (status.attempt_submitted_at or moment) < head_started > moment - AFTER_START_SECONDS
-        waits = was_sent and job is not None and not job.ended and (job.pending or self.has_forgotten(job.job_id))
+    def note_unscheduled_actor(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
+        """Note since when the attempt waits for a process that the restarted head does not schedule."""
+        before = (status.attempt_submitted_at or moment) < head_started > moment - HEAD_START_WINDOW_SECONDS
+        waits = before and job is not None and not job.ended and (job.pending or self.has_unscheduled_actor(job.job_id))
         self.observed.actor_unscheduled_since = (self.observed.actor_unscheduled_since or moment) if waits else None
 
-    def has_forgotten(self, job_id: str) -> bool:
+    def has_unscheduled_actor(self, job_id: str) -> bool:
         """Whether an actor waits for its process, and no node has been asked for one."""
         actors = evidence.actors(self.head, evidence.job_filter(job_id)) if job_id else []
         return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
-    def look(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:
+    def check(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:
         """Check the TransferQueue, the servers and the placement of the current attempt."""
         if job and not job.ended:
             heartbeat = self.archive.heartbeat()
             # An older one is of an earlier attempt.
             is_current = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
-            self.checks.look(job.job_id, heartbeat if is_current else Heartbeat(), nodes, moment)
+            self.checks.run(job.job_id, heartbeat if is_current else Heartbeat(), nodes, moment)
 
     def capacity_problem(self, status: Status, moment: float) -> str:
         self.room, jobs = self.look_at_room(self.head, moment)
@@ -390,7 +390,7 @@ class Steward:
             self.started_evidence = attempt
             self.start_evidence(Moment.START)
         elif view.now >= self.next_periodic:
-            self.next_periodic = view.now + PERIODIC_SECONDS
+            self.next_periodic = view.now + EVIDENCE_INTERVAL_SECONDS
             self.start_evidence(Moment.PERIODIC)
 
     def start_evidence(self, moment: Moment) -> None:
@@ -412,7 +412,7 @@ class Steward:
     def admit(self, view: View, _failure: Failure | None) -> None:
         """Have the job checked again, now that nothing is missing. If that cannot be done, it is tried again."""
         if view.now >= self.next_admission:
-            self.next_admission = view.now + ADMIT_AGAIN_SECONDS
+            self.next_admission = view.now + ADMIT_RETRY_INTERVAL_SECONDS
             self.runner.admit()
             self.plan = self.archive.plan() or Plan()
             self.demand = Demand.of(self.plan)
@@ -456,7 +456,7 @@ class Steward:
         if failure and not view.stop_cause:
             attempts.record_stop_cause(self.archive, failure)
         if view.now >= self.next_stop:
-            self.next_stop = view.now + STOP_AGAIN_SECONDS
+            self.next_stop = view.now + STOP_RETRY_INTERVAL_SECONDS
             self.runner.run_ray_client("stop", view.status.attempt)
 
     def fail(self, view: View, failure: Failure | None) -> None:
@@ -487,7 +487,7 @@ class Steward:
             for lost in self.observed.lost_nodes:
                 departures.remember_loss(self.queue.directory, lost, self.archive.submission_id, view.now)
         self.wait_for_ray(view.status)
-        self.runner.run("end", seconds=CLEAN_UP_SECONDS)
+        self.runner.run("end", seconds=CLEAN_UP_TIMEOUT_SECONDS)
 
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
@@ -502,4 +502,4 @@ class Steward:
                 record = self.head.job(self.ray_id(status))
                 if record is None or JobRecord.from_api(record).ended:
                     return
-                self.clock.sleep(RAY_POLL_SECONDS)
+                self.clock.sleep(RAY_POLL_INTERVAL_SECONDS)

@@ -108,8 +108,8 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
     logs.mkdir()
     for name, text in LOGS.items():
         (logs / name).write_text(text)
-    log_names = node.log_names
-    monkeypatch.setattr(node, "log_names", lambda ids, since: log_names(ids, since, logs))
+    log_names = node.log_paths
+    monkeypatch.setattr(node, "log_paths", lambda ids, since: log_names(ids, since, logs))
     process = start(SLEEP, **{JOB_VARIABLE: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
     entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=False)
     directory = archive / "debug" / "stamp-worker-0"
@@ -134,7 +134,7 @@ def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "shm"
     path.mkdir()
     monkeypatch.setattr(node, "SHM", path)
-    monkeypatch.setattr(node, "TERM_SECONDS", 0.2)
+    monkeypatch.setattr(node, "TERM_TIMEOUT_SECONDS", 0.2)
     return path
 
 

@@ -214,7 +214,7 @@ def test_the_submission_to_ray(archive: Archive) -> None:
 
 def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     running(archive)
-    attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
+    attempts.record_ending(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
     archive.set_status("ENDING", ended_at=77.0)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
     status = archive.read_status()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from argus.queue import queue
-from argus.queue.queue import Queue, Turn, Waiting, stored, turn
+from argus.queue.queue import Queue, Turn, Waiting, read_queue, turn
 from argus.queue.room import Demand, Limit, Room
 from argus.ray.api import WorkerCapacity
 
@@ -92,13 +92,13 @@ def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None
     first, second = job("a", 8, patience=60.0), job("b", 4, priority=3, waits_for="for a")
     steward.put(first)
     steward.put(second)
-    assert sorted(stored(tmp_path), key=lambda one: one.submission_id) == [first, second]
+    assert sorted(read_queue(tmp_path), key=lambda one: one.submission_id) == [first, second]
     assert Queue(tmp_path).jobs() == [first, second]
     steward.remove("a")
-    assert stored(tmp_path) == [second]
+    assert read_queue(tmp_path) == [second]
 
 
 @pytest.mark.parametrize("damage", ["", "[", "{}", '[{"submission_id": 3}]'])
 def test_a_damaged_file_is_an_empty_queue(tmp_path: Path, damage: str) -> None:
-    (tmp_path / queue.FILE).write_text(damage)
-    assert stored(tmp_path) == []
+    (tmp_path / queue.QUEUE_FILE).write_text(damage)
+    assert read_queue(tmp_path) == []

@@ -50,27 +50,27 @@ def checks() -> tuple[AttemptChecks, Head]:
 )
 def test_ray_is_asked_now_and_then_for_the_controllers_of_a_job(more: list[dict[str, Any]], problem: str) -> None:
     attempt, head = checks()
-    attempt.look("01", BEFORE, NODES, 1000.0)
+    attempt.run("01", BEFORE, NODES, 1000.0)
     head.controllers += more
-    attempt.look("01", BEFORE, NODES, 1000.0 + CHECK_INTERVAL_SECONDS - 1)
+    attempt.run("01", BEFORE, NODES, 1000.0 + CHECK_INTERVAL_SECONDS - 1)
     assert attempt.transfer_queue_problem == ""
-    attempt.look("01", BEFORE, NODES, 1000.0 + CHECK_INTERVAL_SECONDS)
+    attempt.run("01", BEFORE, NODES, 1000.0 + CHECK_INTERVAL_SECONDS)
     assert problem in attempt.transfer_queue_problem and bool(problem) == bool(attempt.transfer_queue_problem)
 
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_controller_that_is_gone_for_a_while(returns: bool) -> None:
     attempt, head = checks()
-    attempt.look("01", TRAINS, NODES, 1000.0)
+    attempt.run("01", TRAINS, NODES, 1000.0)
     head.controllers = []
     for after in (CHECK_INTERVAL_SECONDS, CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS - 1):
-        attempt.look("01", TRAINS, NODES, 1000.0 + after)
+        attempt.run("01", TRAINS, NODES, 1000.0 + after)
         assert attempt.transfer_queue_problem == ""
     head.controllers = [controller()] * returns
-    attempt.look("01", TRAINS, NODES, 1000.0 + 2 * CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS)
+    attempt.run("01", TRAINS, NODES, 1000.0 + 2 * CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS)
     assert (GONE in attempt.transfer_queue_problem) is not returns
     later = 1000.0 + 3 * CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS
-    attempt.look("01", Heartbeat(step=4, total_steps=10), NODES, later)
+    attempt.run("01", Heartbeat(step=4, total_steps=10), NODES, later)
     assert (OTHERS in attempt.transfer_queue_problem) is not returns
 
 
@@ -114,14 +114,14 @@ def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
     attempt, head = checks()
     head.actors = [actor("PENDING_CREATION", **LARGE)]
     for after in (0, ACTOR_PENDING_SECONDS, UNPLACEABLE_SECONDS - 1):
-        attempt.look("01", BEFORE, NODES, NOW + after)
+        attempt.run("01", BEFORE, NODES, NOW + after)
         assert attempt.placement_problem == ""
     assert attempt.notice.startswith("waits in vain: actor vLLMHttpServer needs 2 CPU and 16 GPU")
-    attempt.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + CHECK_INTERVAL_SECONDS)
+    attempt.run("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + CHECK_INTERVAL_SECONDS)
     assert attempt.placement_problem
     # A node joins that could hold it, and leaves.
-    attempt.look("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * CHECK_INTERVAL_SECONDS)
-    attempt.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * CHECK_INTERVAL_SECONDS)
+    attempt.run("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * CHECK_INTERVAL_SECONDS)
+    attempt.run("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * CHECK_INTERVAL_SECONDS)
     assert attempt.placement_problem == ""
 
 
@@ -141,7 +141,7 @@ def test_the_records_of_a_real_head(name: str, is_problem: bool) -> None:
     head.actors = [one for one in REAL["actors"] if one["name"] == name]
     head.groups = [one for one in REAL["placement_groups"] if one["name"] == name]
     for now in (NOW, NOW + UNPLACEABLE_SECONDS):
-        attempt.look("02000000", BEFORE, REAL["nodes"], now)
+        attempt.run("02000000", BEFORE, REAL["nodes"], now)
     assert (bool(attempt.placement_problem), bool(attempt.notice)) == (is_problem, True)
 
 
@@ -164,6 +164,6 @@ BY_RAY_KILL = {"actor_died_error_context": {"reason": "RAY_KILL"}}
 def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None:
     attempt, head = checks()
     head.actors = actors
-    attempt.look("01", TRAINS, NODES, 1000.0)
+    attempt.run("01", TRAINS, NODES, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
     assert attempt.engine == (died if is_dead else "")

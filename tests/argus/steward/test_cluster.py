@@ -73,8 +73,8 @@ def running(steward: ClusterSteward) -> Iterator[threading.Event]:
 def test_a_job_that_hangs_delays_no_other_job_and_no_new_version(
     here: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(cluster, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "POLL_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "HANDOVER_TIMEOUT_SECONDS", 0.2)
     for name in ("a-hangs", "b", "c"):
         here.job(name)
     free, seen = threading.Event(), []
@@ -92,7 +92,7 @@ def test_a_job_that_hangs_delays_no_other_job_and_no_new_version(
 
 
 def test_a_job_that_has_damaged_its_archive_is_looked_at_again(here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "RETRY_SECONDS", 0.05)
     archive = here.job("one")
     status = archive.path / "status.json"
     status.rename(archive.path / "sound")
@@ -128,7 +128,7 @@ def test_pages_are_written_now_and_then_and_once_after_the_end(monkeypatch: pyte
     monkeypatch.setattr(cluster, "time", clock)
     monkeypatch.setattr(cluster, "write_pages", lambda names: written.append((clock.now, names)) or clock.sleep(7))
     leaving = SimpleNamespace(wait=lambda seconds: clock.sleep(seconds) or clock.now > 200)
-    cluster.keep_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
+    cluster.update_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
     assert written == [(60, ["one", "two"]), (101, ["one"]), (130, ["two"])]
 
 

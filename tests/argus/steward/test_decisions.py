@@ -108,8 +108,7 @@ def test_a_deadline(job: JobRecord, waited: float, expected: tuple[str, str]) ->
 @pytest.mark.parametrize(("further", "expected"), [(0, "wait"), (1, "cancel")])
 def test_a_driver_that_does_not_start_is_cancelled(further: float, expected: str) -> None:
     for job, said in ((PENDING, "waiting for worker_node"), (JobRecord("PENDING"), "Ray gives no reason")):
-        submitted_at = NOW - DRIVER_PENDING_SECONDS - further
-        action = decide(view("SUBMITTED", {"attempt_submitted_at": submitted_at}, job=job))
+        action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - DRIVER_PENDING_SECONDS - further}, job=job))
         assert kind(action) == (expected, "no_resources" if expected == "cancel" else "")
         assert not action.failure or action.failure.reason.endswith(said)
 
@@ -174,8 +173,8 @@ def test_an_attempt_is_cleaned_up_before_the_next_one() -> None:
 @pytest.mark.parametrize(("further", "expected"), [(-1, "wait"), (0, "fail")])
 def test_a_submission_that_never_reached_ray(further: float, expected: str) -> None:
     for state, more in (("SUBMITTED", {}), ("SUBMITTED", {"absent_since": NOW}), ("RUNNING", {})):
-        submitted_at = NOW - SUBMISSION_VISIBLE_SECONDS - further
-        action = decide(view(state, {"attempt_submitted_at": submitted_at}, job=None, **more))
+        submitted = {"attempt_submitted_at": NOW - SUBMISSION_VISIBLE_SECONDS - further}
+        action = decide(view(state, submitted, job=None, **more))
         assert kind(action) == (expected, "unknown" if expected == "fail" else "")
 
 

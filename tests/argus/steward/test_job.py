@@ -101,7 +101,7 @@ def test_a_job_waits_for_another_one_to_succeed(scene: Scene) -> None:
         scene.step(after=2)
     assert scene.verbs() == ["admit"]
     scene.runner.effects["admit"] = lambda: scene.archive.write_json("config/plan.json", plan)
-    scene.step(after=steward.ADMIT_AGAIN_SECONDS)
+    scene.step(after=steward.ADMIT_RETRY_INTERVAL_SECONDS)
     scene.step(after=2)
     assert scene.verbs() == ["admit", "admit", "submit 1"]
 
@@ -211,7 +211,7 @@ def test_evidence_of_a_start_once_for_each_attempt(scene: Scene) -> None:
     scene.start()
     scene.step(after=1)
     assert "evidence start" not in scene.verbs()[2:]
-    assert scene.steward.next_periodic < scene.clock.now + steward.PERIODIC_SECONDS - 1
+    assert scene.steward.next_periodic < scene.clock.now + steward.EVIDENCE_INTERVAL_SECONDS - 1
 
 
 def test_nothing_delays_the_next_attempt(scene: Scene) -> None:
@@ -224,7 +224,7 @@ def test_nothing_delays_the_next_attempt(scene: Scene) -> None:
     for _step in range(3):
         assert not scene.steward.try_step()
     assert scene.verbs()[-2:] == ["end", "submit 2"]
-    assert scene.clock.now - before == steward.STEP_SECONDS
+    assert scene.clock.now - before == steward.STEP_INTERVAL_SECONDS
 
 
 def test_an_error_does_not_end_the_steward(scene: Scene) -> None:

@@ -16,12 +16,8 @@ from argus.queue import attempts
 from argus.ray import departures
 from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
-from argus.steward.decisions import (
-    END_RECORD_GRACE_SECONDS,
-    NODE_LOSS_RECOVERY_SECONDS,
-    START_AFTER_HEAD_RESTART_SECONDS,
-)
-from argus.steward.job import CLOCK_SECONDS
+from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEAD_RESTART_GRACE_SECONDS, NODE_LOSS_RECOVERY_SECONDS
+from argus.steward.job import MAX_CLOCK_SKEW_SECONDS
 
 
 @pytest.fixture
@@ -48,7 +44,7 @@ def test_a_trainer_that_hangs_on_a_lost_node_is_stopped_once_a_minute(scene: Sce
     assert scene.verbs() == ["evidence start", "stop 1"]
     cause = attempts.stop_cause(scene.archive)
     assert cause and cause.kind == "node_lost" and "worker-w1" in cause.reason
-    scene.step(after=steward.STOP_AGAIN_SECONDS - 1)
+    scene.step(after=steward.STOP_RETRY_INTERVAL_SECONDS - 1)
     assert scene.verbs()[2:] == []
     scene.step(after=1)
     assert scene.verbs()[2:] == ["stop 1"]
@@ -84,7 +80,7 @@ def test_a_lost_node_of_another_job_does_not_matter(scene: Scene, change: dict[s
 def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene, before: bool) -> None:
     """The clock of the driver may be later than that of the head: the attempt seems to have started after the loss."""
     scene.lose("w1")
-    scene.clock.now += CLOCK_SECONDS + (1 if before else -1)
+    scene.clock.now += MAX_CLOCK_SKEW_SECONDS + (1 if before else -1)
     scene.running()
     scene.step()
     scene.step(after=NODE_LOSS_RECOVERY_SECONDS + 1)
@@ -95,7 +91,7 @@ def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene, b
 def test_a_failure_with_a_lost_node_is_retried(scene: Scene, node: str, reason: str) -> None:
     """The driver's own node counts, too."""
     scene.running()
-    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    attempts.record_ending(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose(node)
     scene.head.actors[0]["death_cause"] = {"actor_died_error_context": {"reason": reason}}
     scene.step(after=1)
@@ -110,7 +106,7 @@ def test_a_node_that_was_lost_under_two_jobs_gets_no_retry_if_others_have_room(
     for number in range(jobs - 1):
         departures.remember_loss(scene.queue.directory, "worker-w1", f"sft-{number}", time.time())
     scene.running()
-    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    attempts.record_ending(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose("w1")
     scene.step(after=1)
     assert scene.archive.read_status().state == "RETRYING"
@@ -148,21 +144,21 @@ def test_an_actor_that_a_restarted_head_forgot(scene: Scene, actor: dict[str, An
     scene.head.actors = [{"job_id": "01", "state": "ALIVE", "node_id": "w0"}, {"job_id": "01", **actor}]
     scene.step(after=1)
     # Without a restart, it may wait as long as it likes.
-    scene.step(after=START_AFTER_HEAD_RESTART_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     assert "stop 1" not in scene.verbs()
     scene.restart_head(after=5)
     scene.step(after=1)
-    scene.step(after=START_AFTER_HEAD_RESTART_SECONDS)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS)
     assert "stop 1" not in scene.verbs()
     # One that is being made is not forgotten.
     forgotten, scene.head.actors[1] = scene.head.actors[1], {"job_id": "01", "state": "ALIVE", "node_id": "w0"}
     scene.start()
-    scene.step(after=START_AFTER_HEAD_RESTART_SECONDS)
-    scene.step(after=START_AFTER_HEAD_RESTART_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     assert "stop 1" not in scene.verbs()
     scene.head.actors[1] = forgotten
     scene.step(after=1)
-    scene.step(after=START_AFTER_HEAD_RESTART_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     assert scene.verbs()[-1] == "stop 1"
     cause = attempts.stop_cause(scene.archive)
     assert cause and cause.kind == "head_lost"
@@ -186,7 +182,7 @@ def test_a_submission_that_was_lost_with_the_head_is_sent_again(scene: Scene) ->
     scene.head.records["one"] = {"status": "PENDING"}
     scene.restart_head(after=1)
     scene.step(after=1)
-    scene.step(after=START_AFTER_HEAD_RESTART_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     status = scene.archive.read_status()
     assert "cancel 1" in scene.verbs()
     assert (status.state, status.failure and status.failure.kind) == ("RETRYING", "head_lost")
