@@ -29,7 +29,7 @@ JOB_VARIABLE = "ARGUS_VERL_JOB"
 JOB_CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_VARIABLES = (JOB_VARIABLE, JOB_CONFIG_VARIABLE)
 # The heartbeat of the steward.
-HEARTBEAT_OF_STEWARD = "steward.json"
+STEWARD_HEARTBEAT = "steward.json"
 # The errors of the steward and of the processes that it starts.
 STEWARD_LOG = "logs/steward.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
@@ -286,7 +286,7 @@ class Archive:
     def steward_heartbeat(self) -> StewardHeartbeat | None:
         """The last heartbeat of the job's steward; None if there is none that is readable."""
         with contextlib.suppress(UnreadableError):
-            return self.read_typed(HEARTBEAT_OF_STEWARD, StewardHeartbeat)
+            return self.read_typed(STEWARD_HEARTBEAT, StewardHeartbeat)
         return None
 
     def has_steward(self) -> bool:
@@ -295,7 +295,7 @@ class Archive:
 
     def needs_steward(self) -> bool:
         """Whether the archive is neither closed nor gone. Raises UnreadableError."""
-        return reading.exists(self.path / HEARTBEAT_OF_STEWARD) and not self.read_status().closed_at
+        return reading.exists(self.path / STEWARD_HEARTBEAT) and not self.read_status().closed_at
 
     def ask_to_stop(self, who: str = "") -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""

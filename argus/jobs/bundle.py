@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..archive.archive import DIRECTORIES, HEARTBEAT_OF_STEWARD
+from ..archive.archive import DIRECTORIES, STEWARD_HEARTBEAT
 from ..archive.samples import DIRECTORY as SAMPLES
 from ..common.text import size_text
 from ..io.reading import MIB, UnreadableError, open_file, reason
@@ -26,7 +26,7 @@ CHECKPOINTS = "checkpoints"
 # The page of a job, which the controller makes again, because a job may have changed the one in the archive.
 PAGE, INDEX = "report.html", "index.html"
 # The parts of an archive that are fetched. Other files, such as an ansible.cfg, could affect people who work there.
-ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, HEARTBEAT_OF_STEWARD, "heartbeat.json", "status.json", "events.jsonl"))
+ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, STEWARD_HEARTBEAT, "heartbeat.json", "status.json", "events.jsonl"))
 # The maximum sizes of one file and of all files: without checkpoints, and with them.
 MAX_FILE_MIB, MAX_TOTAL_MIB = 2 << 10, 8 << 10
 MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20

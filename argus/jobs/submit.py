@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from ..archive import failures
-from ..archive.archive import HEARTBEAT_OF_STEWARD, MAX_REQUESTER_CHARS, Archive
+from ..archive.archive import MAX_REQUESTER_CHARS, STEWARD_HEARTBEAT, Archive
 from ..archive.failures import FailureKind
 from ..archive.plan import Plan
 from ..archive.program import PROGRAM_RECORD, VERSION, Program
@@ -28,7 +28,7 @@ from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..queue import attempts
-from ..queue.queue import Waiting, read_queue, turn
+from ..queue.queue import WaitingJob, read_queue, turn
 from ..queue.room import Demand, Limit
 from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
@@ -222,7 +222,7 @@ def recheck_room(
         return submission
     job = submission.job
     now, plan = time.time(), job.plan
-    waiting = Waiting(
+    waiting = WaitingJob(
         job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience, limits=submission.limits
     )
     problem = turn(read_queue(registry.path), waiting, result.room, head.jobs(), now).problem
@@ -313,7 +313,7 @@ def write_status(archive: Archive, submission: Submission) -> None:
 def register(archive: Archive, submission: Submission, registry: Registry) -> None:
     """Record that this cluster submits the job. From now on, its steward finds it if this process is interrupted."""
     # The steward of the cluster looks after a registered job as long as it has this file.
-    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
+    archive.write_heartbeat(STEWARD_HEARTBEAT, time=0)
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
     entry = (archive.submission_id, time.time(), submission.jobspec, shared_root, address)

@@ -44,7 +44,7 @@ class RemovalScope(StrEnum):
     ARCHIVES = "archives"
 
 
-class Rules(BaseModel):
+class RemovalRules(BaseModel):
     """keep: so many of the latest jobs stay. keep_days: jobs that ended later stay. Either is enough; 0 disables one.
 
     tags: only such jobs; all if empty.
@@ -71,14 +71,14 @@ class Decision:
     size: int = 0
 
 
-def decisions(jobs: Path, rules: Rules, registry: Registry, now: float) -> list[Decision]:
+def decisions(jobs: Path, rules: RemovalRules, registry: Registry, now: float) -> list[Decision]:
     """All jobs of a directory of archives, the latest first. Raises UnreadableError."""
     latest = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     uses = job_uses(latest, registry)
     return [decide(archive, index, uses, rules, now) for index, archive in enumerate(latest)]
 
 
-def decide(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -> Decision:
+def decide(archive: Archive, index: int, uses: Uses, rules: RemovalRules, now: float) -> Decision:
     try:
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
@@ -94,7 +94,7 @@ def decide(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -
     return Decision(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
 
 
-def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:
+def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rules: RemovalRules, now: float) -> str:
     """The reason to keep a job, or "". Raises ValueError for a malformed time."""
     if not status.closed_at:
         return "has not ended"

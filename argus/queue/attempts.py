@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..archive import checkpoints, failures, metrics
-from ..archive.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..archive.archive import STEWARD_HEARTBEAT, Archive
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
@@ -189,7 +189,7 @@ def close(archive: Archive, state: str) -> None:
         redact.forget(archive.path)
         archive.close()
         # While this file exists, the job needs a steward.
-        (archive.path / HEARTBEAT_OF_STEWARD).unlink(missing_ok=True)
+        (archive.path / STEWARD_HEARTBEAT).unlink(missing_ok=True)
 
 
 def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:

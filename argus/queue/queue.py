@@ -33,7 +33,7 @@ MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingJob:
     """A job that waits. Times are in seconds since the epoch.
 
     since: when it began to wait. patience: for how many seconds others may pass it; None: always.
@@ -81,7 +81,7 @@ class Turn:
 
 
 def turn(
-    queue: Iterable[Waiting], job: Waiting, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
+    queue: Iterable[WaitingJob], job: WaitingJob, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
 ) -> Turn:
     """Whether a job may start now. active_jobs: Ray's records at this moment."""
     if job.waits_for:
@@ -94,7 +94,7 @@ def turn(
 
     if problem := job.problem_beside(jobs) or room.problem(job.submission_id, job.demand, jobs):
         return answer(problem)
-    remaining, starting = room.left(jobs), []
+    remaining, starting = room.remaining(jobs), []
     whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in room.workers]
     for one in before:
         if one.problem_beside(jobs):
@@ -122,7 +122,7 @@ class Queue:
         self.seen = dict.fromkeys(self.waiting, time.monotonic())
         self.lock = threading.Lock()
 
-    def put(self, job: Waiting) -> None:
+    def put(self, job: WaitingJob) -> None:
         with self.lock:
             self.seen[job.submission_id] = time.monotonic()
             if self.waiting.get(job.submission_id) != job:
@@ -134,7 +134,7 @@ class Queue:
             if self.waiting.pop(submission_id, None):
                 self.store()
 
-    def jobs(self) -> list[Waiting]:
+    def jobs(self) -> list[WaitingJob]:
         oldest = time.monotonic() - MAX_SILENCE_SECONDS
         with self.lock:
             return [job for name, job in self.waiting.items() if self.seen[name] > oldest]
@@ -147,8 +147,8 @@ class Queue:
             write_text(self.directory / QUEUE_FILE, json.dumps([asdict(job) for job in self.waiting.values()]))
 
 
-def read_queue(directory: str | Path) -> Sequence[Waiting]:
+def read_queue(directory: str | Path) -> Sequence[WaitingJob]:
     """The queue in the registry; empty without one."""
     with contextlib.suppress(OSError, UnreadableError, MalformedError, TypeError):
-        return [parse(Waiting, entry) for entry in read_json(Path(directory) / QUEUE_FILE, MAX_FILE_BYTES)]
+        return [parse(WaitingJob, entry) for entry in read_json(Path(directory) / QUEUE_FILE, MAX_FILE_BYTES)]
     return []

@@ -102,7 +102,7 @@ class Demand:
         return math.ceil(self.storage_units / workers) if workers else 0
 
     @property
-    def anywhere(self) -> tuple[float, ...]:
+    def floating_cpus(self) -> tuple[float, ...]:
         """The CPUs that may be on any worker, each on one."""
         driver_cpus = 0 if self.is_driver_alone else self.driver_cpus
         return tuple(cpus for cpus in (driver_cpus, self.controller_cpus) if cpus)
@@ -132,7 +132,7 @@ class Room:
         waiting = (job for job in list_active(jobs) if job["submission_id"] not in self.placed)
         return {str(job["submission_id"]): demand for job in waiting if (demand := pending_demand(job))}
 
-    def left(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
+    def remaining(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
         """The free resources after the active jobs have taken theirs."""
         return reserve(self.workers, self.starting(jobs).values())
 
@@ -237,7 +237,7 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
         left = [replace(worker, free_cpus=worker.free_cpus - units) for worker in left]
         for pool in demand.all_pools:
             left = without_pool(left, pool)
-        for cpus in demand.anywhere:
+        for cpus in demand.floating_cpus:
             roomiest = max(left, key=lambda worker: worker.free_cpus, default=None)
             left = [take_resources(worker, 0, cpus) if worker is roomiest else worker for worker in left]
     return left
@@ -287,14 +287,14 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
             )
         rest = without_pool(rest, pool)
     # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
-    cpus = sum(demand.anywhere)
+    cpus = sum(demand.floating_cpus)
     if demand.pools:
         elsewhere = any(worker.free_cpus >= cpus for worker in rest)
         return "" if elsewhere else f"the driver's {cpus:g} CPUs are not free beside the pools of the job"
     fitting = [worker for worker in left if fits(worker, demand.all_pools[0])]
     roomy = [worker for worker in fitting if worker.free_cpus - demand.cpus >= cpus]
     elsewhere = any(worker.free_cpus >= cpus for worker in left if worker not in fitting)
-    if len(roomy) >= demand.nnodes or len(fitting) >= demand.nnodes + len(demand.anywhere) or elsewhere:
+    if len(roomy) >= demand.nnodes or len(fitting) >= demand.nnodes + len(demand.floating_cpus) or elsewhere:
         return ""
     who = "the driver's" if not demand.controller_cpus else "the driver's and TransferQueue's"
     return f"{who} {cpus:g} CPUs are not free beside the job on each worker that the job needs"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from ..archive.archive import HEARTBEAT_OF_STEWARD, STEWARD_LOG, Archive, Heartbeat, now
+from ..archive.archive import STEWARD_HEARTBEAT, STEWARD_LOG, Archive, Heartbeat, now
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.program import Runner
@@ -30,7 +30,7 @@ from ..evidence import evidence, hardware
 from ..evidence.evidence import Moment
 from ..jobs.nodes import stop_new_work
 from ..queue import attempts, room
-from ..queue.queue import Queue, Turn, Waiting, turn
+from ..queue.queue import Queue, Turn, WaitingJob, turn
 from ..queue.room import Demand, Room
 from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
@@ -201,7 +201,7 @@ class Steward:
     def step(self) -> bool:
         """Observe the job once and act on it; True at its end."""
         heartbeat = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
-        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **heartbeat, **self.waiting())
+        self.archive.write_heartbeat(STEWARD_HEARTBEAT, **heartbeat, **self.heartbeat_details())
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
@@ -211,8 +211,8 @@ class Steward:
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH
 
-    def waiting(self) -> dict[str, object]:
-        """What the job waits for, for people."""
+    def heartbeat_details(self) -> dict[str, object]:
+        """What the job waits for, with its place in the queue, or the dead engine and driver address of its attempt."""
         if self.state not in WAITING:
             return {"notice": self.checks.notice, "engine": self.checks.engine, "address": self.address}
         return {"notice": self.turn.notice, "place": self.turn.place}
@@ -350,9 +350,9 @@ class Steward:
         self.queue.put(self.in_queue(status, moment))
         return self.problem_now(status, moment, jobs)
 
-    def in_queue(self, status: Status, moment: float) -> Waiting:
+    def in_queue(self, status: Status, moment: float) -> WaitingJob:
         since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
-        return Waiting(
+        return WaitingJob(
             self.archive.submission_id,
             self.demand,
             priority=self.plan.priority,

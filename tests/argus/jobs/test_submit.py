@@ -26,7 +26,7 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
-from argus.queue.queue import Queue, Waiting
+from argus.queue.queue import Queue, WaitingJob
 from argus.queue.room import Demand, Room
 from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
 from argus.ray.api import WorkerCapacity
@@ -128,7 +128,7 @@ def test_a_job_is_submitted(head: Head) -> None:
 def test_no_job_passes_one_that_waits_before_it(head: Head) -> None:
     """It has yet to be started by the steward, which looks every two seconds."""
     queue = Queue(head.registry.path)
-    queue.put(Waiting("first", Demand(2, 4, 1), submitted_at=1.0, patience=60.0))
+    queue.put(WaitingJob("first", Demand(2, 4, 1), submitted_at=1.0, patience=60.0))
     spec = head.jobspec(wait_for_resources="2h")
     assert head.submit(spec).result["state"] == "QUEUED"
     assert head.archive.read_status().reason.endswith("once first has started")

@@ -13,7 +13,7 @@ from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.queue import attempts
-from argus.queue.queue import Waiting
+from argus.queue.queue import WaitingJob
 from argus.queue.room import Demand
 from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
@@ -58,7 +58,7 @@ def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
 
 
 def test_a_job_waits_for_its_turn(scene: Scene) -> None:
-    scene.queue.put(Waiting("first", Demand(1, 8, 48), submitted_at=1.0))
+    scene.queue.put(WaitingJob("first", Demand(1, 8, 48), submitted_at=1.0))
     scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
     for _step in range(2):
         scene.step()
