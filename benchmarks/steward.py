@@ -32,7 +32,7 @@ from steward_scene import HEAD, worker
 
 from argus.archive.archive import Archive
 from argus.common.identity import JOBS_API
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.queue.room import Demand
 from argus.ray.admission import REGISTRY_VARIABLE
 
@@ -77,7 +77,7 @@ def make(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]
             job = {"submission_id": archive.submission_id, "job_id": f"{number:08x}", "start_time": now * 1000}
             more = {"metadata": Demand(1, 8, 24).to_metadata(), "runtime_env": {"env_vars": ENVIRONMENT}}
             records.append({**job, "status": state, **more})
-        registry.write(Registered(archive.submission_id, now, {}, str(root)))
+        registry.write(RegisteredJob(archive.submission_id, now, {}, str(root)))
     total = {"CPU": 48, "GPU": 8, "worker_node": 100}
     workers = [worker(f"n{number}", resources_total=total) for number in range(len(active))]
     bundles = [{"unit_resources": {"GPU": 8}}]

@@ -67,7 +67,7 @@ def main() -> None:
     args = parser.parse_args()
     os.environ[JOBS_API] = "http://127.0.0.1:1"
     # It reads the same file again.
-    job.POLL_SECONDS = job.STEP_SECONDS
+    job.POLL_INTERVAL_SECONDS = job.STEP_INTERVAL_SECONDS
     with tempfile.TemporaryDirectory(dir=args.directory) as root:
         scenes = [scene(Path(root) / str(number), waits=bool(number % 2)) for number in range(args.jobs)]
         print("hour  RSS MiB  blocks  objects  descriptors  files  KiB in files", flush=True)

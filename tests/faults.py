@@ -116,7 +116,7 @@ def has_driver(job: Job) -> object:
 
 
 def has_two_checkpoints(job: Job) -> object:
-    return len(list(checkpoints.finished(job.archive.path / "checkpoints", job.archive.plan().workload))) > 1
+    return len(list(checkpoints.saved_checkpoints(job.archive.path / "checkpoints", job.archive.plan().workload))) > 1
 
 
 def has_step(job: Job) -> object:

@@ -77,7 +77,7 @@ class Runner:
         return SimpleNamespace(poll=lambda: 0)
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
-        assert seconds == steward.CLEAN_UP_SECONDS
+        assert seconds == steward.CLEAN_UP_TIMEOUT_SECONDS
         self.record(verb, *arguments)
 
     def run_ray_client(self, verb: str, attempt: int) -> None:

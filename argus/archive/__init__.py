@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of a job: its plan, status, checkpoints, metrics, samples, failures and warnings, and its program."""
+"""The job archive, its directory on the shared root: input (plan, version of argus), state (status, failures,
+warnings) and output (checkpoints, metrics, samples).
+"""

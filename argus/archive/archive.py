@@ -25,24 +25,24 @@ from .status import JobState, Status
 
 # These variables mark a process as part of a job; other processes must not inherit them. With Ray's own variable,
 # another ray.init would replace the job's driver in Ray's record.
-JOB = "ARGUS_VERL_JOB"
-JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-JOB_ENV = (JOB, JOB_CONFIG)
+JOB_VARIABLE = "ARGUS_VERL_JOB"
+JOB_CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+JOB_VARIABLES = (JOB_VARIABLE, JOB_CONFIG_VARIABLE)
 # The heartbeat of the steward.
-HEARTBEAT_OF_STEWARD = "steward.json"
+STEWARD_HEARTBEAT = "steward.json"
 # The errors of the steward and of the processes that it starts.
 STEWARD_LOG = "logs/steward.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
-SILENT_SECONDS = 60.0
+MAX_HEARTBEAT_AGE_SECONDS = 60.0
 # verl writes the addresses of a job's inference servers here, as a Prometheus configuration.
-ENGINES = "config/prometheus.yml"
+ENGINE_ADDRESSES = "config/prometheus.yml"
 # The working directory of a command.
 OUTPUT = "output"
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # The maximum sizes of files in an archive. A status has the reasons of up to 100 attempts.
-STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
+MAX_STATUS_BYTES, MAX_FILE_BYTES = MIB, 4 * MIB
 STOP_REQUESTED = "config/stop_requested"
-WHO_LENGTH = 200
+MAX_REQUESTER_CHARS = 200
 # The ids of jobs, and so the names of archives.
 SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
@@ -90,7 +90,7 @@ class StewardHeartbeat:
 
     @property
     def is_recent(self) -> bool:
-        return abs(time.time() - self.time) < SILENT_SECONDS
+        return abs(time.time() - self.time) < MAX_HEARTBEAT_AGE_SECONDS
 
 
 class Archive:
@@ -158,13 +158,13 @@ class Archive:
     def open(self, name: str) -> BinaryIO:
         return reading.open_file(self.path / name)
 
-    def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
+    def read_text(self, name: str, limit: int = MAX_FILE_BYTES) -> str:
         return reading.read_text(self.path / name, limit)
 
     def read_mapping(self, name: str) -> dict[str, Any]:
         """The mapping in a JSON file; empty if the file does not exist, is unreadable or has another value."""
         try:
-            return reading.read_mapping(self.path / name, FILE_BYTES)
+            return reading.read_mapping(self.path / name, MAX_FILE_BYTES)
         except (FileNotFoundError, UnreadableError):
             return {}
 
@@ -174,9 +174,9 @@ class Archive:
 
     def plan(self) -> Plan | None:
         """The job's plan; None if the submission failed before the plan was written. Raises UnreadableError."""
-        return self.typed("config/plan.json", Plan)
+        return self.read_typed("config/plan.json", Plan)
 
-    def typed(self, name: str, kind: type[Value], limit: int = FILE_BYTES) -> Value | None:
+    def read_typed(self, name: str, kind: type[Value], limit: int = MAX_FILE_BYTES) -> Value | None:
         """A JSON file as a dataclass; None if it does not exist. Raises UnreadableError."""
         try:
             return parse(kind, reading.read_json(self.path / name, limit))
@@ -191,7 +191,7 @@ class Archive:
 
     def read_status(self) -> Status:
         """The status; empty if the archive has none yet. Raises UnreadableError."""
-        return self.typed("status.json", Status, STATUS_BYTES) or Status()
+        return self.read_typed("status.json", Status, MAX_STATUS_BYTES) or Status()
 
     def state(self) -> JobState | None:
         """The state; None if the archive has none yet, or none that is readable."""
@@ -272,7 +272,7 @@ class Archive:
         """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
             for file in reversed(metrics.files(self.path)):
-                steps = metrics.last_steps(file, metrics.LINE_BYTES)
+                steps = metrics.last_steps(file, metrics.MAX_LINE_BYTES)
                 if steps:
                     return max(step.step for step in steps)
         return 0
@@ -280,13 +280,13 @@ class Archive:
     def heartbeat(self) -> Heartbeat:
         """The last heartbeat of the launcher; without values if there is none that is readable."""
         with contextlib.suppress(UnreadableError):
-            return self.typed("heartbeat.json", Heartbeat) or Heartbeat()
+            return self.read_typed("heartbeat.json", Heartbeat) or Heartbeat()
         return Heartbeat()
 
     def steward_heartbeat(self) -> StewardHeartbeat | None:
         """The last heartbeat of the job's steward; None if there is none that is readable."""
         with contextlib.suppress(UnreadableError):
-            return self.typed(HEARTBEAT_OF_STEWARD, StewardHeartbeat)
+            return self.read_typed(STEWARD_HEARTBEAT, StewardHeartbeat)
         return None
 
     def has_steward(self) -> bool:
@@ -295,11 +295,11 @@ class Archive:
 
     def needs_steward(self) -> bool:
         """Whether the archive is neither closed nor gone. Raises UnreadableError."""
-        return reading.exists(self.path / HEARTBEAT_OF_STEWARD) and not self.read_status().closed_at
+        return reading.exists(self.path / STEWARD_HEARTBEAT) and not self.read_status().closed_at
 
     def ask_to_stop(self, who: str = "") -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""
-        self.append(STOP_REQUESTED, f"{' '.join(who.split())[:WHO_LENGTH]}\n" if who else "")
+        self.append(STOP_REQUESTED, f"{' '.join(who.split())[:MAX_REQUESTER_CHARS]}\n" if who else "")
 
     def stop_requested(self) -> bool:
         return reading.exists(self.path / STOP_REQUESTED)
@@ -307,7 +307,7 @@ class Archive:
     def stop_requested_by(self) -> str:
         """The person who first requested the job's end, or "". Jobs can write this file."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
-            return self.read_text(STOP_REQUESTED).partition("\n")[0][:WHO_LENGTH]
+            return self.read_text(STOP_REQUESTED).partition("\n")[0][:MAX_REQUESTER_CHARS]
         return ""
 
     def checkpoints(self) -> list[int]:

@@ -17,22 +17,22 @@ from ..io.hydra import override_key, override_text
 from ..io.reading import UnreadableError, list_directory, open_file, read_text
 
 # verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
-SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
+SHARD_FILE = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
 # FSDP writes this file even without shards. Training resumes from these kinds; schedule and seeds may start anew.
-FSDP, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
-NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
-STEP = re.compile(rf"global_step_(?P<step>{NUMBER.pattern})")
+FSDP_FILE, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
+STEP_NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
+STEP_DIRECTORY = re.compile(rf"global_step_(?P<step>{STEP_NUMBER.pattern})")
 # Limits on the number of file names, because jobs choose the names.
-INSPECTED, LISTED = 100, 16
-TRACKER_BYTES = 64
+MAX_INSPECTED, MAX_LISTED = 100, 16
+MAX_TRACKER_BYTES = 64
 # verl writes the step here after it has saved a checkpoint.
 TRACKER = "latest_checkpointed_iteration.txt"
 # The state of TransferQueue, written under another name and then renamed: transfer_queue/interface.py.
-QUEUE = "transfer_queue"
+TRANSFER_QUEUE = "transfer_queue"
 # The directories of the shards below global_step_<N>, by workload.
-PARTS = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
+SHARD_DIRECTORIES = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
 # verl's settings for the number of checkpoints to keep.
-KEPT = {
+KEEP_SETTINGS = {
     "": "trainer.max_ckpt_to_keep",
     "actor": "trainer.max_actor_ckpt_to_keep",
     "critic": "trainer.max_critic_ckpt_to_keep",
@@ -58,20 +58,20 @@ def inspect(path: Path, workload: str) -> Checkpoint:
 
     path: `checkpoints/global_step_<N>` in an archive.
     """
-    match = STEP.fullmatch(path.name)
+    match = STEP_DIRECTORY.fullmatch(path.name)
     problems: list[str] = []
     sizes: set[int] = set()
     lacks: set[str] = set()
-    for part in PARTS.get(workload, ("",)):
+    for part in SHARD_DIRECTORIES.get(workload, ("",)):
         try:
             problems += part_problems(path / part, sizes, lacks)
         except UnreadableError as error:
             problems.append(str(error))
     # verl can resume without this state, and then loses the samples that were in flight.
-    if (path / f"{QUEUE}.tmp").exists() and not (path / QUEUE).exists():
-        problems.append(f"{path / QUEUE} is not complete")
+    if (path / f"{TRANSFER_QUEUE}.tmp").exists() and not (path / TRANSFER_QUEUE).exists():
+        problems.append(f"{path / TRANSFER_QUEUE} is not complete")
     if len(sizes) > 1:
-        problems.append(f"{path} has shards of {listed(sorted(sizes), ' and ')} ranks")
+        problems.append(f"{path} has shards of {join_numbers(sorted(sizes), ' and ')} ranks")
     is_model = bool(lacks) and not problems
     if lacks:
         problems.append(f"{path} has no {' and no '.join(sorted(lacks))} shards: no job resumes from it")
@@ -87,19 +87,19 @@ def part_problems(directory: Path, sizes: set[int], missing_kinds: set[str]) -> 
     names = list_directory(directory)
     shards = {}
     for file in names:
-        match = SHARD.fullmatch(file)
+        match = SHARD_FILE.fullmatch(file)
         if match:
             shards[match["kind"], int(match["size"]), int(match["rank"])] = file
     # Other backends, such as Megatron, write other files, which cannot be checked: verl's tracker has to suffice.
     if not [file for file in names if not file.startswith(".")]:
         yield f"{directory} is empty"
-    if shards or FSDP in names:
+    if shards or FSDP_FILE in names:
         missing_kinds |= set(RESUMED_KINDS) - {kind for kind, _size, _rank in shards}
     sizes |= {size for _kind, size, _rank in shards}
     for kind, size in sorted({(kind, size) for kind, size, _rank in shards}):
         missing = [rank for rank in range(size) if (kind, size, rank) not in shards]
         if missing:
-            yield f"{directory} has no {kind} shard of rank {listed(missing, ', ')} of {size}"
+            yield f"{directory} has no {kind} shard of rank {join_numbers(missing, ', ')} of {size}"
     for file in sorted(shards.values()):
         if not is_complete(directory / file):
             yield f"{directory / file} is truncated"
@@ -114,37 +114,37 @@ def is_complete(shard: Path) -> bool:
         return False
 
 
-def listed(numbers: list[int], separator: str) -> str:
-    shown = [str(number) for number in numbers[:LISTED]]
-    return separator.join([*shown, "…"] if len(numbers) > LISTED else shown)
+def join_numbers(numbers: list[int], separator: str) -> str:
+    shown = [str(number) for number in numbers[:MAX_LISTED]]
+    return separator.join([*shown, "…"] if len(numbers) > MAX_LISTED else shown)
 
 
-def recorded(directory: Path) -> int:
+def last_saved_step(directory: Path) -> int:
     """The step of the last checkpoint that verl has saved; -1 without one. directory: `checkpoints` in an archive."""
     try:
-        text = read_text(directory / TRACKER, TRACKER_BYTES).strip()
+        text = read_text(directory / TRACKER, MAX_TRACKER_BYTES).strip()
     except (FileNotFoundError, UnreadableError):
         return -1
-    return int(text) if NUMBER.fullmatch(text) else -1
+    return int(text) if STEP_NUMBER.fullmatch(text) else -1
 
 
 def steps_in(directory: Path, last: float = math.inf) -> list[int]:
     """The steps that have a directory, up to the last one, newest first. Raises UnreadableError."""
-    matches = map(STEP.fullmatch, list_directory(directory))
+    matches = map(STEP_DIRECTORY.fullmatch, list_directory(directory))
     return sorted((step for match in matches if match and (step := int(match["step"])) <= last), reverse=True)
 
 
-def finished(directory: Path, workload: str) -> Iterator[Checkpoint]:
+def saved_checkpoints(directory: Path, workload: str) -> Iterator[Checkpoint]:
     """The checkpoints that verl has saved, newest first; later ones were interrupted while verl wrote them.
 
     directory: `checkpoints` in an archive. Raises UnreadableError.
     """
-    for step in steps_in(directory, recorded(directory))[:INSPECTED]:
+    for step in steps_in(directory, last_saved_step(directory))[:MAX_INSPECTED]:
         yield inspect(directory / f"global_step_{step}", workload)
 
 
 def last_complete(directory: Path, workload: str) -> Checkpoint | None:
-    return next((checkpoint for checkpoint in finished(directory, workload) if not checkpoint.problem), None)
+    return next((checkpoint for checkpoint in saved_checkpoints(directory, workload) if not checkpoint.problem), None)
 
 
 def size(directory: Path) -> int:
@@ -162,12 +162,12 @@ class Retention:
 
     def __init__(self, directory: Path, workload: str, overrides: Sequence[str]) -> None:
         """directory: `checkpoints` in an archive, before the current attempt saves anything."""
-        self.directory, self.workload, self.saved = directory, workload, recorded(directory)
-        self.limits = {part: limit(overrides, KEPT[part]) for part in PARTS.get(workload, ())}
+        self.directory, self.workload, self.saved = directory, workload, last_saved_step(directory)
+        self.limits = {part: keep_limit(overrides, KEEP_SETTINGS[part]) for part in SHARD_DIRECTORIES.get(workload, ())}
 
     def prune(self) -> None:
         """If the attempt has saved a later checkpoint, remove what is too old. Raises OSError and UnreadableError."""
-        step = recorded(self.directory)
+        step = last_saved_step(self.directory)
         if step <= self.saved:
             return
         self.saved = step
@@ -183,7 +183,7 @@ class Retention:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def limit(overrides: Sequence[str], key: str) -> int:
+def keep_limit(overrides: Sequence[str], key: str) -> int:
     """The number of checkpoints that a job keeps; 0 for all. The last override counts, also one of a parent key."""
     values = [override_text(item) for item in overrides if override_key(item) in (key, key.partition(".")[0])]
-    return int(values[-1]) if values and NUMBER.fullmatch(values[-1]) else 0
+    return int(values[-1]) if values and STEP_NUMBER.fullmatch(values[-1]) else 0

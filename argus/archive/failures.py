@@ -48,11 +48,11 @@ class FailureKind(StrEnum):
 
 
 # The kinds of failure that a lost node causes before Ray declares it dead.
-AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.ENGINE_LOST, FailureKind.UNKNOWN)
+NODE_LOSS_SIGNS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.ENGINE_LOST, FailureKind.UNKNOWN)
 
 # Ends a remedy if the job has a checkpoint to resume from.
 RESUME = " The job can resume from its last checkpoint."
-DMESG = "Check dmesg on its node: the kernel kills processes for memory, the GPU driver for GPU errors."
+DMESG_REMEDY = "Check dmesg on its node: the kernel kills processes for memory, the GPU driver for GPU errors."
 REMEDIES = {
     FailureKind.CONFIG: "Correct the key or the value in the JobSpec.",
     FailureKind.IMPORT: "Correct the import, or add the module to the image or to PYTHONPATH (env_vars of the "
@@ -78,8 +78,8 @@ REMEDIES = {
     FailureKind.STORAGE: "Check the file server and its mount." + RESUME,
     FailureKind.NODE_LOST: "Check the node: its machine, its container, its memory." + RESUME,
     FailureKind.HEAD_LOST: "Check the machine of the head." + RESUME,
-    FailureKind.KILLED: DMESG + RESUME,
-    FailureKind.ENGINE_LOST: "Read the engine's last lines in the log. " + DMESG + RESUME,
+    FailureKind.KILLED: DMESG_REMEDY + RESUME,
+    FailureKind.ENGINE_LOST: "Read the engine's last lines in the log. " + DMESG_REMEDY + RESUME,
     FailureKind.STALLED: "Read the stacks in debug/ of the archive: they show what each process waits for.",
     FailureKind.STOPPED: "Nothing: the job was stopped on request.",
     FailureKind.DEADLINE: "Give the job more time." + RESUME,
@@ -91,11 +91,11 @@ REMEDIES = {
 }
 
 # The remedy if no node has the resources.
-TOO_LARGE = (
+TOO_LARGE_REMEDY = (
     "Ask for less on one node (resources, or the pools and numbers of workers in trainer_overrides), or give the nodes "
     "more (ray_node_gpus, ray_node_cpus) with cluster_up.yml, then submit again."
 )
-NODE_REMOVED = "Nothing is wrong with the node." + RESUME
+NODE_REMOVED_REMEDY = "Nothing is wrong with the node." + RESUME
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from enum import StrEnum
 
 from ..io.hydra import override_key, override_text
 from ..io.output import one_line
-from .checkpoints import KEPT
+from .checkpoints import KEEP_SETTINGS
 from .metrics import Step
 
 # The maximum number of warnings in a status; there are fewer kinds.
-MOST_WARNINGS = 50
+MAX_WARNINGS = 50
 # The number of steps after which a value counts as constant: while the job runs, and at its end.
-ENOUGH_STEPS, ENOUGH_STEPS_AT_END = 5, 2
+MIN_STEPS, MIN_STEPS_AT_END = 5, 2
 # The share of responses at the length limit, or of steps with a zero gradient, that causes a warning.
-MOST = 0.5
+MIN_SHARE = 0.5
 
 
 class WarningKind(StrEnum):
@@ -42,7 +42,7 @@ class WarningKind(StrEnum):
 
 
 # These kinds stay true in later attempts; the other kinds describe the metrics of one attempt.
-OF_THE_WHOLE_JOB = (
+JOB_WIDE_KINDS = (
     *(WarningKind.REWARD_RAISES, WarningKind.ROLLOUT_RAISES, WarningKind.REWARD_NAN, WarningKind.GRADIENT_NAN),
     *(WarningKind.LOSS_NAN, WarningKind.PROMPTS_CUT, WarningKind.PROMPTS_DROPPED),
 )
@@ -50,10 +50,10 @@ SCORES = ("critic/score/min", "critic/score/max")
 GRADIENTS = ("actor/grad_norm", "critic/grad_norm", "train/grad_norm")
 LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss", "val/loss")
 # Losses that must change. The actor's loss may be 0 in every step, because advantages add up to 0.
-MOVING = ("train/loss", "critic/vf_loss")
-RATES = ("train/lr", "actor/lr", "critic/lr")
+CHANGING_LOSSES = ("train/loss", "critic/vf_loss")
+LEARNING_RATES = ("train/lr", "actor/lr", "critic/lr")
 LENGTHS = (*("prompt_length/min", "prompt_length/max"), *("response_length/max", "response_length/clip_ratio"))
-WATCHED = frozenset(("critic/score/mean", *SCORES, *GRADIENTS, *LOSSES, *RATES, *LENGTHS))
+WATCHED_METRICS = frozenset(("critic/score/mean", *SCORES, *GRADIENTS, *LOSSES, *LEARNING_RATES, *LENGTHS))
 
 
 @dataclass(frozen=True)
@@ -87,26 +87,26 @@ class Settings:
     @classmethod
     def of(cls, overrides: Iterable[str]) -> Settings:
         values = {override_key(override): override_text(override) for override in overrides}
-        batch, group = whole(values, "data.train_batch_size"), whole(values, "actor_rollout_ref.rollout.n")
+        batch, group = integer(values, "data.train_batch_size"), integer(values, "actor_rollout_ref.rollout.n")
         return cls(
-            save_freq=whole(values, "trainer.save_freq"),
-            kept=min(filter(None, (whole(values, key) for key in KEPT.values())), default=None),
-            test_freq=whole(values, "trainer.test_freq"),
+            save_freq=integer(values, "trainer.save_freq"),
+            kept=min(filter(None, (integer(values, key) for key in KEEP_SETTINGS.values())), default=None),
+            test_freq=integer(values, "trainer.test_freq"),
             val_before_train=values.get("trainer.val_before_train", "").lower() == "true",
-            max_prompt_length=whole(values, "data.max_prompt_length"),
-            max_response_length=whole(values, "data.max_response_length"),
+            max_prompt_length=integer(values, "data.max_prompt_length"),
+            max_response_length=integer(values, "data.max_response_length"),
             samples_of_step=batch * group if batch and group else None,
         )
 
 
-def whole(values: Mapping[str, str], key: str) -> int | None:
+def integer(values: Mapping[str, str], key: str) -> int | None:
     try:
         return int(values[key])
     except (KeyError, ValueError):
         return None
 
 
-class Values:
+class MetricValues:
     """The values of one metric over the steps of an attempt."""
 
     def __init__(self) -> None:
@@ -135,25 +135,25 @@ class MetricsSummary:
         self.steps = 0
         self.first = self.last = 0
         self.validated = False
-        self.values: dict[str, Values] = {}
+        self.values: dict[str, MetricValues] = {}
 
     def add(self, step: Step) -> None:
         # The trainers write the validation of a step as a line of its own, and that before the first step as step 0.
         if any(name.startswith("val") for name in step.metrics):
             self.validated = True
-        watched = WATCHED.intersection(step.metrics)
+        watched = WATCHED_METRICS.intersection(step.metrics)
         for name in watched:
             # The file logger writes null for what is not a number.
             value = math.nan if step.metrics[name] is None else step.value(name)
             if value is not None:
-                self.values.setdefault(name, Values()).add(value)
+                self.values.setdefault(name, MetricValues()).add(value)
         if any(not name.startswith("val") for name in watched) and step.step > self.last:
             self.steps += 1
             self.first = self.first or step.step
             self.last = step.step
 
-    def of(self, name: str) -> Values:
-        return self.values.get(name) or Values()
+    def of(self, name: str) -> MetricValues:
+        return self.values.get(name) or MetricValues()
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class WarningInputs:
     @property
     def is_enough(self) -> bool:
         """Whether there are enough steps to tell that something never changes."""
-        return self.metrics.steps >= (ENOUGH_STEPS_AT_END if self.over else ENOUGH_STEPS)
+        return self.metrics.steps >= (MIN_STEPS_AT_END if self.over else MIN_STEPS)
 
     @property
     def samples(self) -> int:
@@ -214,126 +214,129 @@ class WarningInputs:
         return step if step >= self.metrics.first else 0
 
 
-def find(evidence: WarningInputs) -> tuple[JobWarning, ...]:
+def all_warnings(inputs: WarningInputs) -> tuple[JobWarning, ...]:
     """The warnings about a job, the most serious first."""
-    checks = (raised, rewards, gradients, losses, prompts, responses, validation, saving, space)
-    return tuple(warning for check in checks for warning in check(evidence))
+    checks = (
+        *(exception_warnings, reward_warnings, gradient_warnings, loss_warnings, prompt_warnings, response_warnings),
+        *(validation_warnings, checkpoint_warnings, disk_space_warnings),
+    )
+    return tuple(warning for check in checks for warning in check(inputs))
 
 
 def warning(kind: WarningKind, text: str, count: int = 0, of: int = 0) -> JobWarning:
     return JobWarning(kind, one_line(text), count, of)
 
 
-def share(count: int, of: int, unit: str) -> str:
+def count_text(count: int, of: int, unit: str) -> str:
     """``11 of 320 samples``, or ``11 samples`` if it is not known how many there are."""
     return f"{count} of {of} {unit}" if of >= count > 0 else f"{count} {unit}"
 
 
-def raised(evidence: WarningInputs) -> Iterator[JobWarning]:
-    of, logged = evidence.samples, evidence.logged
-    for kind, source, exceptions in (
+def exception_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
+    of, logged = inputs.samples, inputs.logged
+    for kind, part, exceptions in (
         (WarningKind.REWARD_RAISES, "reward function", logged.reward),
         (WarningKind.ROLLOUT_RAISES, "rollout", logged.rollout),
     ):
         if exceptions.count:
             cause = exceptions.cause or "the log has no traceback"
-            text = f"the {source} raised for {share(exceptions.count, of, 'samples')}, which were left out: {cause}"
+            text = f"the {part} raised for {count_text(exceptions.count, of, 'samples')}, which were left out: {cause}"
             yield warning(kind, text, exceptions.count, of)
 
 
-def rewards(evidence: WarningInputs) -> Iterator[JobWarning]:
-    metrics = evidence.metrics
+def reward_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
+    metrics = inputs.metrics
     mean, low, high = metrics.of("critic/score/mean"), *map(metrics.of, SCORES)
     if mean.bad:
-        text = f"the reward was not a number in {share(mean.bad, mean.count, 'steps')} (critic/score/mean)"
+        text = f"the reward was not a number in {count_text(mean.bad, mean.count, 'steps')} (critic/score/mean)"
         yield warning(WarningKind.REWARD_NAN, text, mean.bad, mean.count)
-    elif evidence.is_enough and low.count and low.low == high.high:
+    elif inputs.is_enough and low.count and low.low == high.high:
         text = f"the reward was {high.high:g} for every sample of all {metrics.steps} steps: there is nothing to learn"
         yield warning(WarningKind.REWARD_CONSTANT, text, metrics.steps, metrics.steps)
 
 
-def gradients(evidence: WarningInputs) -> Iterator[JobWarning]:
+def gradient_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
     for name in GRADIENTS:
-        values = evidence.metrics.of(name)
+        values = inputs.metrics.of(name)
         if values.bad:
-            text = f"the gradient was not finite in {share(values.bad, values.count, 'steps')} ({name})"
+            text = f"the gradient was not finite in {count_text(values.bad, values.count, 'steps')} ({name})"
             yield warning(WarningKind.GRADIENT_NAN, text, values.bad, values.count)
-        if evidence.is_enough and values.zeros and values.zeros >= MOST * values.count:
-            text = f"the gradient was 0 in {share(values.zeros, values.count, 'steps')} ({name})"
+        if inputs.is_enough and values.zeros and values.zeros >= MIN_SHARE * values.count:
+            text = f"the gradient was 0 in {count_text(values.zeros, values.count, 'steps')} ({name})"
             yield warning(WarningKind.GRADIENT_ZERO, text, values.zeros, values.count)
 
 
-def losses(evidence: WarningInputs) -> Iterator[JobWarning]:
+def loss_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
     for name in LOSSES:
-        values = evidence.metrics.of(name)
+        values = inputs.metrics.of(name)
         if values.bad:
             unit = "validations" if name.startswith("val") else "steps"
-            text = f"the loss was not a number in {share(values.bad, values.count, unit)} ({name})"
+            text = f"the loss was not a number in {count_text(values.bad, values.count, unit)} ({name})"
             yield warning(WarningKind.LOSS_NAN, text, values.bad, values.count)
-        elif name in MOVING and evidence.is_enough and values.count >= ENOUGH_STEPS_AT_END and values.never_moves:
+        elif name in CHANGING_LOSSES and inputs.is_enough and values.count >= MIN_STEPS_AT_END and values.never_moves:
             text = f"the loss was {values.high:g} in all {values.count} steps ({name})"
             yield warning(WarningKind.LOSS_CONSTANT, text, values.count, values.count)
-    for name in RATES:
-        values = evidence.metrics.of(name)
-        if evidence.is_enough and values.count >= ENOUGH_STEPS_AT_END and values.zeros == values.count:
+    for name in LEARNING_RATES:
+        values = inputs.metrics.of(name)
+        if inputs.is_enough and values.count >= MIN_STEPS_AT_END and values.zeros == values.count:
             text = f"the learning rate was 0 in all {values.count} steps ({name})"
             yield warning(WarningKind.LOSS_CONSTANT, text, values.count, values.count)
 
 
-def prompts(evidence: WarningInputs) -> Iterator[JobWarning]:
-    logged, seen, limit = evidence.logged, evidence.metrics, evidence.settings.max_prompt_length
+def prompt_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
+    logged, seen, limit = inputs.logged, inputs.metrics, inputs.settings.max_prompt_length
     if logged.cut:
         longest = f", the longest has {logged.longest}" if logged.longest else ""
         tokens = f"to {limit} tokens" if limit else "to data.max_prompt_length"
-        count = share(logged.cut, evidence.samples, "prompts")
+        count = count_text(logged.cut, inputs.samples, "prompts")
         text = f"{count} were cut from the left {tokens}{longest}: raise data.max_prompt_length"
-        yield warning(WarningKind.PROMPTS_CUT, text, logged.cut, evidence.samples)
-    elif evidence.is_enough and limit and seen.of("prompt_length/min").low == limit:
+        yield warning(WarningKind.PROMPTS_CUT, text, logged.cut, inputs.samples)
+    elif inputs.is_enough and limit and seen.of("prompt_length/min").low == limit:
         text = f"every prompt has exactly data.max_prompt_length={limit} tokens: they were probably cut"
-        yield warning(WarningKind.PROMPTS_CUT, text, evidence.samples, evidence.samples)
+        yield warning(WarningKind.PROMPTS_CUT, text, inputs.samples, inputs.samples)
     if logged.dropped:
-        count = share(logged.dropped, logged.rows, "rows of the datasets")
+        count = count_text(logged.dropped, logged.rows, "rows of the datasets")
         text = f"{count} were dropped because their prompts are longer than data.max_prompt_length"
         yield warning(WarningKind.PROMPTS_DROPPED, text, logged.dropped, logged.rows)
 
 
-def responses(evidence: WarningInputs) -> Iterator[JobWarning]:
-    limit, clipped = evidence.settings.max_response_length, evidence.metrics.of("response_length/clip_ratio")
+def response_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
+    limit, clipped = inputs.settings.max_response_length, inputs.metrics.of("response_length/clip_ratio")
     # verl's ratio is that of responses as long as the longest of their step.
-    if not limit or evidence.metrics.of("response_length/max").high < limit or not evidence.is_enough:
+    if not limit or inputs.metrics.of("response_length/max").high < limit or not inputs.is_enough:
         return
     ratio = clipped.total / max(1, clipped.count)
-    if ratio >= MOST:
+    if ratio >= MIN_SHARE:
         text = f"{ratio:.0%} of the responses were cut at data.max_response_length={limit} tokens"
-        yield warning(WarningKind.RESPONSES_CUT, text, round(ratio * evidence.samples), evidence.samples)
+        yield warning(WarningKind.RESPONSES_CUT, text, round(ratio * inputs.samples), inputs.samples)
 
 
-def validation(evidence: WarningInputs) -> Iterator[JobWarning]:
-    settings, due = evidence.settings, evidence.due(evidence.settings.test_freq)
-    if evidence.metrics.validated or not evidence.metrics.steps:
+def validation_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
+    settings, due = inputs.settings, inputs.due(inputs.settings.test_freq)
+    if inputs.metrics.validated or not inputs.metrics.steps:
         return
     if due:
-        last = evidence.metrics.last
+        last = inputs.metrics.last
         text = f"there was no validation until step {last}, although trainer.test_freq={settings.test_freq}"
         yield warning(WarningKind.NO_VALIDATION, text)
     elif settings.val_before_train:
         yield warning(WarningKind.NO_VALIDATION, "there was no validation, although trainer.val_before_train=True")
 
 
-def saving(evidence: WarningInputs) -> Iterator[JobWarning]:
-    due, newest = evidence.due(evidence.settings.save_freq), max(evidence.saved, default=0)
+def checkpoint_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
+    due, newest = inputs.due(inputs.settings.save_freq), max(inputs.saved, default=0)
     if newest < due:
         has = f"the newest is that of step {newest}" if newest else "there is none"
-        text = f"no checkpoint of step {due}, although trainer.save_freq={evidence.settings.save_freq}: {has}"
+        text = f"no checkpoint of step {due}, although trainer.save_freq={inputs.settings.save_freq}: {has}"
         yield warning(WarningKind.NO_CHECKPOINT, text)
 
 
-def space(evidence: WarningInputs) -> Iterator[JobWarning]:
+def disk_space_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
     """Warns of a disk that is almost full, because a failed save ends the attempt."""
-    settings, needed, free = evidence.settings, evidence.saved_bytes, evidence.free_bytes
+    settings, needed, free = inputs.settings, inputs.saved_bytes, inputs.free_bytes
     # checkpoint_manager.py: verl removes the oldest one before it saves, unless it is the only one.
-    makes_room = settings.kept is not None and len(evidence.saved) >= settings.kept > 1
-    if not evidence.over and (settings.save_freq or 0) > 0 and not makes_room and free < needed:
+    makes_room = settings.kept is not None and len(inputs.saved) >= settings.kept > 1
+    if not inputs.over and (settings.save_freq or 0) > 0 and not makes_room and free < needed:
         sizes = f"{needed / 2**30:.3g} GiB, as the last one, and {free / 2**30:.3g} GiB are free"
         text = f"the next checkpoint needs about {sizes}"
         yield warning(WarningKind.NO_SPACE, text)

@@ -18,11 +18,11 @@ from typing import BinaryIO
 from ..io.reading import MIB, is_text, is_whole, list_directory, open_file
 from ..io.schema import MAX_INTEGER
 
-FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
+METRICS_FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
-LINE_BYTES = MIB
+MAX_LINE_BYTES = MIB
 # The most bytes read from one file when the whole file is needed.
-FILE_BYTES = 256 << 20
+MAX_FILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Step:
 
 def files(archive: Path) -> list[Path]:
     """The metrics files of a job, in the order of attempts. Raises UnreadableError."""
-    matches = [match for match in map(FILE.fullmatch, list_directory(archive / "logs")) if match]
+    matches = [match for match in map(METRICS_FILE.fullmatch, list_directory(archive / "logs")) if match]
     return [archive / "logs" / match[0] for match in sorted(matches, key=lambda match: int(match["attempt"]))]
 
 
@@ -60,7 +60,7 @@ def step_of(line: bytes) -> Step | None:
 
 def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
     is_start = True
-    while limit > 0 and (line := file.readline(min(limit, LINE_BYTES))):
+    while limit > 0 and (line := file.readline(min(limit, MAX_LINE_BYTES))):
         limit -= len(line)
         # The rest of a line that was too long is skipped.
         step = step_of(line) if is_start else None

@@ -19,20 +19,20 @@ from pathlib import Path
 
 from ..common.identity import PROGRAM_DIRECTORY
 from ..io import writing
-from .archive import JOB_ENV, STEWARD_LOG, Archive
+from .archive import JOB_VARIABLES, STEWARD_LOG, Archive
 
 DEFAULT_DIRECTORY = "/opt/argus"
-CURRENT = "current"
+CURRENT_LINK = "current"
 # The version of the collection.
 VERSION = "0.1.0"
-NAME = re.compile(r"argus-[0-9a-f]{12}\.zip")
+PROGRAM_FILE = re.compile(r"argus-[0-9a-f]{12}\.zip")
 # The file of an archive that names the program version with which its job was submitted.
-RECORD = "config/argus.json"
+PROGRAM_RECORD = "config/argus.json"
 # The time limit of a call of Ray's client.
-RAY_CLIENT_SECONDS = 120.0
+RAY_CLIENT_TIMEOUT_SECONDS = 120.0
 
 
-def directory() -> str:
+def versions_directory() -> str:
     """The directory of all versions, for a shell or Ray on any node: of processes, each machine has its own."""
     return f"${{{PROGRAM_DIRECTORY}}}" if PROGRAM_DIRECTORY in os.environ else DEFAULT_DIRECTORY
 
@@ -57,8 +57,8 @@ class Program:
     @staticmethod
     def recorded(archive: Archive) -> str:
         """The name of the file with which a job was submitted, or "". A job can write there, but not what is run."""
-        name = str(archive.read_mapping(RECORD).get("program", ""))
-        return name if NAME.fullmatch(name) else ""
+        name = str(archive.read_mapping(PROGRAM_RECORD).get("program", ""))
+        return name if PROGRAM_FILE.fullmatch(name) else ""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class Program:
     @property
     def python_path(self) -> str:
         """The path of the program on any node: this version, or the newest where it is missing."""
-        return f"{directory()}/{self.name}:{directory()}/{CURRENT}"
+        return f"{versions_directory()}/{self.name}:{versions_directory()}/{CURRENT_LINK}"
 
     def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
         return [sys.executable, self.path, "launch", verb, archive, *arguments]
@@ -103,7 +103,7 @@ class Runner:
             # A job may have replaced the log. Its errors are lost then, but the job is still looked after.
             with contextlib.suppress(OSError):
                 log = stack.enter_context(writing.open_for_append(self.archive.path / STEWARD_LOG))
-            wait(spawn(command, log), RAY_CLIENT_SECONDS)
+            wait(spawn(command, log), RAY_CLIENT_TIMEOUT_SECONDS)
 
 
 def spawn(command: list[str], output: int) -> subprocess.Popen[bytes]:
@@ -117,7 +117,7 @@ def spawn(command: list[str], output: int) -> subprocess.Popen[bytes]:
         stdout=output,
         stderr=output,
         cwd="/",
-        env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
+        env={name: value for name, value in os.environ.items() if name not in JOB_VARIABLES},
         start_new_session=True,
     )
 
@@ -139,6 +139,6 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 def entrypoint(archive: str) -> str:
     """The command of a job on the worker of its driver, for a shell; the number of the attempt follows."""
-    path = f"{directory()}/{CURRENT}"
+    path = f"{versions_directory()}/{CURRENT_LINK}"
     quoted = f'"{path}"' if path.startswith("$") else path
     return f"python3 {quoted} launch run {shlex.quote(archive)}"

@@ -24,15 +24,15 @@ from .archive import Archive
 
 DIRECTORY = "samples"
 KINDS = ("rollouts", "validation")
-WRITTEN = re.compile(r"([0-9]{1,9})\.jsonl")
-KEPT = re.compile(r"([a-z]+)-([0-9]{1,9})\.jsonl")
+RAW_FILE = re.compile(r"([0-9]{1,9})\.jsonl")
+KEPT_FILE = re.compile(r"([a-z]+)-([0-9]{1,9})\.jsonl")
 # The steps of each kind that stay at most, evenly distributed, and always the first and the last one.
-MOST_STEPS = 50
+MAX_STEPS = 50
 # The kept rows of a step: with the highest scores, with the lowest, and random ones.
-BEST, WORST, OTHERS = 4, 4, 8
-TEXT_LENGTH = 4000
+BEST, WORST, RANDOM = 4, 4, 8
+MAX_CHARS = 4000
 # The most bytes read of a step, of a row, and of the kept rows.
-STEP_BYTES, LINE_BYTES, KEPT_BYTES = 256 * MIB, 4 * MIB, 2 * MIB
+MAX_STEP_BYTES, MAX_LINE_BYTES, MAX_KEPT_BYTES = 256 * MIB, 4 * MIB, 2 * MIB
 Mask = Callable[[str], str]
 
 
@@ -54,13 +54,13 @@ def keep(archive: Archive, mask: Mask, is_over: bool = False) -> None:
         raw = Path(raw_directory(str(archive.path), kind))
         if not is_directory(raw):
             continue
-        written = sorted(int(match[1]) for match in map(WRITTEN.fullmatch, list_directory(raw)) if match)
+        written = sorted(int(match[1]) for match in map(RAW_FILE.fullmatch, list_directory(raw)) if match)
         complete = written if is_over else written[:-1]
-        chosen = spread({*kept[kind], *complete})
+        chosen = select_steps({*kept[kind], *complete})
         for step in complete:
             file = raw / f"{step}.jsonl"
             if step in chosen:
-                lines = "".join(json.dumps(row) + "\n" for row in rows(file, step, mask))
+                lines = "".join(json.dumps(row) + "\n" for row in select_rows(file, step, mask))
                 archive.write_text(f"{DIRECTORY}/{kind}-{step}.jsonl", lines, durable=False)
             file.unlink(missing_ok=True)
         for step in {*kept[kind]} - chosen:
@@ -80,23 +80,23 @@ def is_directory(path: Path) -> bool:
 def kept_steps(archive: Archive) -> dict[str, list[int]]:
     """The steps that samples were kept of, by kind, in their order. Raises UnreadableError."""
     steps_by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
-    for match in map(KEPT.fullmatch, list_directory(archive.path / DIRECTORY)):
+    for match in map(KEPT_FILE.fullmatch, list_directory(archive.path / DIRECTORY)):
         if match and match[1] in steps_by_kind:
             steps_by_kind[match[1]].append(int(match[2]))
     return {kind: sorted(steps) for kind, steps in steps_by_kind.items()}
 
 
-def spread(steps: set[int], most: int = MOST_STEPS) -> set[int]:
+def select_steps(steps: set[int], max_steps: int = MAX_STEPS) -> set[int]:
     """The first step, the last one, and those between them at equal distances, a power of two."""
     if not steps:
         return set()
     first, last, width = min(steps), max(steps), 1
-    while (last - first) // width >= most:
+    while (last - first) // width >= max_steps:
         width *= 2
     return {step for step in steps if (step - first) % width == 0 or step == last}
 
 
-def rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
+def select_rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
     """The rows of a step that stay, by their scores, the best first. Other rows than these are not held in memory."""
     best: list[tuple[float, int, dict[str, Any]]] = []
     worst: list[tuple[float, int, dict[str, Any]]] = []
@@ -105,19 +105,19 @@ def rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
     with open_file(path) as file:
         for number, row in enumerate(read_rows(file)):
             value = score_of(row) or 0.0
-            for heap, key, size in ((best, value, BEST), (worst, -value, WORST), (others, chance.random(), OTHERS)):
+            for heap, key, size in ((best, value, BEST), (worst, -value, WORST), (others, chance.random(), RANDOM)):
                 item = (key, -number, row)
                 if len(heap) < size:
                     heapq.heappush(heap, item)
                 else:
                     heapq.heappushpop(heap, item)
     chosen = {-number: row for _key, number, row in (*best, *worst, *others)}
-    return sorted((short(row, mask) for row in chosen.values()), key=lambda row: -(row["score"] or 0.0))
+    return sorted((kept_fields(row, mask) for row in chosen.values()), key=lambda row: -(row["score"] or 0.0))
 
 
-def read_rows(file: BinaryIO, left: int = STEP_BYTES) -> Iterator[dict[str, Any]]:
+def read_rows(file: BinaryIO, left: int = MAX_STEP_BYTES) -> Iterator[dict[str, Any]]:
     is_start = True
-    while left > 0 and (line := file.readline(min(left, LINE_BYTES))):
+    while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
         left -= len(line)
         # The rest of a line that was too long is no line.
         if is_start:
@@ -128,9 +128,9 @@ def read_rows(file: BinaryIO, left: int = STEP_BYTES) -> Iterator[dict[str, Any]
         is_start = line.endswith(b"\n")
 
 
-def short(row: dict[str, Any], mask: Mask) -> dict[str, Any]:
+def kept_fields(row: dict[str, Any], mask: Mask) -> dict[str, Any]:
     """Prompt, answer, what was expected, and the score."""
-    return {"score": score_of(row), **{name: cut(mask(text_of(row.get(name)))) for name in ("input", "output", "gts")}}
+    return {"score": score_of(row), **{key: elide(mask(text_of(row.get(key)))) for key in ("input", "output", "gts")}}
 
 
 def score_of(row: dict[str, Any]) -> float | None:
@@ -143,13 +143,13 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def cut(text: str) -> str:
+def elide(text: str) -> str:
     """A text without its middle, if it is long: an answer is at its end."""
-    half = TEXT_LENGTH // 2
-    return text if len(text) <= TEXT_LENGTH else f"{text[:half]}\n[…{len(text) - 2 * half} characters…]\n{text[-half:]}"
+    half = MAX_CHARS // 2
+    return text if len(text) <= MAX_CHARS else f"{text[:half]}\n[…{len(text) - 2 * half} characters…]\n{text[-half:]}"
 
 
 def read(archive: Archive, kind: str, step: int) -> Iterator[dict[str, Any]]:
     """The rows of a step that were kept. A job may have put others there. Raises UnreadableError."""
     with open_file(archive.path / DIRECTORY / f"{kind}-{step}.jsonl") as file:
-        yield from itertools.islice(read_rows(file, KEPT_BYTES), BEST + WORST + OTHERS)
+        yield from itertools.islice(read_rows(file, MAX_KEPT_BYTES), BEST + WORST + RANDOM)

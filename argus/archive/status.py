@@ -13,9 +13,9 @@ from .failures import Failure
 from .job_warnings import JobWarning
 
 # No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
-SEPARATOR = "~"
+ATTEMPT_SEPARATOR = "~"
 # The maximum seconds of a phase, which are years.
-LONGEST = 1e8
+MAX_PHASE_SECONDS = 1e8
 
 
 class JobState(StrEnum):
@@ -54,7 +54,7 @@ class Phase(StrEnum):
 
 def phases_of(written: Mapping[str, float]) -> dict[str, float]:
     """The seconds of the phases that there are. A job can put anything into its status."""
-    return {str(phase): written[phase] for phase in Phase if 0 <= written.get(phase, -1) <= LONGEST}
+    return {str(phase): written[phase] for phase in Phase if 0 <= written.get(phase, -1) <= MAX_PHASE_SECONDS}
 
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
@@ -64,11 +64,11 @@ WAITING = (JobState.QUEUED, JobState.RETRYING)
 
 def ray_id(submission_id: str, attempt: int) -> str:
     """The id of an attempt in Ray: the job's own for the first, ``<id>~2`` for the second."""
-    return submission_id if attempt == 1 else f"{submission_id}{SEPARATOR}{attempt}"
+    return submission_id if attempt == 1 else f"{submission_id}{ATTEMPT_SEPARATOR}{attempt}"
 
 
 def submission_id_of(ray_id: str) -> str:
-    return ray_id.partition(SEPARATOR)[0]
+    return ray_id.partition(ATTEMPT_SEPARATOR)[0]
 
 
 @dataclass(frozen=True)

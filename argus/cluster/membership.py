@@ -92,7 +92,7 @@ class Membership:
 
 
 # The descriptions of nodes that do not count, unless their machine tells more.
-DEAD, NEVER, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
+DEAD, NEVER_JOINED, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
 
 
 def describe_resources(cpus: float | None, gpus: float, resources: Mapping[str, float]) -> str:
@@ -116,7 +116,7 @@ def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, A
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
     last = {node["node_name"]: DEAD for node in nodes}
-    other, twice = UNKNOWN if answer is None else NEVER, duplicate_names(nodes)
+    other, twice = UNKNOWN if answer is None else NEVER_JOINED, duplicate_names(nodes)
     return Membership(
         rows=tuple(
             _row(want, alive.get(want.name), last.get(want.name, other), want.name in twice) for want in expected
@@ -147,12 +147,12 @@ def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str,
 
 
 # The resources that Ray adds to every node.
-OF_EVERY_NODE = ("CPU", "GPU", "memory", "object_store_memory")
+RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 def describe_node(total: Mapping[str, float]) -> str:
     """The resources of a node that is not in the inventory."""
-    custom = {key: amount for key, amount in total.items() if key not in OF_EVERY_NODE and not key.startswith("node:")}
+    custom = {key: amount for key, amount in total.items() if key not in RAY_RESOURCES and not key.startswith("node:")}
     return describe_resources(total.get("CPU", 0), total.get("GPU", 0), custom)
 
 
@@ -182,9 +182,9 @@ def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collecti
 
 # Readiness: wait until every expected node is alive, except those that are known not to come.
 
-POLL_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 # The HTTP statuses for a missing token and for a wrong one.
-REFUSALS = (401, 403)
+REFUSAL_STATUSES = (401, 403)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class ClusterState:
         }
 
 
-def unanswered(expected: Sequence[ExpectedNode], problem: str) -> ClusterState:
+def unanswered_state(expected: Sequence[ExpectedNode], problem: str) -> ClusterState:
     """The state of a cluster whose head does not answer."""
     return ClusterState(membership(expected, None), problem)
 
@@ -235,10 +235,10 @@ def wait_until_ready(
             nodes = head.nodes()
             state = ClusterState(membership(expected, nodes), nodes=nodes)
         except RayApiError as error:
-            state = unanswered(expected, str(error))
+            state = unanswered_state(expected, str(error))
         if not state.membership.awaited or clock() - start >= timeout:
             return state
-        sleep(POLL_SECONDS)
+        sleep(POLL_INTERVAL_SECONDS)
 
 
 def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) -> ClusterState:
@@ -255,18 +255,18 @@ def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) ->
                 for job in head.jobs()
                 if job["status"] not in ENDED
             ]
-            state = replace(state, jobs=jobs, problem=exposure(head.address) if expected else "")
+            state = replace(state, jobs=jobs, problem=exposure_problem(head.address) if expected else "")
         except RayApiError as error:
             state = replace(state, problem=str(error))
     return replace(state, slow=head.slow, bad_nodes=bad_nodes(registry_path(), time.time()))
 
 
-def exposure(address: str) -> str:
+def exposure_problem(address: str) -> str:
     """A warning about a head that answers without a token; "" if it refuses or does not answer."""
     try:
         RayHead(address, patience=SECOND_ATTEMPT_TIMEOUT_SECONDS).get("/api/jobs/")
     except RayApiError as error:
-        if error.status in REFUSALS or error.status is None:
+        if error.status in REFUSAL_STATUSES or error.status is None:
             return ""
     return (
         f"{address} does not refuse requests without the cluster's token: everyone who reaches it runs code there. "

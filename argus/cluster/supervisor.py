@@ -21,21 +21,21 @@ from ..common.node_process import LOCK, LOG, ORDER, STATE, processes, read_json
 from ..io import writing
 
 # If this file exists, Ray is not restarted after its end: the node leaves the cluster.
-LAST = "last"
+NO_RESTART_FILE = "last"
 OLD_LOG = f"{LOG}.1"
 # The size of each of the two log files, as with containers.
-LOG_BYTES = 50 << 20
-LOOK_SECONDS = 30.0
+MAX_LOG_BYTES = 50 << 20
+POLL_INTERVAL_SECONDS = 30.0
 # As in Docker, the pause doubles, and is reset after Ray has run for a while.
-FIRST_PAUSE, LONGEST_PAUSE, LONG_RUN = 0.1, 60.0, 10.0
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, LONG_RUN_SECONDS = 0.1, 60.0, 10.0
 # The time for Ray to end by itself, and for its remaining processes to end after SIGKILL.
-STOP_SECONDS, SWEEP_SECONDS = 5.0, 10.0
+STOP_TIMEOUT_SECONDS, SWEEP_TIMEOUT_SECONDS = 5.0, 10.0
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 NOT_STARTED = 127
 
 
-def ended_children() -> Iterator[tuple[int, int]]:
+def reap_children() -> Iterator[tuple[int, int]]:
     """The children that have ended, and their exit codes as those of a shell."""
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -45,25 +45,26 @@ def ended_children() -> Iterator[tuple[int, int]]:
             yield pid, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
-def end_all(directory: Path, parent: int = 0) -> set[int]:
+def kill_all(directory: Path, parent: int = 0) -> set[int]:
     """Kill the processes of a node and the children of a process; return the PIDs that are left after a while."""
-    deadline = time.monotonic() + SWEEP_SECONDS
+    deadline = time.monotonic() + SWEEP_TIMEOUT_SECONDS
     while (left := processes(directory, parent) - {os.getpid()}) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
         if parent:
-            list(ended_children())
+            list(reap_children())
     return left
 
 
 def next_pause(pause: float, lived: float) -> float:
     """The seconds to wait before Ray is restarted, after it has run for `lived` seconds."""
-    return FIRST_PAUSE if lived >= LONG_RUN else min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+    longer = min(max(pause * 2, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+    return MIN_PAUSE_SECONDS if lived >= LONG_RUN_SECONDS else longer
 
 
-def rotate(directory: Path, limit: int = LOG_BYTES) -> None:
+def rotate(directory: Path, limit: int = MAX_LOG_BYTES) -> None:
     """Copy a log that has become too large to its second file; Ray keeps the descriptor of the first."""
     log = directory / LOG
     if log.is_file() and log.stat().st_size >= limit:
@@ -86,11 +87,11 @@ class Supervisor:
             code = self.run_once()
             # This ends trainers, and stewards on a head, as the end of a container would. As the subreaper, this
             # process is the parent of all orphans.
-            end_all(self.directory, os.getpid())
-            if self.is_stopping or (self.directory / LAST).exists():
+            kill_all(self.directory, os.getpid())
+            if self.is_stopping or (self.directory / NO_RESTART_FILE).exists():
                 return
             pause = next_pause(pause, time.monotonic() - began)
-            note(f"Ray ended with exit code {code}; it is started again in {pause:g} s")
+            print_note(f"Ray ended with exit code {code}; it is started again in {pause:g} s")
             self.write(restarts=self.state["restarts"] + 1, exit_code=code)
             if self.wait(pause):
                 return
@@ -103,22 +104,22 @@ class Supervisor:
                 env=self.order["environment"],
                 cwd=self.order["working_directory"],
                 stdin=subprocess.DEVNULL,
-                preexec_fn=in_child(os.getpid()),
+                preexec_fn=child_setup(os.getpid()),
             )
         except OSError as error:
-            note(f"Ray cannot be started: {error}")
+            print_note(f"Ray cannot be started: {error}")
             return NOT_STARTED
         self.write(started_at=time.time())
         deadline = None
         while True:
-            for pid, code in ended_children():
+            for pid, code in reap_children():
                 if pid == ray.pid:
                     return code
             if deadline is not None and time.monotonic() >= deadline:
                 os.kill(ray.pid, signal.SIGKILL)
-            if self.wait(LOOK_SECONDS if deadline is None else 0.1) and deadline is None:
+            if self.wait(POLL_INTERVAL_SECONDS if deadline is None else 0.1) and deadline is None:
                 os.kill(ray.pid, signal.SIGTERM)
-                deadline = time.monotonic() + STOP_SECONDS
+                deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
             rotate(self.directory)
 
     def wait(self, seconds: float) -> bool:
@@ -132,11 +133,11 @@ class Supervisor:
         writing.write_text(self.directory / STATE, json.dumps(self.state), durable=False)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     print(f"[argus.verl {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}] {text}", flush=True)
 
 
-def in_child(supervisor: int) -> Callable[[], None]:
+def child_setup(supervisor: int) -> Callable[[], None]:
     """Prepares Ray's process before exec: it ends with its supervisor, however that ends."""
     libc = ctypes.CDLL(None)
 

@@ -40,17 +40,17 @@ class Moment(StrEnum):
 
 
 # At these moments only the head is asked, without a process on any node.
-FROM_HEAD = (Moment.SUBMIT, Moment.PERIODIC)
-WITH_PACKAGES = (Moment.START, Moment.DEMAND)
+HEAD_ONLY_MOMENTS = (Moment.SUBMIT, Moment.PERIODIC)
+PACKAGE_MOMENTS = (Moment.START, Moment.DEMAND)
 INDEX = "debug/index.jsonl"
-NODES_SECONDS = 45
+NODES_TIMEOUT_SECONDS = 45
 # The number of periodic collections kept: one hour at the steward's interval.
-PERIODIC_KEPT = 12
+MAX_PERIODIC = 12
 LIMIT = 1000
 # The filter for actors that are not dead.
 NOT_DEAD = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
 # The fields that a job's archive keeps of other jobs, their actors and tasks.
-OF_OTHERS = {
+FOREIGN_FIELDS = {
     *("job_id", "submission_id", "type", "status", "state", "start_time", "end_time", "driver_node_id"),
     *("actor_id", "class_name", "node_id", "pid", "required_resources", "num_restarts", "placement_group_id"),
     *("task_id", "attempt_number", "creation_time_ms", "start_time_ms", "end_time_ms"),
@@ -60,7 +60,7 @@ OF_OTHERS = {
 # --- The head ---------------------------------------------------------------------------------------------------------
 
 
-def listing(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str:
+def entries_json(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str:
     """Entries of one of Ray's listings; those without a job are of the cluster."""
     return json.dumps(
         [foreign_entry(row) if row.get("job_id") not in {None, *job_ids} else without_env(row) for row in entries],
@@ -70,7 +70,7 @@ def listing(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str:
 
 def foreign_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of another job, without its inputs and its output."""
-    return {key: value for key, value in entry.items() if key in OF_OTHERS}
+    return {key: value for key, value in entry.items() if key in FOREIGN_FIELDS}
 
 
 def without_env(value: Any) -> Any:
@@ -84,10 +84,10 @@ def actor_listing(head: RayHead, job_ids: set[str]) -> str:
     """All actors of the job, including dead ones, and the living actors of other jobs."""
     entries = [actor for job_id in sorted(job_ids) for actor in actors(head, job_filter(job_id), detail=True)[:LIMIT]]
     others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
-    return listing([*entries, *itertools.islice(others, LIMIT)], job_ids)
+    return entries_json([*entries, *itertools.islice(others, LIMIT)], job_ids)
 
 
-def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
+def list_entries(head: RayHead, path: str) -> list[dict[str, Any]]:
     return list(head.get(path)["data"]["result"]["result"])
 
 
@@ -115,7 +115,7 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
     job_ids = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
 
     def state(query: str) -> Callable[[], str]:
-        return lambda: listing(listed(head, f"/api/v0/{query}&limit={LIMIT}"), job_ids())
+        return lambda: entries_json(list_entries(head, f"/api/v0/{query}&limit={LIMIT}"), job_ids())
 
     return {
         "ray_job_list.json": lambda: job_list(head, submission_id),
@@ -160,7 +160,7 @@ class JobProcesses:
 
 def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, Any]]:
     """Actors: NOT_DEAD, or of_job, where dead ones have logs as well. With `detail`, they have the cause of death."""
-    return listed(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
+    return list_entries(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
 
 
 def job_filter(job_id: str) -> str:
@@ -208,7 +208,7 @@ def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
 def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
     """The nodes and processes of a job; empty if the head does not answer."""
     reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
-    values, _problems = connection.results({"head": reference}, NODES_SECONDS)
+    values, _problems = connection.results({"head": reference}, NODES_TIMEOUT_SECONDS)
     return values.get("head") or JobProcesses()
 
 
@@ -218,10 +218,10 @@ def processes_of_job(connection: Connection, head: str, archive: Archive) -> Job
 def collect(archive: Archive, moment: Moment, connection: Connection | None = None) -> list[dict[str, Any]]:
     """Write the available evidence, and errors in place of the rest; returns the entries added to the index."""
     prefix = f"debug/{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{moment}"
-    if moment in FROM_HEAD:
+    if moment in HEAD_ONLY_MOMENTS:
         entries = collect_head(str(archive.path), prefix, address_of(archive))
     else:
-        entries = collect_everywhere(archive, connection or Connection(), prefix, moment in WITH_PACKAGES)
+        entries = collect_everywhere(archive, connection or Connection(), prefix, moment in PACKAGE_MOMENTS)
     stamp = now()
     lines = "".join(
         json.dumps({"time": stamp, "moment": moment, **entry}, ensure_ascii=False) + "\n" for entry in entries
@@ -253,7 +253,7 @@ def collect_everywhere(
         if node_id in job_nodes:
             directory = f"{prefix}-{name}"
             started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
-    values, problems = connection.results(started, NODES_SECONDS)
+    values, problems = connection.results(started, NODES_TIMEOUT_SECONDS)
     for node_id in job_nodes - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
     return [
@@ -279,7 +279,7 @@ def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
         for entry in nodes
         if entry["NodeID"] != head
     }
-    values, problems = connection.results(started, NODES_SECONDS)
+    values, problems = connection.results(started, NODES_TIMEOUT_SECONDS)
     return {"nodes": values, "problems": problems}
 
 
@@ -287,7 +287,7 @@ def prune(archive: Archive) -> None:
     """Remove all but the newest periodic collections, and their lines in the index."""
     moment = Moment.PERIODIC
     stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
-    prefixes = [f"{stamp}-{moment}-" for stamp in stamps[:-PERIODIC_KEPT]]
+    prefixes = [f"{stamp}-{moment}-" for stamp in stamps[:-MAX_PERIODIC]]
     for name in prefixes:
         for path in archive.path.glob(f"debug/{name}*"):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resource use of a job's nodes as Ray measures it: a line every half minute, and warnings derived from them."""
+"""The hardware use of a job's nodes as Ray measures it: a sample every half minute, and warnings derived from them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ..io.schema import MalformedError, json_text, parse
 from ..ray.api import ALIVE
 
 FILE = "logs/hardware.jsonl"
-SECONDS = 30.0
+SAMPLE_INTERVAL_SECONDS = 30.0
 # Beyond this size every second line is dropped, so that the lines of a job stay evenly distributed.
-MOST_BYTES = 16 * MIB
-MOST_NODES = 1000
+MAX_BYTES = 16 * MIB
+MAX_NODES = 1000
 # The disks with Ray's own files, where a full disk is noticed first.
-DISKS = ("/tmp/ray", "/")  # noqa: S108
+RAY_DISKS = ("/tmp/ray", "/")  # noqa: S108
 # Warnings consider the last half hour, if most of it was measured.
-JUDGED_SECONDS, LEAST_SECONDS, TAIL_BYTES = 1800.0, 1500.0, 4 * MIB
+WINDOW_SECONDS, MIN_COVERED_SECONDS, TAIL_BYTES = 1800.0, 1500.0, 4 * MIB
 # A GPU below this utilization counts as idle.
-IDLE_PERCENT = 5.0
+MAX_IDLE_PERCENT = 5.0
 # Growing memory causes a warning from this share on, if it will be full within these hours.
-MEMORY_SHARE, MEMORY_HOURS = 0.5, 12.0
+MIN_MEMORY_SHARE, MAX_HOURS_TO_FULL = 0.5, 12.0
 # The minimum correlation of memory and time for a linear growth.
-CORRELATION = 0.9
+MIN_CORRELATION = 0.9
 # The number of lines that show the present use; one alone may be from between two steps.
-LAST_LINES = 4
+RECENT_LINES = 4
 GB = 1e9
 
 
@@ -104,43 +104,43 @@ def usage(node: Mapping[str, Any]) -> Usage:
         memory=None if total is None or available is None else total - available,
         memory_total=total,
         shm=node.get("shm"),
-        disk_free=next((disks[path].get("free") for path in DISKS if path in disks), None),
+        disk_free=next((disks[path].get("free") for path in RAY_DISKS if path in disks), None),
         sent=sent and round(sent),
         received=received and round(received),
         gpus=tuple(map(gpu, node.get("gpus") or ())),
     )
 
 
-def gpu(measured: Mapping[str, Any]) -> Gpu:
-    memory, total, power = (measured.get(name) for name in ("memoryUsed", "memoryTotal", "powerMw"))
+def gpu(device: Mapping[str, Any]) -> Gpu:
+    memory, total, power = (device.get(name) for name in ("memoryUsed", "memoryTotal", "powerMw"))
     return Gpu(
-        percent=measured.get("utilizationGpu"),
+        percent=device.get("utilizationGpu"),
         memory=None if memory is None else memory * float(MIB),
         memory_total=None if total is None else total * float(MIB),
         power=None if power is None else power / 1000,
-        temperature=measured.get("temperatureC"),
+        temperature=device.get("temperatureC"),
     )
 
 
 def gpu_percent(archive: Archive) -> float | None:
     """The average GPU utilization in a job's last lines. Raises UnreadableError."""
-    last = [*read(archive, TAIL_BYTES)][-LAST_LINES:]
+    last = [*read(archive, TAIL_BYTES)][-RECENT_LINES:]
     every = (gpu.percent for line in last for node in line.nodes.values() for gpu in node.gpus)
     # A job can put any number there.
     percents = [percent for percent in every if percent is not None and 0 <= percent <= 100]
     return statistics.fmean(percents) if percents else None
 
 
-def append(archive: Archive, measured: Measurement) -> None:
+def append(archive: Archive, measurement: Measurement) -> None:
     """Raises OSError and UnreadableError."""
-    archive.append(FILE, f"{json_text(measured)}\n")
+    archive.append(FILE, f"{json_text(measurement)}\n")
     with contextlib.suppress(OSError):
-        if os.lstat(archive.path / FILE).st_size > MOST_BYTES:
-            lines = thinned([*read(archive)])
+        if os.lstat(archive.path / FILE).st_size > MAX_BYTES:
+            lines = thin_out([*read(archive)])
             archive.write_text(FILE, "".join(f"{json_text(line)}\n" for line in lines), durable=False)
 
 
-def thinned(lines: Sequence[Measurement]) -> list[Measurement]:
+def thin_out(lines: Sequence[Measurement]) -> list[Measurement]:
     """Half of the lines, evenly distributed over the time between the first and the last one."""
     width = (lines[-1].time - lines[0].time) / max(1, len(lines) // 2) if lines else 0.0
     kept: list[Measurement] = []
@@ -154,7 +154,7 @@ def read(archive: Archive, tail: int = 0) -> Iterator[Measurement]:
     """The measurements in the last `tail` bytes or in all. A job can write there. Raises UnreadableError."""
     try:
         with archive.open(FILE) as file:
-            size = min(file.seek(0, os.SEEK_END), 2 * MOST_BYTES)
+            size = min(file.seek(0, os.SEEK_END), 2 * MAX_BYTES)
             file.seek(-min(tail or size, size), os.SEEK_END)
             data = file.read(size)
     except FileNotFoundError:
@@ -162,39 +162,39 @@ def read(archive: Archive, tail: int = 0) -> Iterator[Measurement]:
     last = 0.0
     for line in data.splitlines():
         with contextlib.suppress(ValueError, RecursionError, MalformedError):
-            measured = parse(Measurement, json.loads(line))
+            measurement = parse(Measurement, json.loads(line))
             # Times increase, and are in the range of a chart, whatever a job has written.
-            if last < measured.time < 1e11 and len(measured.nodes) <= MOST_NODES:
-                last = measured.time
-                yield measured
+            if last < measurement.time < 1e11 and len(measurement.nodes) <= MAX_NODES:
+                last = measurement.time
+                yield measurement
 
 
-def warnings(measured: Iterable[Measurement]) -> list[JobWarning]:
+def usage_warnings(measurements: Iterable[Measurement]) -> list[JobWarning]:
     """The warnings about a job's nodes, from the last half hour."""
-    every = [*measured]
-    recent = [line for line in every if line.time >= every[-1].time - JUDGED_SECONDS]
-    if len(recent) < 3 or recent[-1].time - recent[0].time < LEAST_SECONDS:
+    every = [*measurements]
+    recent = [line for line in every if line.time >= every[-1].time - WINDOW_SECONDS]
+    if len(recent) < 3 or recent[-1].time - recent[0].time < MIN_COVERED_SECONDS:
         return []
-    growing = [text for name in recent[-1].nodes if (text := growth(name, recent))]
+    growing = [text for name in recent[-1].nodes if (text := memory_growth(name, recent))]
     job_warnings = [JobWarning(WarningKind.MEMORY_GROWS, text) for text in growing[:1]]
     gpus = [gpu.percent for line in recent for node in line.nodes.values() for gpu in node.gpus]
-    if gpus and all(percent is not None and percent < IDLE_PERCENT for percent in gpus):
-        job_warnings.append(JobWarning(WarningKind.GPUS_IDLE, f"the GPUs do nothing for {JUDGED_SECONDS / 60:.0f} min"))
+    if gpus and all(percent is not None and percent < MAX_IDLE_PERCENT for percent in gpus):
+        job_warnings.append(JobWarning(WarningKind.GPUS_IDLE, f"the GPUs do nothing for {WINDOW_SECONDS / 60:.0f} min"))
     return job_warnings
 
 
-def growth(name: str, measured: Sequence[Measurement]) -> str:
+def memory_growth(name: str, measurements: Sequence[Measurement]) -> str:
     """A text about growing memory of a node that will be full within hours, or ""."""
-    points = [(line.time, node.memory) for line in measured if (node := line.nodes.get(name)) and node.memory]
-    total = measured[-1].nodes[name].memory_total
+    points = [(line.time, node.memory) for line in measurements if (node := line.nodes.get(name)) and node.memory]
+    total = measurements[-1].nodes[name].memory_total
     times, values = [time for time, _value in points], [value for _time, value in points if value]
-    if len(points) < 3 or not total or values[-1] < MEMORY_SHARE * total or len(set(values)) == 1:
+    if len(points) < 3 or not total or values[-1] < MIN_MEMORY_SHARE * total or len(set(values)) == 1:
         return ""
     slope = statistics.linear_regression(times, values).slope
-    if slope <= 0 or statistics.correlation(times, values) < CORRELATION:
+    if slope <= 0 or statistics.correlation(times, values) < MIN_CORRELATION:
         return ""
     hours = (total - values[-1]) / slope / 3600
-    if hours > MEMORY_HOURS:
+    if hours > MAX_HOURS_TO_FULL:
         return ""
     grows = f"the memory of {one_line(name)} grows {slope * 3600 / GB:.1f} GB an hour"
     return f"{grows}, and is full in about {hours:.1f} h"

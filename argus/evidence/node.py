@@ -23,25 +23,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..archive.archive import JOB
+from ..archive.archive import JOB_VARIABLE
 from ..hooks import redact
 from ..io.control_group import GROUPS
 
 # Only the user of the nodes and its group may read an archive.
 UMASK = 0o027
-FILE_BYTES = 1 << 20
-LOG_BYTES = 256 << 10
-LOG_FILES = 64
-COMMAND_SECONDS = 15
-STACKS = 64
+MAX_FILE_BYTES = 1 << 20
+MAX_LOG_BYTES = 256 << 10
+MAX_LOG_FILES = 64
+COMMAND_TIMEOUT_SECONDS = 15
+MAX_STACKS = 64
 # The time for Ray's workers to end after their job, and for processes to end after SIGTERM.
-LEAVE_SECONDS = 8.0
-TERM_SECONDS = 3.0
+WORKER_EXIT_TIMEOUT_SECONDS = 8.0
+TERM_TIMEOUT_SECONDS = 3.0
 RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 # torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
 SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
 TORCH_SHM = re.compile(r"torch_(\d+)_")
-COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
+NETWORK_LINE = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Process:
     command: str
 
 
-def clip(text: str, limit: int = FILE_BYTES) -> str:
+def clip(text: str, limit: int = MAX_FILE_BYTES) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
-def run(*command: str, seconds: float = COMMAND_SECONDS) -> str:
+def run(*command: str, seconds: float = COMMAND_TIMEOUT_SECONDS) -> str:
     """The output of a command, or a note that it is not installed."""
     if not shutil.which(command[0]):
         return f"{command[0]} is not installed\n"
@@ -90,7 +90,7 @@ def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
     """All processes of a job: each inherits the job's variable, whichever process has started it."""
     job_processes = []
     for path in proc.glob("[0-9]*"):
-        if int(path.name) == os.getpid() or variables(path).get(JOB) != submission_id:
+        if int(path.name) == os.getpid() or variables(path).get(JOB_VARIABLE) != submission_id:
             continue
         try:
             status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)
@@ -118,10 +118,10 @@ def stacks(processes: Iterable[Process]) -> str:
         try:
             return run(spy, "dump", "--nonblocking", "--pid", str(pid))
         except subprocess.TimeoutExpired:
-            return f"Process {pid}: py-spy did not answer within {COMMAND_SECONDS} s\n"
+            return f"Process {pid}: py-spy did not answer within {COMMAND_TIMEOUT_SECONDS} s\n"
 
     with ThreadPoolExecutor(4) as pool:
-        return "\n".join(pool.map(dump, pids[:STACKS]))
+        return "\n".join(pool.map(dump, pids[:MAX_STACKS]))
 
 
 def gpus() -> str:
@@ -147,7 +147,7 @@ def network() -> str:
     return run("ip", "-brief", "address") + devices + run("ibdev2netdev")
 
 
-def log_names(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> list[Path]:
+def log_paths(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> list[Path]:
     """Ray's logs of a job on this node, by Ray's ids of the job; without ids, those written since its start."""
     ids = "|".join(job_ids)
     regex = re.compile(rf"worker-\w+-(?:{ids})-\d+\.(?:out|err)|runtime_env_setup-(?:{ids})\.log") if ids else None
@@ -156,10 +156,10 @@ def log_names(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> li
         hit = regex.fullmatch(path.name) if regex else path.name.startswith("worker-") and path.stat().st_mtime > since
         if hit:
             paths.append(path)
-    return [path for path in paths if path.is_file() and path.stat().st_size][:LOG_FILES]
+    return [path for path in paths if path.is_file() and path.stat().st_size][:MAX_LOG_FILES]
 
 
-def tail(path: Path, size: int = LOG_BYTES) -> str:
+def tail(path: Path, size: int = MAX_LOG_BYTES) -> str:
     """The end of a file, from the beginning of a line on: a part of a secret could not be recognised."""
     with path.open("rb") as file:
         begin = max(0, file.seek(0, os.SEEK_END) - size)
@@ -186,7 +186,7 @@ def collect(
     root = Path(archive)
     redactor = redact.Redactor(redact.load(root).values())
     job_processes = processes(root.name)
-    logs = log_names(job_ids, since)
+    logs = log_paths(job_ids, since)
     sources: dict[str, Callable[[], str]] = {
         "processes.json": lambda: json.dumps([asdict(process) for process in job_processes], indent=1),
         "stacks.txt": lambda: stacks(job_processes),
@@ -203,7 +203,7 @@ def collect(
         "disk.txt": lambda: run("df", "-h"),
         "network.txt": network,
         "communication.txt": lambda: "\n".join(
-            f"{path.name}: {line}" for path in logs for line in tail(path).split("\n") if COMMUNICATION.search(line)
+            f"{path.name}: {line}" for path in logs for line in tail(path).split("\n") if NETWORK_LINE.search(line)
         ),
         **{f"logs/{path.name}": partial(tail, path) for path in logs},
     }
@@ -232,7 +232,7 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
     return {**entry, "bytes": target.stat().st_size, **({"cut": True} if shown != text else {})}
 
 
-def sweep(submission_id: str, pids: Iterable[int], patience: float = LEAVE_SECONDS) -> dict[str, Any]:
+def sweep(submission_id: str, pids: Iterable[int], patience: float = WORKER_EXIT_TIMEOUT_SECONDS) -> dict[str, Any]:
     """End the processes that a job left on this node; returns what was ended and what remains.
 
     pids: the job's processes on this node as Ray knew them; shared memory is named after process ids.
@@ -244,7 +244,7 @@ def sweep(submission_id: str, pids: Iterable[int], patience: float = LEAVE_SECON
             # It may have ended meanwhile.
             with contextlib.suppress(OSError):
                 os.kill(process.pid, signum)
-        wait_until_gone(submission_id, TERM_SECONDS)
+        wait_until_gone(submission_id, TERM_TIMEOUT_SECONDS)
     job_pids = {int(pid) for pid in pids} | set(killed)
     return {
         "killed": killed,

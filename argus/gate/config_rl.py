@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from ..archive.archive import ENGINES
+from ..archive.archive import ENGINE_ADDRESSES
 from ..archive.plan import VAL_ONLY
 from ..common.findings import WARNING, about
 from ..jobspec.owned import ESTIMATOR
@@ -370,7 +370,7 @@ def prometheus(job: JobConfig) -> Findings:
         yield about(key, f"is true, but {PROMETHEUS}.enable needs what the engines count", f"remove {key}")
     # workers/rollout/utils.py:update_prometheus_config
     file = str(job.get(f"{PROMETHEUS}.file"))
-    if not file.endswith(f"/{ENGINES}"):
+    if not file.endswith(f"/{ENGINE_ADDRESSES}"):
         problem = f"is {file}, which verl then replaces on every node of the cluster"
         yield about(f"{PROMETHEUS}.file", problem, "remove it: the file is then one of the job's archive", WARNING)
 

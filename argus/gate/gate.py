@@ -31,7 +31,7 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
 from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal, soften_unknown_release
-from ..queue.room import UNITS_KEY, Demand, Room, look_at_placed
+from ..queue.room import UNITS_KEY, Demand, Room, find_placed_ids
 from ..ray.api import RayHead, free_workers
 from .nodes import Inspection, ask_nodes, refused_defaults
 from .pools import pool_findings, used_pools
@@ -78,7 +78,7 @@ def examine(
 ) -> GateResult:
     """All problems of a JobSpec without syntax errors. Raises RayApiError if the head does not answer."""
     started = clock()
-    placed = look_at_placed(head, started)
+    placed = find_placed_ids(head, started)
     nodes = head.nodes()
     cluster = Cluster.of(nodes)
     findings = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
@@ -282,7 +282,7 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
         plan = archive.plan()
         # A validation needs no critic.
         workload = GRPO if spec.workload == EVAL else spec.workload
-        saved = list(checkpoints.finished(archive.path / "checkpoints", workload))
+        saved = list(checkpoints.saved_checkpoints(archive.path / "checkpoints", workload))
     except UnreadableError as error:
         return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..archive.archive import DIRECTORIES, HEARTBEAT_OF_STEWARD
+from ..archive.archive import DIRECTORIES, STEWARD_HEARTBEAT
 from ..archive.samples import DIRECTORY as SAMPLES
 from ..common.text import size_text
 from ..io.reading import MIB, UnreadableError, open_file, reason
@@ -26,23 +26,23 @@ CHECKPOINTS = "checkpoints"
 # The page of a job, which the controller makes again, because a job may have changed the one in the archive.
 PAGE, INDEX = "report.html", "index.html"
 # The parts of an archive that are fetched. Other files, such as an ansible.cfg, could affect people who work there.
-LAYOUT = frozenset((*DIRECTORIES, SAMPLES, HEARTBEAT_OF_STEWARD, "heartbeat.json", "status.json", "events.jsonl"))
+ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, STEWARD_HEARTBEAT, "heartbeat.json", "status.json", "events.jsonl"))
 # The maximum sizes of one file and of all files: without checkpoints, and with them.
-FILE_MIB, TOTAL_MIB = 2 << 10, 8 << 10
-CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
-MOST_FILES = 200_000
-MOST_LEVELS = 32
-PATH_BYTES = 1024
+MAX_FILE_MIB, MAX_TOTAL_MIB = 2 << 10, 8 << 10
+MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
+MAX_FILES = 200_000
+MAX_LEVELS = 32
+MAX_PATH_BYTES = 1024
 # The overhead of a file in a bundle: two headers, its path and the rest of a block.
 HEADER_BYTES = 4096
 # The maximum number of skipped files that are named, and the maximum length of a name, which a job may choose.
-MOST_NAMED = 100
-SHOWN_CHARACTERS = 300
+MAX_SKIPPED_NAMES = 100
+MAX_NAME_CHARS = 300
 # The maximum size of one read; tarfile reads a header in one piece.
-MOST_READ = 1 << 20
+MAX_READ_BYTES = 1 << 20
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
 # The latest modification time that a tar header can hold.
-LATEST = (1 << 33) - 1
+MAX_MTIME = (1 << 33) - 1
 
 
 class BundleError(Exception):
@@ -59,11 +59,11 @@ class Limits:
     @property
     def bundle(self) -> int:
         """The size in bytes that a bundle has at most: with its headers, and with files that cannot be compressed."""
-        return self.total + self.total // 1000 + MOST_FILES * HEADER_BYTES
+        return self.total + self.total // 1000 + MAX_FILES * HEADER_BYTES
 
 
 def limits(checkpoints: bool) -> Limits:
-    file, total = (CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB) if checkpoints else (FILE_MIB, TOTAL_MIB)
+    file, total = (MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB) if checkpoints else (MAX_FILE_MIB, MAX_TOTAL_MIB)
     return Limits(file * MIB, total * MIB)
 
 
@@ -80,14 +80,14 @@ class Contents:
             return f"it has {size_text(size)}, more than {size_text(self.limits.file)}"
         if self.size + size > self.limits.total:
             return f"with its {size_text(size)}, all files would have more than {size_text(self.limits.total)}"
-        if self.files >= MOST_FILES:
-            return f"there are more than {MOST_FILES} files"
+        if self.files >= MAX_FILES:
+            return f"there are more than {MAX_FILES} files"
         self.size += size
         self.files += 1
         return ""
 
 
-def bad_name(name: str) -> str:
+def name_problem(name: str) -> str:
     """Why a path cannot be that of a file on the controller, or an empty string."""
     parts = name.split("/")
     if not name or name.startswith("/") or {"", ".", ".."} & set(parts):
@@ -99,16 +99,16 @@ def bad_name(name: str) -> str:
     # Line ends, control sequences, and characters that change the direction of text.
     if not name.isprintable():
         return "its name has characters that cannot be shown"
-    if len(parts) > MOST_LEVELS:
-        return f"it is more than {MOST_LEVELS} levels deep"
-    if size > PATH_BYTES or any(len(part.encode()) > 255 for part in parts):
-        return f"its name has more than {PATH_BYTES} bytes, or 255 in one part"
+    if len(parts) > MAX_LEVELS:
+        return f"it is more than {MAX_LEVELS} levels deep"
+    if size > MAX_PATH_BYTES or any(len(part.encode()) > 255 for part in parts):
+        return f"its name has more than {MAX_PATH_BYTES} bytes, or 255 in one part"
     return ""
 
 
-def shown(name: str) -> str:
+def printable_name(name: str) -> str:
     """The name of a file for people; a job may have put control characters into it."""
-    beginning = name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}..."
+    beginning = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}..."
     return beginning if beginning.isprintable() else ascii(beginning)
 
 
@@ -142,8 +142,8 @@ def pack(archive: Path, checkpoints: bool, size: Limits, file: BinaryIO) -> list
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
         for name, path in files_below(archive, "", checkpoints):
             problem = path if isinstance(path, str) else add(tar, name, path, contents)
-            if problem and len(skipped) < MOST_NAMED:
-                skipped.append(f"{shown(name)}: {problem}")
+            if problem and len(skipped) < MAX_SKIPPED_NAMES:
+                skipped.append(f"{printable_name(name)}: {problem}")
             elif problem:
                 more += 1
     return [*skipped, f"{more} more"] if more else skipped
@@ -162,11 +162,11 @@ def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tup
             continue
         if entry.is_symlink():
             yield name, "it is a link"
-        elif problem := bad_name(name):
+        elif problem := name_problem(name):
             yield name, problem
         elif not (is_directory := entry.is_dir(follow_symlinks=False)) and not entry.is_file(follow_symlinks=False):
             yield name, "it is not a regular file"
-        elif not prefix and name not in LAYOUT:
+        elif not prefix and name not in ROOT_ENTRIES:
             yield name, "it is no part of an archive"
         elif is_directory:
             yield from files_below(Path(entry), f"{name}/", checkpoints)
@@ -189,7 +189,7 @@ def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
         # Its user, group and mode are of no use elsewhere.
         member = tarfile.TarInfo(name)
         member.size, member.mode = status.st_size, FILE_MODE
-        member.mtime = int(min(max(0, status.st_mtime), LATEST))
+        member.mtime = int(min(max(0, status.st_mtime), MAX_MTIME))
         exactly = FixedSizeReader(content)
         tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
     return f"it shrank while it was packed; its last {exactly.missing} bytes are zeros" if exactly.missing else ""
@@ -207,8 +207,8 @@ class ChunkedReader:
         self.tell = file.tell
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= MOST_READ:
-            raise BundleError(f"the bundle has a header of more than {size_text(MOST_READ)}")
+        if not 0 <= size <= MAX_READ_BYTES:
+            raise BundleError(f"the bundle has a header of more than {size_text(MAX_READ_BYTES)}")
         return self.file.read(size)
 
 
@@ -242,12 +242,12 @@ def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]
     members, contents = [], Contents(size)
     for member in tar:
         problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"
-        problem = problem or bad_name(member.name) or ("" if member.size >= 0 else "it has a negative size")
+        problem = problem or name_problem(member.name) or ("" if member.size >= 0 else "it has a negative size")
         if problem := problem or contents.add(member.size):
-            raise BundleError(f"the bundle has {shown(member.name)}, which was refused: {problem}")
-        member.mtime = int(min(max(0, member.mtime), LATEST))
+            raise BundleError(f"the bundle has {printable_name(member.name)}, which was refused: {problem}")
+        member.mtime = int(min(max(0, member.mtime), MAX_MTIME))
         first, *further = member.name.split("/")
-        if first in LAYOUT and not any(part.startswith(".") for part in further):
+        if first in ROOT_ENTRIES and not any(part.startswith(".") for part in further):
             members.append(member)
     return members
 

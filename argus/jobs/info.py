@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ..archive.archive import SILENT_SECONDS
+from ..archive.archive import MAX_HEARTBEAT_AGE_SECONDS
 from ..archive.failures import Failure
 from ..archive.job_warnings import JobWarning
 from ..archive.status import Attempt
@@ -21,7 +21,7 @@ UNKNOWN = "UNKNOWN"
 UNREADABLE = "UNREADABLE"
 
 
-class Stored:
+class JsonRecord:
     def to_json(self: Any) -> dict[str, Any]:
         """The values as lists and plain text only, for a result of Ansible."""
         return dict(json.loads(json.dumps(dataclasses.asdict(self))))
@@ -53,7 +53,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class JobInfo(Stored):
+class JobInfo(JsonRecord):
     """The result of ray_job_info for one job. plugins/modules/ray_job_info.py documents each field.
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
@@ -109,7 +109,7 @@ class JobInfo(Stored):
 
     @property
     def is_silent(self) -> bool:
-        return self.silent_for is not None and self.silent_for > SILENT_SECONDS
+        return self.silent_for is not None and self.silent_for > MAX_HEARTBEAT_AGE_SECONDS
 
     @property
     def goes_on(self) -> bool:
@@ -118,7 +118,7 @@ class JobInfo(Stored):
 
 
 @dataclass(frozen=True)
-class JobList(Stored):
+class JobList(JsonRecord):
     """The latest jobs, the newest first.
 
     total: how many jobs there are altogether, or how many have the tags.

@@ -22,14 +22,14 @@ from ..common.shared_root import USER_CODE, under_root
 from ..io.reading import MIB, UnreadableError, read_text
 from ..jobspec.spec import JobSpec
 
-RECORD = "config/files.json"
-COPIES = "config/files"
-MAX_FILES, FILE_BYTES, ALL_BYTES = 200, MIB, 4 * MIB
+FILES_RECORD = "config/files.json"
+COPIES_DIRECTORY = "config/files"
+MAX_FILES, MAX_FILE_BYTES, MAX_TOTAL_BYTES = 200, MIB, 4 * MIB
 # More names would not help to find the difference.
 MAX_NAMES = 5
 # A class of users' code in a file of settings, such as package.module.Class. Of more names, only the first are tried.
-DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-SETTINGS, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
+DOTTED_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+SETTINGS_SUFFIXES, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class JobFiles:
 
     def write(self, archive: Archive) -> None:
         for name, text in self.texts.items():
-            archive.write_text(f"{COPIES}/{name}", text)
+            archive.write_text(f"{COPIES_DIRECTORY}/{name}", text)
         if self.record.entries:
-            archive.write_json(RECORD, self.record)
+            archive.write_json(FILES_RECORD, self.record)
 
 
 def job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str) -> JobFiles:
@@ -113,18 +113,18 @@ class ImportSearch:
         try:
             real = (self.root / name).resolve()
             real.relative_to(self.root.resolve())
-            text = read_text(real, FILE_BYTES)
+            text = read_text(real, MAX_FILE_BYTES)
         except (OSError, ValueError, RuntimeError, UnreadableError) as error:
             self.left_out[name] = error.why if isinstance(error, UnreadableError) else str(error)
             return None
-        if sum(map(len, self.texts.values())) + len(text) > ALL_BYTES:
-            self.left_out[name] = f"all files together have more than {ALL_BYTES // MIB} MiB"
+        if sum(map(len, self.texts.values())) + len(text) > MAX_TOTAL_BYTES:
+            self.left_out[name] = f"all files together have more than {MAX_TOTAL_BYTES // MIB} MiB"
             return None
         return text
 
     def imported(self, name: str, text: str) -> Iterator[str]:
-        if name.endswith(SETTINGS):
-            for dotted in list(dict.fromkeys(DOTTED.findall(text)))[:MAX_DOTTED]:
+        if name.endswith(SETTINGS_SUFFIXES):
+            for dotted in list(dict.fromkeys(DOTTED_NAME.findall(text)))[:MAX_DOTTED]:
                 yield from self.absolute(dotted.split("."))
         if not name.endswith(".py"):
             return
@@ -170,15 +170,15 @@ class ImportSearch:
             return False
 
 
-def changes(archive: Archive, current: JobFiles) -> list[Finding]:
+def change_findings(archive: Archive, current: JobFiles) -> list[Finding]:
     """Warnings about files that differ from those with which an earlier job was submitted.
 
     Jobs can write to archives: of what the archive names, nothing is opened.
     """
     try:
-        before = archive.typed(RECORD, FilesRecord)
+        before = archive.read_typed(FILES_RECORD, FilesRecord)
     except UnreadableError as error:
-        return [_changed(f"cannot be compared with those of {archive.submission_id}: {error}")]
+        return [_change_finding(f"cannot be compared with those of {archive.submission_id}: {error}")]
     if before is None or before.entries != current.record.entries:
         # The job was submitted before files were copied, or the JobSpec names other files.
         return []
@@ -188,18 +188,18 @@ def changes(archive: Archive, current: JobFiles) -> list[Finding]:
         ("gone or no longer imported", [name for name in before.files if name not in hashes]),
         ("new", [name for name in hashes if name not in before.files]),
     )
-    parts = [f"{kind}: {shortened(sorted(names))}" for kind, names in groups if names]
+    parts = [f"{kind}: {shorten_names(sorted(names))}" for kind, names in groups if names]
     if not parts:
         return []
-    copies = f"the files of {archive.submission_id} are in {archive.path}/{COPIES}"
-    return [_changed(f"are not the same as in {archive.submission_id} ({'; '.join(parts)}); {copies}")]
+    copies = f"the files of {archive.submission_id} are in {archive.path}/{COPIES_DIRECTORY}"
+    return [_change_finding(f"are not the same as in {archive.submission_id} ({'; '.join(parts)}); {copies}")]
 
 
-def shortened(names: Sequence[str]) -> str:
+def shorten_names(names: Sequence[str]) -> str:
     shown = ", ".join(name if len(name) <= 100 else f"{name[:100]}…" for name in names[:MAX_NAMES])
     return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
-def _changed(problem: str) -> Finding:
+def _change_finding(problem: str) -> Finding:
     remedy = "nothing, if that is what you want: the present files are used"
     return about("files", problem, remedy, WARNING)

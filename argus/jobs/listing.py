@@ -19,19 +19,19 @@ from ..io.reading import UnreadableError
 from ..queue import attempts
 from ..ray.api import JobRecord, RayApiError, RayHead
 from .info import JobInfo, JobList
-from .logs import Selection, selected
+from .logs import Selection, select_lines
 from .registry import Registry
 from .services import on_machines
 from .state import job_info, unreadable_job, wait_for_end
 
 # The name of the latest job in place of an id, and the minimum length of an abbreviated id.
-LAST, LEAST_CHARACTERS = "last", 4
+LAST, MIN_ID_CHARS = "last", 4
 # The random end of a generated id.
-RANDOM = re.compile(r"[0-9a-f]{4}")
+RANDOM_ENDING = re.compile(r"[0-9a-f]{4}")
 # The number of jobs that the error for an unknown id lists.
-SUGGESTED = 5
+MAX_SUGGESTED_IDS = 5
 # A status and a heartbeat need a few KiB.
-LEAST_BYTES, LEAST_FILES = 1 << 20, 16
+MIN_FREE_BYTES, MIN_FREE_INODES = 1 << 20, 16
 ALL_LINES = Selection()
 
 
@@ -54,11 +54,11 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
     if submission_id == LAST and not harms:
         matched = sorted(archives(jobs), key=Archive.created_at)[-1:]
     else:
-        is_end = RANDOM.fullmatch(submission_id) if harms else len(submission_id) >= LEAST_CHARACTERS
+        is_end = RANDOM_ENDING.fullmatch(submission_id) if harms else len(submission_id) >= MIN_ID_CHARS
         end = f"-{submission_id}" if harms else submission_id
         matched = [archive for archive in archives(jobs) if is_end and archive.submission_id.endswith(end)]
     if len(matched) > 1:
-        names = ", ".join(sorted(archive.submission_id for archive in matched)[:SUGGESTED])
+        names = ", ".join(sorted(archive.submission_id for archive in matched)[:MAX_SUGGESTED_IDS])
         raise UnknownJobError(f"{submission_id!r} is the end of several ids: {names}.")
     if not matched:
         raise UnknownJobError(unknown_job(jobs, submission_id))
@@ -67,7 +67,7 @@ def find_job(jobs: Path, submission_id: str, harms: bool = False) -> Archive:
 
 def unknown_job(jobs: Path, submission_id: str) -> str:
     latest_archives = sorted(archives(jobs), key=Archive.created_at, reverse=True)
-    latest = ", ".join(archive.submission_id for archive in latest_archives[:SUGGESTED]) or "none"
+    latest = ", ".join(archive.submission_id for archive in latest_archives[:MAX_SUGGESTED_IDS]) or "none"
     shown_id = printable(repr(submission_id))
     return f"There is no job {shown_id} in {on_machines(str(jobs.parent))}/{jobs.name}. The latest jobs are: {latest}."
 
@@ -121,7 +121,7 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
         if isinstance(entry, JobRecord):
             return foreign_job(entry)
         try:
-            identifier = ray_id(entry.submission_id, attempts.current(entry))
+            identifier = ray_id(entry.submission_id, attempts.current_attempt(entry))
         except UnreadableError as error:
             return unreadable_job(entry, error)
         try:
@@ -143,9 +143,9 @@ def root_problem(root: Path) -> str:
     if status.f_flag & os.ST_RDONLY:
         return f"The shared root is mounted read-only: {root}"
     # Some file systems report neither blocks nor files.
-    if status.f_blocks and free < LEAST_BYTES:
+    if status.f_blocks and free < MIN_FREE_BYTES:
         return f"The shared root is full: {root} has {free >> 10} KiB free"
-    if status.f_files and status.f_favail < LEAST_FILES:
+    if status.f_files and status.f_favail < MIN_FREE_INODES:
         return f"The shared root is full: {root} has {status.f_favail} inodes free"
     return ""
 
@@ -170,10 +170,10 @@ def job_status(
     """
     archive = find_job(root / JOBS, submission_id)
     read = tail if selection == ALL_LINES else None
-    job = as_people_see_it(wait_for_end(archive, head, read, wait_timeout, log_position), root)
+    job = with_machine_path(wait_for_end(archive, head, read, wait_timeout, log_position), root)
     job = replace(job, root_problem=root_problem(root))
     if selection != ALL_LINES:
-        job = replace(job, log=tuple(selected(archive, job, selection, tail, log_position)))
+        job = replace(job, log=tuple(select_lines(archive, job, selection, tail, log_position)))
     return {
         **moment(head),
         "job": {**job.to_json(), "jobspec": archive.read_jobspec()},
@@ -185,7 +185,7 @@ def job_status(
 def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any]) -> dict[str, Any]:
     """The latest jobs, at most `limit`, those with all of these tags. Raises UnreadableError."""
     listed = latest_jobs(root / JOBS, head, limit, tags)
-    jobs = tuple(as_people_see_it(job, root) for job in listed.jobs)
+    jobs = tuple(with_machine_path(job, root) for job in listed.jobs)
     directory = f"{on_machines(str(root))}/{JOBS}"
     return {
         **moment(head),
@@ -193,7 +193,7 @@ def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str,
     }
 
 
-def as_people_see_it(job: JobInfo, root: Path) -> JobInfo:
+def with_machine_path(job: JobInfo, root: Path) -> JobInfo:
     return replace(job, archive=archive_path(on_machines(str(root)), job.submission_id)) if job.archive else job
 
 

@@ -19,11 +19,11 @@ from .info import JobInfo
 from .services import OperationError
 
 # The maximum size of the log that one call returns.
-LOG_BYTES = 1 << 20
+MAX_LOG_BYTES = 1 << 20
 # The size of the end of the log that is searched.
-SEARCHED_BYTES = 8 << 20
+MAX_TAIL_BYTES = 8 << 20
 # The maximum number of processes whose first error is shown, and of lines of one.
-MOST_ERRORS, MOST_LINES = 20, 200
+MAX_ERRORS, MAX_LINES = 20, 200
 # The number of attempts to read while the log's files are renamed.
 READ_ATTEMPTS = 3
 # Longer lines are rare; the tail is read in units of this size.
@@ -45,7 +45,7 @@ class LogPart(NamedTuple):
     position: str
 
 
-def shown_lines(data: bytes) -> list[str]:
+def terminal_lines(data: bytes) -> list[str]:
     """The lines as a terminal would show them: the last state of each progress bar, and no empty lines."""
     return [line for line in map(last_state, data.decode(errors="replace").split("\n")) if line.strip()]
 
@@ -78,17 +78,17 @@ def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothi
 
 
 def log_tail(archive: Archive, lines: int | None) -> LogPart:
-    """The last lines of the driver's log, and the position after them, see log_since. None: all of SEARCHED_BYTES."""
+    """The last lines of the driver's log, and the position after them, see log_since. None: all of MAX_TAIL_BYTES."""
 
     def read(parts: dict[int, Path]) -> LogPart:
-        data, position = archive.read_end(parts, SEARCHED_BYTES if lines is None else lines * LINE_BYTES)
-        shown = shown_lines(data) if lines != 0 else []
+        data, position = archive.read_end(parts, MAX_TAIL_BYTES if lines is None else lines * LINE_BYTES)
+        shown = terminal_lines(data) if lines != 0 else []
         return LogPart(shown if lines is None else shown[-lines:], position or BEGINNING)
 
     return read_log(archive, read, LogPart([], BEGINNING))
 
 
-def parsed(position: str) -> tuple[int, int]:
+def parse_position(position: str) -> tuple[int, int]:
     """A file of the log, and a byte in it. Raises PositionError."""
     match = POSITION.fullmatch(position or BEGINNING)
     if not match:
@@ -96,14 +96,14 @@ def parsed(position: str) -> tuple[int, int]:
     return int(match["file"]), int(match["byte"])
 
 
-def log_since(archive: Archive, position: str, final: bool = False, size: int = LOG_BYTES) -> LogPart:
+def log_since(archive: Archive, position: str, final: bool = False, size: int = MAX_LOG_BYTES) -> LogPart:
     """The whole lines of the driver's log after a position, from at most `size` bytes, and the position after them.
 
     position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises PositionError if
         it is malformed, and UnreadableError.
     final: whether a last line without a line end counts as well.
     """
-    first, offset = parsed(position)
+    first, offset = parse_position(position)
 
     def read(parts: dict[int, Path]) -> LogPart:
         chunks, left = [], size
@@ -120,7 +120,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
         if not end and not left:
             # A line longer than `size` must not stop the reader.
             end = len(data)
-        lines, after = shown_lines(data[:end]), position
+        lines, after = terminal_lines(data[:end]), position
         for number, begin, chunk in chunks:
             after = f"{number}:{begin + min(end, len(chunk))}"
             end -= len(chunk)
@@ -144,12 +144,10 @@ def first_errors(lines: Iterable[str]) -> list[str]:
             errors[error.process] = error
     shown: list[str] = []
     for number, (process, error) in enumerate(errors.items()):
-        texts = (
-            [*frames_first(error.stack[:MOST_LINES]), *error.text.split("\n")] if number == 0 else [error.first_line]
-        )
+        texts = [*frames_first(error.stack[:MAX_LINES]), *error.text.split("\n")] if number == 0 else [error.first_line]
         shown += [f"{process or 'the driver'}:", *(f"  {text}" for text in texts)]
-        if number + 1 == MOST_ERRORS < len(errors):
-            return [*shown, f"and {len(errors) - MOST_ERRORS} more processes"]
+        if number + 1 == MAX_ERRORS < len(errors):
+            return [*shown, f"and {len(errors) - MAX_ERRORS} more processes"]
     return shown
 
 
@@ -166,11 +164,11 @@ def frames_first(stack: Iterable[str]) -> list[str]:
 # Some lines of a job's log: of a rank, an attempt, or the first errors.
 
 # torchrun's processes write (rank3 pid=7), torch [rank3]:, and verl [Rank 3].
-RANK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
+RANK_MARK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
 # The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
-ATTEMPT = re.compile(rf"{attempts.MARKER}([0-9]{{1,6}})$")
+ATTEMPT_MARK = re.compile(rf"{attempts.ATTEMPT_MARKER}([0-9]{{1,6}})$")
 # States in which the current attempt has written nothing; the last one is Ray's.
-NOT_BEGUN = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
+UNSTARTED_STATES = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
 
 
 @dataclass(frozen=True)
@@ -186,20 +184,20 @@ class Selection:
     attempt: int = 0
     first_errors: bool = False
 
-    def of(self, lines: Sequence[str], first: int, most: int) -> list[str]:
+    def of(self, lines: Sequence[str], first: int, max_lines: int) -> list[str]:
         """The last of these lines. first: the attempt that wrote the first of them."""
         chosen = []
         for line in lines:
-            match = ATTEMPT.search(line)
+            match = ATTEMPT_MARK.search(line)
             first = int(match[1]) if match else first
-            if self.attempt in (0, first) and (not self.rank or self.rank in RANK.findall(ANSI.sub("", line))):
+            if self.attempt in (0, first) and (not self.rank or self.rank in RANK_MARK.findall(ANSI.sub("", line))):
                 chosen.append(line)
         if self.first_errors:
             return first_errors(chosen)
-        return chosen[-most:] if most else chosen
+        return chosen[-max_lines:] if max_lines else chosen
 
 
-def selected(archive: Archive, job: JobInfo, selection: Selection, tail: int, position: str | None) -> list[str]:
+def select_lines(archive: Archive, job: JobInfo, selection: Selection, tail: int, position: str | None) -> list[str]:
     """The last `tail` lines of the end of a log that job.log has, or all, which are those after a position.
 
     Raises OperationError.
@@ -210,8 +208,8 @@ def selected(archive: Archive, job: JobInfo, selection: Selection, tail: int, po
         return selection.of(job.log, 1, 0)
     is_whole = False
     with contextlib.suppress(OSError, UnreadableError):
-        is_whole = sum(path.stat().st_size for path in archive.log_parts().values()) < SEARCHED_BYTES
+        is_whole = sum(path.stat().st_size for path in archive.log_parts().values()) < MAX_TAIL_BYTES
     # Lines without a mark of a next attempt belong to the latest attempt that has begun.
-    latest = job.attempt - (job.state in NOT_BEGUN)
-    first = next((int(match[1]) - 1 for line in job.log if (match := ATTEMPT.search(line))), latest)
+    latest = job.attempt - (job.state in UNSTARTED_STATES)
+    first = next((int(match[1]) - 1 for line in job.log if (match := ATTEMPT_MARK.search(line))), latest)
     return selection.of(job.log, 1 if is_whole else first, tail)

@@ -16,7 +16,7 @@ from ..archive.archive import Archive
 from ..archive.status import submission_id_of
 from ..evidence import evidence
 from ..evidence.evidence import Moment
-from ..queue.room import active, placement_groups
+from ..queue.room import list_active, placement_groups
 from ..ray import departures
 from ..ray.api import ALIVE, RayApiError, RayHead
 from ..ray.tasks import NodeRunner, in_thread, last_line
@@ -24,12 +24,12 @@ from .services import OperationError
 
 # Take a node out of Ray: it gets no new work, and is removed when its jobs have ended. Runs on the head.
 
-POLL_SECONDS = 2.0
-DRAIN_SECONDS = 60
+POLL_INTERVAL_SECONDS = 2.0
+DRAIN_TIMEOUT_SECONDS = 60
 # The other reason that Ray knows is refused by a node that has work.
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
 # The namespace prefix of Ray's own actors, such as a job's supervisor on the node of its driver.
-INTERNAL = "_ray_internal"
+RAY_PREFIX = "_ray_internal"
 
 
 def is_alive(head: RayHead, node_id: str) -> bool:
@@ -38,14 +38,14 @@ def is_alive(head: RayHead, node_id: str) -> bool:
 
 def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
     """The attempts with a driver, an actor or reserved resources on each node, by the ids of nodes."""
-    jobs = active(head.jobs())
+    jobs = list_active(head.jobs())
     submitted = {str(job["job_id"]): str(job["submission_id"]) for job in jobs if job.get("job_id")}
     uses = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
     used = [
         (actor.get("node_id"), str(actor["job_id"]))
         for actor in evidence.actors(head, evidence.NOT_DEAD, detail=True)
         # The gate's actors end soon.
-        if actor.get("class_name") != NodeRunner.__name__ and not str(actor.get("name") or "").startswith(INTERNAL)
+        if actor.get("class_name") != NodeRunner.__name__ and not str(actor.get("name") or "").startswith(RAY_PREFIX)
     ]
     used += [
         (bundle.get("node_id"), str(group.get("creator_job_id")))
@@ -87,13 +87,13 @@ def run(command: Sequence[str]) -> tuple[int, str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=DRAIN_SECONDS,
+            timeout=DRAIN_TIMEOUT_SECONDS,
             text=True,
             errors="replace",
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"no answer within {DRAIN_SECONDS} s"
+        return 1, f"no answer within {DRAIN_TIMEOUT_SECONDS} s"
     return done.returncode, done.stdout
 
 
@@ -121,23 +121,23 @@ def wait_while_held(
         is_news = held_by is not None and set(jobs) != set(held_by)
         if not jobs or is_news or waited >= timeout:
             return {"jobs": jobs, "alive": alive, "waited": round(waited, 1)}
-        sleep(POLL_SECONDS)
+        sleep(POLL_INTERVAL_SECONDS)
 
 
 # Collect evidence of a job on demand.
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
-SECONDS = 180
-END_SECONDS = 30
+TIMEOUT_SECONDS = 180
+EXIT_TIMEOUT_SECONDS = 30
 
 
-def collect(archive: Archive, timeout: float = SECONDS) -> dict[str, Any]:
+def collect(archive: Archive, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
     """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
     # A disk or a node that hangs does not keep this process from giving an answer.
     collection = in_thread(evidence.collect, archive, Moment.DEMAND)
     if not wait([collection], timeout).done:
         # It may also keep this process from ending after its answer.
-        signal.alarm(END_SECONDS)
+        signal.alarm(EXIT_TIMEOUT_SECONDS)
         raise OperationError(
             f"The evidence of {archive.submission_id} is incomplete: collecting it took longer than {timeout:g} s. "
             f"{archive.path}/debug has what was collected."
@@ -147,10 +147,10 @@ def collect(archive: Archive, timeout: float = SECONDS) -> dict[str, Any]:
     except Exception as error:
         message = f"The evidence of {archive.submission_id} could not be collected: {last_line(error)}"
         raise OperationError(message) from error
-    return collected(archive, entries)
+    return collection_result(archive, entries)
 
 
-def collected(archive: Archive, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def collection_result(archive: Archive, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The result of job_evidence; plugins/modules/job_evidence.py documents it."""
     return {
         "archive": str(archive.path),

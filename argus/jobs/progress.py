@@ -19,11 +19,11 @@ from .info import JobInfo, Progress
 # The metric that people check first, by workload.
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
 # trainer/ppo/metric_utils.py:process_validation_metrics: the first is that of the first data source.
-VALIDATION, MOST_VALIDATIONS = "val-core/", 24
+VAL_PREFIX, MAX_VALIDATIONS = "val-core/", 24
 # verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
-THROUGHPUT = "perf/throughput"
+THROUGHPUT_METRIC = "perf/throughput"
 # trainer/ppo/v1/trainer_base.py: what verl measures of a step of PPO and GRPO, in this order, and the whole of it.
-TIMING, PARTS = (
+TIMING_PREFIX, TIMED_PARTS = (
     "timing_s/",
     (
         *("gen", "reward", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
@@ -33,14 +33,14 @@ TIMING, PARTS = (
 # For SFT, it only counts the tokens of a step.
 STEP_TOKENS = "train/global_tokens"
 # The size read of the end of a metrics file; one step of PPO takes about 8 KiB.
-METRICS_BYTES = 256 << 10
+MAX_TAIL_BYTES = 256 << 10
 # The maximum number of values in a trend of the key metric.
-TREND_POINTS = 60
+MAX_TREND_POINTS = 60
 # The size read to find the first value, and the number of files read to find the last.
-FIRST_BYTES = 4 << 20
-MOST_FILES = 16
+MAX_HEAD_BYTES = 4 << 20
+MAX_FILES = 16
 # The launcher writes its heartbeat every 2 s; the clocks of two machines may differ by 5 s.
-FRESH_SECONDS = 10
+MAX_AGE_SECONDS = 10
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
@@ -48,7 +48,7 @@ def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
 
 
 def first_value(files: Sequence[Path], metric: str) -> float | None:
-    left = FIRST_BYTES
+    left = MAX_HEAD_BYTES
     for path in files:
         with open_file(path) as file:
             for step in metrics.steps(file, left):
@@ -74,14 +74,14 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
     metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.path)
     done, last, steps, points = 0, None, [], list[float]()
-    for file in reversed(files[-MOST_FILES:]):
-        steps = metrics.last_steps(file, METRICS_BYTES)
+    for file in reversed(files[-MAX_FILES:]):
+        steps = metrics.last_steps(file, MAX_TAIL_BYTES)
         done = done or (steps[-1].step if steps else 0)
         points = values(steps, metric)
         if points:
             last = points[-1]
             break
-    if not points and (name := next((key for step in steps for key in step.metrics if key.startswith(VALIDATION)), "")):
+    if not points and (name := next((key for step in steps for key in step.metrics if key.startswith(VAL_PREFIX)), "")):
         # Before the first step, and of a job that only validates.
         metric, points = name, values(steps, name)
         last = next(iter(points[-1:]), None)
@@ -92,17 +92,17 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         metric=metric,
         first=first_value(files, metric) if last is not None else None,
         last=last,
-        trend=tuple(points[::-1][:: -(-len(points) // TREND_POINTS) or 1][::-1]),
+        trend=tuple(points[::-1][:: -(-len(points) // MAX_TREND_POINTS) or 1][::-1]),
         tokens_per_second=tokens_per_second(steps, heartbeat),
-        tokens_per_second_per_gpu=next(iter(values(steps, THROUGHPUT)[-1:]), None),
+        tokens_per_second_per_gpu=next(iter(values(steps, THROUGHPUT_METRIC)[-1:]), None),
         validation=validation(steps) if status.workload == EVAL else {},
-        seconds={part: spent[0] for part in PARTS if (spent := values(steps[-1:], f"{TIMING}{part}"))},
+        seconds={part: spent[0] for part in TIMED_PARTS if (spent := values(steps[-1:], f"{TIMING_PREFIX}{part}"))},
     )
 
 
 def validation(steps: Sequence[metrics.Step]) -> dict[str, float]:
-    names = [name for name in (steps[-1].metrics if steps else ()) if name.startswith(VALIDATION)]
-    return {name: value for name in names[:MOST_VALIDATIONS] if (value := steps[-1].value(name)) is not None}
+    names = [name for name in (steps[-1].metrics if steps else ()) if name.startswith(VAL_PREFIX)]
+    return {name: value for name in names[:MAX_VALIDATIONS] if (value := steps[-1].value(name)) is not None}
 
 
 def tokens_per_second(steps: Sequence[metrics.Step], heartbeat: Heartbeat) -> float | None:
@@ -127,12 +127,12 @@ def time_left(heartbeat: Heartbeat, total: int | None, now: float) -> float | No
     None while the pace is unknown, or when the launcher has stopped to write: its node may be gone.
     """
     seconds = seconds_per_step(heartbeat)
-    if total is None or heartbeat.step is None or seconds is None or now - (heartbeat.time or 0) > FRESH_SECONDS:
+    if total is None or heartbeat.step is None or seconds is None or now - (heartbeat.time or 0) > MAX_AGE_SECONDS:
         return None
     return max(0.0, seconds * (total - heartbeat.step))
 
 
-def count_of(warnings: Sequence[JobWarning]) -> str:
+def warning_count(warnings: Sequence[JobWarning]) -> str:
     return f"{len(warnings)} warning{'s'[: len(warnings) != 1]}"
 
 
@@ -152,7 +152,7 @@ def progress_line(job: JobInfo, now: float) -> str:
     if job.time_left is not None and job.state == JobState.RUNNING:
         parts.append(f"{duration(job.time_left)} left")
     if job.warnings:
-        parts.append(count_of(job.warnings))
+        parts.append(warning_count(job.warnings))
     if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
         parts.append(job.reason)
     if job.notice:

@@ -21,13 +21,13 @@ from ..io.writing import write_text
 from ..queue.room import Limit
 from ..ray.admission import registry_path
 
-ENDING = ".json"
+SUFFIX = ".json"
 # A JobSpec has at most 1 MiB; JSON may escape each of its characters.
-ENTRY_BYTES = 8 * MIB
+MAX_ENTRY_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegisteredJob:
     """One job as it was submitted.
 
     submitted_at: seconds since the epoch.
@@ -54,13 +54,13 @@ class Registry:
         """path: by default, that of this head."""
         self.path = Path(path or registry_path())
 
-    def read(self, submission_id: str) -> Registered | None:
+    def read(self, submission_id: str) -> RegisteredJob | None:
         """A job; None if it is not registered. Raises UnreadableError for anything but an entry of this job."""
         if not SUBMISSION_ID.fullmatch(submission_id):
             return None
-        file = self.path / f"{submission_id}{ENDING}"
+        file = self.path / f"{submission_id}{SUFFIX}"
         try:
-            job = parse(Registered, read_json(file, ENTRY_BYTES))
+            job = parse(RegisteredJob, read_json(file, MAX_ENTRY_BYTES))
         except FileNotFoundError:
             return None
         except MalformedError as error:
@@ -69,21 +69,21 @@ class Registry:
             raise UnreadableError(file, "belongs to another job")
         return job
 
-    def write(self, job: Registered) -> None:
+    def write(self, job: RegisteredJob) -> None:
         """Register a job whose archive was just created; on the disk when this returns."""
         if not SUBMISSION_ID.fullmatch(job.submission_id):
             raise ValueError(f"{job.submission_id!r} is not a submission id")
         # Only the head has the directory.
         self.path.stat()
-        write_text(self.path / f"{job.submission_id}{ENDING}", json.dumps(asdict(job), indent=2) + "\n")
+        write_text(self.path / f"{job.submission_id}{SUFFIX}", json.dumps(asdict(job), indent=2) + "\n")
 
     def remove(self, submission_id: str) -> None:
         """Forget a job whose archive is gone: its id is free."""
         if SUBMISSION_ID.fullmatch(submission_id):
-            (self.path / f"{submission_id}{ENDING}").unlink(missing_ok=True)
+            (self.path / f"{submission_id}{SUFFIX}").unlink(missing_ok=True)
 
     def ids(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            ids = [path.name.removesuffix(ENDING) for path in self.path.iterdir() if path.name.endswith(ENDING)]
+            ids = [path.name.removesuffix(SUFFIX) for path in self.path.iterdir() if path.name.endswith(SUFFIX)]
             return sorted(filter(SUBMISSION_ID.fullmatch, ids))
         return []

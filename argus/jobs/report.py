@@ -17,28 +17,28 @@ from ..common.text import duration, least_width, printable, printable_line, sent
 from ..launcher import outcome
 from ..ray.api import ANSWERS_SLOWLY
 from .info import UNREADABLE, JobInfo, JobList, Progress
-from .progress import VALIDATION, count_of
+from .progress import VAL_PREFIX, warning_count
 
 # The number of unreadable archives that the list explains.
-UNREADABLE_SHOWN = 5
+MAX_UNREADABLE_SHOWN = 5
 # The steward writes every 5 s at most, the launcher every 2 s.
-STALE_SECONDS = 20
+MAX_ARCHIVE_AGE_SECONDS = 20
 # How the list names the key metrics.
 METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
 # The length of a job's tags in the list.
-TAGS_LENGTH = 40
+MAX_TAGS_CHARS = 40
 # The tag that names a user, as job_defaults of an inventory may set it, and how much of a name the list shows.
-OWNER, OWNER_LENGTH = "user", 20
+OWNER_TAG, MAX_OWNER_CHARS = "user", 20
 # The columns of the list that are left out if no job has a value there.
-OPTIONAL = {"class", "left", "metric", "trend", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
+OPTIONAL_COLUMNS = {"class", "left", "metric", "trend", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
 # The columns that a narrow terminal may leave out, the least important first.
-FOR_WIDE = ("trend", "tokens/s", "gpus", "attempt", "workload", "tags", "age", "where", "by")
+WIDE_COLUMNS = ("trend", "tokens/s", "gpus", "attempt", "workload", "tags", "age", "where", "by")
 # The end of the year 9999: dates have no later one.
-LATEST = 253_402_300_799
+MAX_DATE_SECONDS = 253_402_300_799
 # A trend, and how many of them one has: of a job, and in the list.
 BARS, TREND_WIDTH, SHORT_TREND = "▁▂▃▄▅▆▇█", 40, 8
 # The length of a log line in a report.
-LINE_LENGTH = 160
+MAX_LINE_CHARS = 160
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Report:
         return dataclasses.asdict(self) | {"header": list(self.header), "rows": [list(row) for row in self.rows]}
 
 
-def clipped(line: str) -> str:
+def clip_line(line: str) -> str:
     text = printable_line(line, colour=False)
-    return text if len(text) <= LINE_LENGTH else f"{text[: LINE_LENGTH - 1]}…"
+    return text if len(text) <= MAX_LINE_CHARS else f"{text[: MAX_LINE_CHARS - 1]}…"
 
 
 def age(seconds: float) -> str:
@@ -73,7 +73,7 @@ def age(seconds: float) -> str:
 
 def clock(seconds: float) -> str:
     # A job can write any number into its status.
-    return datetime.fromtimestamp(min(max(0.0, seconds), LATEST), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(min(max(0.0, seconds), MAX_DATE_SECONDS), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def steps(progress: Progress) -> str:
@@ -96,7 +96,7 @@ def staleness(job: JobInfo, now: float) -> list[str]:
         return []
     since = now - job.written_at
     problem = job.root_problem
-    if not problem and job.state == JobState.RUNNING and since > STALE_SECONDS:
+    if not problem and job.state == JobState.RUNNING and since > MAX_ARCHIVE_AGE_SECONDS:
         problem = "Neither the launcher nor the steward has written to the archive since"
     return [printable(f"{problem}; what follows is from {age(since)} ago.", lines=False)] if problem else []
 
@@ -141,7 +141,7 @@ def job_class(job: JobInfo) -> str | None:
         return "silent"
     if job.place is not None:
         return f"{ordinal(job.place)} in line"
-    return count_of(job.warnings) if job.warnings else None
+    return warning_count(job.warnings) if job.warnings else None
 
 
 def field(name: str, value: object) -> str:
@@ -165,10 +165,10 @@ def fit_columns(rows: Sequence[Mapping[str, Any]], width: int | None) -> tuple[l
     def fits(names: Sequence[str]) -> bool:
         return not width or sum(widths[name] + 2 for name in names) - 2 <= width
 
-    kept = [name for name in columns if name not in FOR_WIDE]
+    kept = [name for name in columns if name not in WIDE_COLUMNS]
     if not fits(kept):
         return [dict(row) for row in rows], ()
-    for name in reversed(FOR_WIDE):
+    for name in reversed(WIDE_COLUMNS):
         if name in columns and fits([*kept, name]):
             kept.append(name)
     shown = [{name: value for name, value in row.items() if name in kept} for row in rows]
@@ -204,9 +204,9 @@ def jobs_report(
     if "workload" in header and any(not job.archive for job in listed.jobs):
         text.append("Jobs without a workload were submitted to Ray directly.")
     bad = [job for job in listed.jobs if job.state == UNREADABLE]
-    text += [field("Unreadable", "; ".join(job.unreadable) or job.reason) for job in bad[:UNREADABLE_SHOWN]]
-    if len(bad) > UNREADABLE_SHOWN:
-        text.append(f"{len(bad) - UNREADABLE_SHOWN} more archives are unreadable.")
+    text += [field("Unreadable", "; ".join(job.unreadable) or job.reason) for job in bad[:MAX_UNREADABLE_SHOWN]]
+    if len(bad) > MAX_UNREADABLE_SHOWN:
+        text.append(f"{len(bad) - MAX_UNREADABLE_SHOWN} more archives are unreadable.")
     if rows or not listed.tags:
         text.append(field("One job", status_command) if rows else field("Submit", submit_command))
     else:
@@ -221,13 +221,13 @@ def jobs_report(
 
 def owner(job: JobInfo) -> str:
     """The submitter of a job: the user of its tag, or of the controller."""
-    return str(job.tags.get(OWNER) or job.submitted_by.partition("@")[0])[:OWNER_LENGTH]
+    return str(job.tags.get(OWNER_TAG) or job.submitted_by.partition("@")[0])[:MAX_OWNER_CHARS]
 
 
 def metric_text(done: Progress) -> str | None:
     if done.last is None:
         return None
-    name = METRIC_NAMES.get(done.metric, done.metric.removeprefix(VALIDATION))
+    name = METRIC_NAMES.get(done.metric, done.metric.removeprefix(VAL_PREFIX))
     return f"{name} {number(done.last)}"
 
 
@@ -247,14 +247,14 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
         "attempt": job.attempt if job.attempt > 1 else None,
         "age": age(now - job.submitted_at),
         "by": owner(job) or None,
-        "tags": (tags if len(tags) <= TAGS_LENGTH else f"{tags[: TAGS_LENGTH - 1]}…") or None,
+        "tags": (tags if len(tags) <= MAX_TAGS_CHARS else f"{tags[: MAX_TAGS_CHARS - 1]}…") or None,
         "where": job.driver_host or job.driver_node_ip,
     }
 
 
 def without_empty_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows without those optional columns in which no row has a value."""
-    empty = {name for name in OPTIONAL if all(row[name] is None for row in rows)}
+    empty = {name for name in OPTIONAL_COLUMNS if all(row[name] is None for row in rows)}
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
 
@@ -264,7 +264,7 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
     commands: the lines with the commands for this job.
     columns: the width of the terminal.
     """
-    lines = [*situation(job), *timing(job, now), *origin(job)]
+    lines = [*state_lines(job), *time_lines(job, now), *origin_lines(job)]
     width = max(len(name) for name, _value in lines) + 1
     # Nothing that a job has set may look like another line.
     text = staleness(job, now)
@@ -277,11 +277,11 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
     consequence = f"{'the job goes on, and ' if job.goes_on else ''}all of this comes from the archive"
     text += ["", *head_problem(job.problem, job.head_away_for, consequence), *commands]
     attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
-    warned = f", {count_of(job.warnings)}" if job.warnings else ""
+    warned = f", {warning_count(job.warnings)}" if job.warnings else ""
     return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}{warned}", lines=False), text=text)
 
 
-def situation(job: JobInfo) -> list[tuple[str, str]]:
+def state_lines(job: JobInfo) -> list[tuple[str, str]]:
     code = "" if job.workload == COMMAND else f" on {job.code_id or 'unknown'}"
     lines = [("Workload", f"{job.workload or 'unknown'}{code}")]
     if job.tags:
@@ -322,7 +322,7 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     return lines
 
 
-def timing(job: JobInfo, now: float) -> list[tuple[str, str]]:
+def time_lines(job: JobInfo, now: float) -> list[tuple[str, str]]:
     by = f" by {job.submitted_by}" if job.submitted_by else ""
     lines = [("Submitted", f"{clock(job.submitted_at)}, {age(now - job.submitted_at)} ago{by}")]
     if job.started_at:
@@ -333,7 +333,7 @@ def timing(job: JobInfo, now: float) -> list[tuple[str, str]]:
     return lines
 
 
-def origin(job: JobInfo) -> list[tuple[str, str]]:
+def origin_lines(job: JobInfo) -> list[tuple[str, str]]:
     lines = []
     if job.driver_host:
         where = f" ({job.driver_node_ip})" if job.driver_node_ip else ""
@@ -355,7 +355,7 @@ def origin(job: JobInfo) -> list[tuple[str, str]]:
 def failure_lines(failure: Failure | None) -> list[str]:
     if not failure:
         return []
-    lines = [f"  {clipped(line)}" for line in failure.lines]
+    lines = [f"  {clip_line(line)}" for line in failure.lines]
     reason, remedy = printable(failure.reason, lines=False), outcome.advice(failure)
     return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {remedy}"]
 
@@ -366,7 +366,7 @@ def warning_lines(job: JobInfo) -> list[str]:
     verb = f"{job.state} with " if job.state in ENDED else ""
     return [
         "",
-        printable(f"{verb}{count_of(job.warnings)}:", lines=False),
+        printable(f"{verb}{warning_count(job.warnings)}:", lines=False),
         *(f"  {printable(warning.text, lines=False)}" for warning in job.warnings),
     ]
 
@@ -375,7 +375,7 @@ def log_lines(job: JobInfo) -> list[str]:
     """The end of the log of a job that did not succeed, unless lines of the log already show why."""
     if not job.log or job.state == JobState.SUCCEEDED or (job.failure and job.failure.lines):
         return []
-    return ["", "The end of its log:", *(f"  {clipped(line)}" for line in job.log)]
+    return ["", "The end of its log:", *(f"  {clip_line(line)}" for line in job.log)]
 
 
 def attempts_table(attempts: Sequence[Attempt], columns: int | None = None) -> str:

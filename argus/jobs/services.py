@@ -22,7 +22,7 @@ from ..ray.api import RayHead
 from .registry import Registry
 
 # The directory of a node without a container, whose environment this process takes over. It may begin with "~".
-ENTER = "ARGUS_VERL_ENTER"
+ENTER_VARIABLE = "ARGUS_VERL_ENTER"
 DEFAULT_JOBS_API = "http://127.0.0.1:8265"
 
 
@@ -42,7 +42,7 @@ def on_machines(root: str) -> str:
 
 def enter_node() -> None:
     """Take over the environment of the node that the caller names, unless the node is down."""
-    directory = os.environ.pop(ENTER, "")
+    directory = os.environ.pop(ENTER_VARIABLE, "")
     if directory:
         with contextlib.suppress(FileNotFoundError):
             os.environ.update(json.loads((Path(directory).expanduser() / "node.json").read_bytes())["environment"])

@@ -25,16 +25,16 @@ from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
 
-POLL_SECONDS = 0.5
+POLL_INTERVAL_SECONDS = 0.5
 # The steward waits up to 120 s for the final evidence.
-CLOSING_SECONDS = 150
+CLOSE_TIMEOUT_SECONDS = 150
 # A submission to Ray takes less than a second.
-SUBMITTING_SECONDS = 60
+SUBMISSION_TIMEOUT_SECONDS = 60
 # A launcher writes its heartbeat every 2 s.
-ALIVE_SECONDS = 30
+HEARTBEAT_FRESH_SECONDS = 30
 Value = TypeVar("Value")
 # The states of a job with at least one attempt that has started.
-STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
+STARTED_STATES = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
 # The steward returns with its head.
 NO_STEWARD = "waits for the steward of its cluster, which has written nothing for a minute"
 
@@ -45,7 +45,7 @@ def merge_states(status: Status, record: JobRecord | None) -> tuple[str, str]:
     The archive decides how a job has ended: its launcher knows best, and its steward decides whether another attempt
     follows. Ray's record decides while the job waits for its driver to start.
     """
-    if record is None or record.ended or status.state in (*STARTED, *ENDED):
+    if record is None or record.ended or status.state in (*STARTED_STATES, *ENDED):
         return str(status.state or UNKNOWN), status.reason
     if record.status == JobState.RUNNING:
         # Ray's message would be "Job is currently running." The reason is that a server does not answer yet.
@@ -57,7 +57,7 @@ def is_complete(status: Status, now: float) -> bool:
     """Whether the job has ended and its final evidence is in the archive, or is not expected any more."""
     if status.state not in ENDED:
         return False
-    return bool(status.closed_at) or now - (status.ended_at or 0) > CLOSING_SECONDS
+    return bool(status.closed_at) or now - (status.ended_at or 0) > CLOSE_TIMEOUT_SECONDS
 
 
 def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat, now: float) -> bool:
@@ -66,8 +66,8 @@ def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: H
     if status.state in ENDED or steward is None or steward.is_recent:
         return False
     # A launcher works without a steward. A job that is being submitted has none for a moment.
-    launched = heartbeat.time if status.state in STARTED else None
-    return now - (launched or 0) > ALIVE_SECONDS and now - updated_at(status) > SUBMITTING_SECONDS
+    launched = heartbeat.time if status.state in STARTED_STATES else None
+    return now - (launched or 0) > HEARTBEAT_FRESH_SECONDS and now - updated_at(status) > SUBMISSION_TIMEOUT_SECONDS
 
 
 def describe(archive: Archive, head: RayHead | None, tail: int | None, position: str | None = None) -> JobInfo:
@@ -78,7 +78,7 @@ def describe(archive: Archive, head: RayHead | None, tail: int | None, position:
     """
     record, problem = None, ""
     try:
-        identifier = ray_id(archive.submission_id, attempts.current(archive))
+        identifier = ray_id(archive.submission_id, attempts.current_attempt(archive))
     except UnreadableError:
         identifier = archive.submission_id
     if head:
@@ -104,7 +104,7 @@ def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") 
     )
 
 
-def readable(part: Callable[[], Value], default: Value, problems: list[str]) -> Value:
+def read_part(part: Callable[[], Value], default: Value, problems: list[str]) -> Value:
     """A part of an archive, or the default with a recorded problem: unreadable parts must not hide the others."""
     try:
         return part()
@@ -138,13 +138,13 @@ def job_info(
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
     notice = steward.notice if steward and steward.is_recent and state not in ENDED else ""
-    notice = no_steward(record, answered) if unattended else notice
+    notice = no_steward_notice(record, answered) if unattended else notice
     if notice and not unattended and state == JobState.QUEUED:
         # The steward knows better than the submission.
         reason = ""
     nothing = LogPart([], position or BEGINNING)
-    log = readable(lambda: read_log(archive, tail, position, state in ENDED), nothing, problems)
-    done = readable(lambda: progress(archive, status, heartbeat), Progress(), problems)
+    log = read_part(lambda: read_log(archive, tail, position, state in ENDED), nothing, problems)
+    done = read_part(lambda: progress(archive, status, heartbeat), Progress(), problems)
     running = state == JobState.RUNNING
     left = time_left(heartbeat, done.total_steps, now) if running else None
     return JobInfo(
@@ -169,7 +169,7 @@ def job_info(
         ended_at=status.ended_at if state in ENDED else None,
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=left,
-        gpu_percent=readable(lambda: hardware.gpu_percent(archive), None, problems) if running else None,
+        gpu_percent=read_part(lambda: hardware.gpu_percent(archive), None, problems) if running else None,
         address=status.address if running else "",
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=(record.driver_node_id or None) if record else None,
@@ -229,12 +229,12 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
 
     Of a checkpoint that is no longer kept, verl leaves the directory.
     """
-    if job.workload not in checkpoints.PARTS:
+    if job.workload not in checkpoints.SHARD_DIRECTORIES:
         return job
     problems: list[str] = []
     saved = archive.path / "checkpoints"
-    saved_checkpoints: list[checkpoints.Checkpoint] = readable(
-        lambda: list(checkpoints.finished(saved, job.workload)), [], problems
+    saved_checkpoints: list[checkpoints.Checkpoint] = read_part(
+        lambda: list(checkpoints.saved_checkpoints(saved, job.workload)), [], problems
     )
     steps = tuple(sorted(checkpoint.step for checkpoint in saved_checkpoints if not checkpoint.problem))
     ended_early = job.state in (JobState.FAILED, JobState.STOPPED)
@@ -253,7 +253,7 @@ def resumable(archive: Archive) -> int | None:
     return with_checkpoints(archive, describe(archive, None, tail=0)).resumable
 
 
-def no_steward(record: JobRecord | None, answered: bool) -> str:
+def no_steward_notice(record: JobRecord | None, answered: bool) -> str:
     """The notice for a job without a steward."""
     if not answered:
         return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"
@@ -279,7 +279,7 @@ def wait_for_end(
         if over or time.monotonic() >= deadline:
             job = describe(archive, head, tail, position)
             return with_checkpoints(archive, job) if job.state in ENDED or not timeout else job
-        time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+        time.sleep(min(POLL_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
 def has_more_log(archive: Archive, position: str | None) -> bool:

@@ -24,8 +24,8 @@ from .state import resumable
 # Stop a job in whatever state it is, and wait until it has ended.
 
 # The time for a stopped job to end. The launcher gives its trainer 10 s before it kills it.
-STOP_SECONDS = 60
-POLL_SECONDS = 0.2
+STOP_TIMEOUT_SECONDS = 60
+POLL_INTERVAL_SECONDS = 0.2
 
 
 def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Effect:
@@ -42,9 +42,9 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     if before is None and not damaged:
         raise OperationError(unknown_job(jobs, submission_id))
     if before and before.ended:
-        return Effect(False, stopped(archive, before, resumable(archive)))
+        return Effect(False, stop_result(archive, before, resumable(archive)))
     if check_mode:
-        return Effect(True, {**stopped(archive, JobState.STOPPED, None), "diff": diff(before, JobState.STOPPED)})
+        return Effect(True, {**stop_result(archive, JobState.STOPPED, None), "diff": diff(before, JobState.STOPPED)})
     try:
         is_lost = request_stop(archive, services, who)
     except Exception as error:
@@ -53,10 +53,10 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
         ) from error
     # It may also have ended by itself at the same moment.
     state = wait_for_end(archive, services, is_lost)
-    return Effect(True, {**stopped(archive, state, resumable(archive)), "diff": diff(before, state)})
+    return Effect(True, {**stop_result(archive, state, resumable(archive)), "diff": diff(before, state)})
 
 
-def stopped(archive: Archive, state: JobState, checkpoint: int | None) -> dict[str, Any]:
+def stop_result(archive: Archive, state: JobState, checkpoint: int | None) -> dict[str, Any]:
     """checkpoint: the step of its last complete one."""
     ids = {"submission_id": archive.submission_id, "archive": str(archive.path)}
     return {**ids, "state": str(state), "checkpoint": checkpoint}
@@ -97,7 +97,7 @@ def wait_for_end(archive: Archive, services: Services, is_lost: bool) -> JobStat
 
     is_lost: whether nothing but the steward of another head, which is silent soon if it is gone, may end it.
     """
-    deadline = services.clock.monotonic() + STOP_SECONDS
+    deadline = services.clock.monotonic() + STOP_TIMEOUT_SECONDS
     while True:
         state = archive.state()
         if state and state.ended:
@@ -107,18 +107,19 @@ def wait_for_end(archive: Archive, services: Services, is_lost: bool) -> JobStat
             attempts.close(archive, JobState.STOPPED)
             continue
         if services.clock.monotonic() > deadline:
-            raise OperationError(f"{archive.submission_id} is still running {STOP_SECONDS} s after the stop request.")
-        services.clock.sleep(POLL_SECONDS)
+            problem = f"is still running {STOP_TIMEOUT_SECONDS} s after the stop request."
+            raise OperationError(f"{archive.submission_id} {problem}")
+        services.clock.sleep(POLL_INTERVAL_SECONDS)
 
 
 # The jobs of a cluster that is removed: they are ended, their archives closed, their secrets removed.
 
-REASON = "the cluster was removed"
+REMOVAL_REASON = "the cluster was removed"
 # The time for all stewards together to end their jobs and to close the archives.
-END_SECONDS = 60.0
+END_TIMEOUT_SECONDS = 60.0
 
 
-def removal(closed: Sequence[str], findings: Sequence[Finding] = ()) -> Effect:
+def removal_effect(closed: Sequence[str], findings: Sequence[Finding] = ()) -> Effect:
     """The jobs whose archives were closed, or would be in check mode, and findings on the others."""
     return Effect(bool(closed), {"closed": list(closed)}, tuple(findings))
 
@@ -134,7 +135,7 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
     """On the head: let the stewards end the jobs of this cluster, and wait until they have closed the archives."""
     open_archives = [archive for archive in (Archive(jobs / name) for name in registered) if is_open(archive)]
     if check_mode:
-        return removal([archive.submission_id for archive in open_archives])
+        return removal_effect([archive.submission_id for archive in open_archives])
     waiting = []
     for archive in open_archives:
         try:
@@ -145,15 +146,15 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
             break
         except Exception:  # noqa: S112 - one broken archive must not keep other jobs running
             continue
-    deadline = services.clock.monotonic() + END_SECONDS
+    deadline = services.clock.monotonic() + END_TIMEOUT_SECONDS
     while any(map(is_open, waiting)) and services.clock.monotonic() < deadline:
-        services.clock.sleep(POLL_SECONDS)
-    return removal([archive.submission_id for archive in open_archives if not is_open(archive)])
+        services.clock.sleep(POLL_INTERVAL_SECONDS)
+    return removal_effect([archive.submission_id for archive in open_archives if not is_open(archive)])
 
 
 def ask_to_end(archive: Archive, services: Services) -> None:
     if archive.state() not in (*ENDED, JobState.ENDING):
-        attempts.set_verdict(archive, failures.failure(FailureKind.STOPPED, REASON))
+        attempts.record_stop_cause(archive, failures.failure(FailureKind.STOPPED, REMOVAL_REASON))
     request_stop(archive, services, "cluster_down.yml")
 
 
@@ -174,7 +175,7 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
             file = redact.secrets_file(archive.path)
             remedy = f"remove the file with its secrets: {file}" if file.exists() else "nothing; its job has ended"
             findings.append(Finding(archive.submission_id, f"its archive cannot be closed: {error}", remedy, WARNING))
-    return removal(closed, findings)
+    return removal_effect(closed, findings)
 
 
 def close_removed(archive: Archive) -> None:
@@ -183,7 +184,7 @@ def close_removed(archive: Archive) -> None:
     archive.ask_to_stop("cluster_down.yml")
     try:
         if archive.read_status().state not in ENDED:
-            attempts.record_stop(archive, REASON)
+            attempts.record_stop(archive, REMOVAL_REASON)
     except UnreadableError as error:
-        archive.set_status(JobState.STOPPED, reason=f"{REASON}; its status was lost: {error}")
+        archive.set_status(JobState.STOPPED, reason=f"{REMOVAL_REASON}; its status was lost: {error}")
     attempts.close(archive, str(archive.state()))

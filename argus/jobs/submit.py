@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from ..archive import failures
-from ..archive.archive import HEARTBEAT_OF_STEWARD, WHO_LENGTH, Archive
+from ..archive.archive import MAX_REQUESTER_CHARS, STEWARD_HEARTBEAT, Archive
 from ..archive.failures import FailureKind
 from ..archive.plan import Plan
-from ..archive.program import RECORD, VERSION, Program
+from ..archive.program import PROGRAM_RECORD, VERSION, Program
 from ..archive.status import ENDED, JobState
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
@@ -28,12 +28,12 @@ from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..queue import attempts
-from ..queue.queue import Waiting, stored, turn
+from ..queue.queue import WaitingJob, read_queue, turn
 from ..queue.room import Demand, Limit
 from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
-from .job_files import JobFiles, changes, job_files
-from .registry import Registered, Registry
+from .job_files import JobFiles, change_findings, job_files
+from .registry import RegisteredJob, Registry
 from .request import JobRequest, time_limit_findings
 from .services import Effect, OperationError, RefusedError, Services
 from .state import describe
@@ -41,12 +41,12 @@ from .state import describe
 # Submit a job: check its JobSpec, then create it. The same JobSpec under the same id is submitted once.
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
-REGISTERED_SECONDS = 2
-RESERVED_SECONDS = 5
-RESERVED_POLL_SECONDS = 0.1
-# Names of the logger W&B; "tracking" is an old one.
+REGISTER_TIMEOUT_SECONDS = 2
+STATUS_TIMEOUT_SECONDS = 5
+POLL_INTERVAL_SECONDS = 0.1
 # Keys whose values may be results of the job in depends_on.
-RESULTS = ("model", "dataset", "resume_from")
+DEPENDENT_KEYS = ("model", "dataset", "resume_from")
+# Names of the logger W&B; "tracking" is an old one.
 WANDB = re.compile(r"\b(wandb|tracking)\b")
 
 Value = TypeVar("Value")
@@ -89,7 +89,7 @@ def submit(request: JobRequest, services: Services, gate: Gate = examine) -> Eff
     findings += [*dependency_findings(spec, services.registry), *server_findings(spec, services.registry)]
     if spec.depends_on and dependency_state(spec) is JobState.SUCCEEDED:
         spec = spec.model_copy(update={"depends_on": None})
-    result = admit(spec, findings, submission_id, head, services, gate, RESULTS if spec.depends_on else ())
+    result = admit(spec, findings, submission_id, head, services, gate, DEPENDENT_KEYS if spec.depends_on else ())
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
     files = job_files(spec, result.files, result.job.runtime_env["env_vars"]["PYTHONPATH"])
@@ -97,13 +97,13 @@ def submit(request: JobRequest, services: Services, gate: Gate = examine) -> Eff
     if beyond := [problem for limit in submission.limits if (problem := limit.problem(Demand.of(result.job.plan), ()))]:
         raise RefusedError([Finding("job_limits", problem, "ask for less, or raise the limit") for problem in beyond])
     origin = request.resubmitted_from
-    changed = changes(Archive(archive_path(spec.shared_root, origin)), files) if origin else []
+    changed = change_findings(Archive(archive_path(spec.shared_root, origin)), files) if origin else []
     if not request.check:
         try:
             client = services.client(spec.address)
             with one_at_a_time(services.registry.path):
                 submission = recheck_room(submission, spec, result, head, services.registry)
-                send(archive, submission, client, services.registry)
+                create_job(archive, submission, client, services.registry)
         except FileExistsError:
             return existing_job(archive, request, head, services)
         except RefusedError:
@@ -197,7 +197,7 @@ def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResu
         "resubmitted_from": request.resubmitted_from,
     }
     waits_for = f"for {spec.depends_on} to succeed" if spec.depends_on else ""
-    waits_for = waits_for or attempts.wait_for_servers(Archive(job.archive), job.plan)
+    waits_for = waits_for or attempts.server_condition(Archive(job.archive), job.plan)
     return Submission(
         jobspec=request.author_jobspec,
         job=job,
@@ -209,7 +209,7 @@ def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResu
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=f"waits {waits_for}" if waits_for else result.capacity_problem,
         defaults=request.defaults if spec.depends_on else {},
-        submitted_by=printable_line(request.submitted_by, colour=False)[:WHO_LENGTH],
+        submitted_by=printable_line(request.submitted_by, colour=False)[:MAX_REQUESTER_CHARS],
         files=files,
     )
 
@@ -222,10 +222,10 @@ def recheck_room(
         return submission
     job = submission.job
     now, plan = time.time(), job.plan
-    waiting = Waiting(
+    waiting = WaitingJob(
         job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience, limits=submission.limits
     )
-    problem = turn(stored(registry.path), waiting, result.room, head.jobs(), now).problem
+    problem = turn(read_queue(registry.path), waiting, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room(problem)])
     return replace(submission, queue_reason=problem)
@@ -234,7 +234,7 @@ def recheck_room(
 def existing_job(archive: Archive, request: JobRequest, head: RayHead, services: Services) -> Effect:
     """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
     # Another submission may have reserved the archive only a moment ago.
-    job = wait_for(lambda: registered(archive.submission_id, services), REGISTERED_SECONDS, services.clock)
+    job = wait_for(lambda: read_registered(archive.submission_id, services), REGISTER_TIMEOUT_SECONDS, services.clock)
     if job is None:
         problem = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
         remedy = "choose another id, or leave it out; or find out who made that directory, and move it away"
@@ -253,7 +253,7 @@ def existing_job(archive: Archive, request: JobRequest, head: RayHead, services:
 
 def registered_job(archive: Archive, head: RayHead, services: Services) -> Effect:
     """A job that was submitted before. Raises UnreadableError."""
-    wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
+    wait_for(lambda: archive.read_status().state, STATUS_TIMEOUT_SECONDS, services.clock)
     existing = {
         "submission_id": archive.submission_id,
         "archive": str(archive.path),
@@ -263,7 +263,7 @@ def registered_job(archive: Archive, head: RayHead, services: Services) -> Effec
     return Effect(False, existing)
 
 
-def registered(submission_id: str, services: Services) -> Registered | None:
+def read_registered(submission_id: str, services: Services) -> RegisteredJob | None:
     try:
         return services.registry.read(submission_id)
     except UnreadableError as error:
@@ -273,7 +273,7 @@ def registered(submission_id: str, services: Services) -> Registered | None:
 def wait_for(value: Callable[[], Value | None], seconds: float, clock: ModuleType) -> Value | None:
     deadline = clock.monotonic() + seconds
     while (result := value()) is None and clock.monotonic() < deadline:
-        clock.sleep(RESERVED_POLL_SECONDS)
+        clock.sleep(POLL_INTERVAL_SECONDS)
     return result
 
 
@@ -285,7 +285,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     archive.write_text("config/train_cmd.txt", job.train_command())
     archive.write_json("config/plan.json", job.plan)
     archive.write_text("config/resolved.yaml", submission.resolved)
-    archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
+    archive.write_json(PROGRAM_RECORD, {"version": VERSION, "program": Program.of_this_process().name})
     submission.files.write(archive)
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
         writing.make_directory(archive.path / WANDB_DIRECTORY)
@@ -313,14 +313,14 @@ def write_status(archive: Archive, submission: Submission) -> None:
 def register(archive: Archive, submission: Submission, registry: Registry) -> None:
     """Record that this cluster submits the job. From now on, its steward finds it if this process is interrupted."""
     # The steward of the cluster looks after a registered job as long as it has this file.
-    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
+    archive.write_heartbeat(STEWARD_HEARTBEAT, time=0)
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
     entry = (archive.submission_id, time.time(), submission.jobspec, shared_root, address)
-    registry.write(Registered(*entry, submission.notify, submission.limits, submission.defaults))
+    registry.write(RegisteredJob(*entry, submission.notify, submission.limits, submission.defaults))
 
 
-def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:
+def create_job(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:
     """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.
 
     Afterwards there is either a job, or an archive with the reason, which the steward closes. Raises FileExistsError if

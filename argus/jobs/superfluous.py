@@ -26,14 +26,14 @@ from .registry import Registry
 SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
 # The keys of a JobSpec that name an earlier job, and paths in the archive of one.
-NAMED_BY = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
-PATH = re.compile(rf"/{JOBS}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
+NAMED_JOB = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
+ARCHIVE_PATH = re.compile(rf"/{JOBS}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
 SLASHES = re.compile(r"/(?:\.?/)+")
-LISTED = 3
+MAX_LISTED_USERS = 3
 # The jobs that name a job, by its id, or one of its checkpoints, by the path below the archives.
 Uses = dict[str, list[str]]
 # In place of an id, for a job whose files cannot be read: it may use any other job.
-ANY = ""
+ANY_JOB = ""
 
 
 class RemovalScope(StrEnum):
@@ -44,7 +44,7 @@ class RemovalScope(StrEnum):
     ARCHIVES = "archives"
 
 
-class Rules(BaseModel):
+class RemovalRules(BaseModel):
     """keep: so many of the latest jobs stay. keep_days: jobs that ended later stay. Either is enough; 0 disables one.
 
     tags: only such jobs; all if empty.
@@ -71,18 +71,18 @@ class Decision:
     size: int = 0
 
 
-def verdicts(jobs: Path, rules: Rules, registry: Registry, now: float) -> list[Decision]:
+def decisions(jobs: Path, rules: RemovalRules, registry: Registry, now: float) -> list[Decision]:
     """All jobs of a directory of archives, the latest first. Raises UnreadableError."""
     latest = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     uses = job_uses(latest, registry)
-    return [verdict(archive, index, uses, rules, now) for index, archive in enumerate(latest)]
+    return [decide(archive, index, uses, rules, now) for index, archive in enumerate(latest)]
 
 
-def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) -> Decision:
+def decide(archive: Archive, index: int, uses: Uses, rules: RemovalRules, now: float) -> Decision:
     try:
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
-        paths = () if reason else tuple(removable(archive, status.workload, rules.scope, uses))
+        paths = () if reason else tuple(removable_paths(archive, status.workload, rules.scope, uses))
         size = sum(0 if path.is_symlink() else checkpoints.size(path) for path in paths)
     except (UnreadableError, OSError, ValueError, RecursionError) as error:
         return Decision(archive, index, "", f"cannot be read: {error}")
@@ -94,7 +94,7 @@ def verdict(archive: Archive, index: int, uses: Uses, rules: Rules, now: float) 
     return Decision(archive, index, str(status.state or ""), reason or SUPERFLUOUS, () if reason else paths, size)
 
 
-def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rules: Rules, now: float) -> str:
+def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rules: RemovalRules, now: float) -> str:
     """The reason to keep a job, or "". Raises ValueError for a malformed time."""
     if not status.closed_at:
         return "has not ended"
@@ -107,17 +107,17 @@ def reason_to_keep(archive: Archive, status: Status, index: int, uses: Uses, rul
     age = (now - datetime.fromisoformat(status.closed_at).timestamp()) / DAY_SECONDS
     if age < rules.keep_days:
         return f"ended {age:.1f} days ago"
-    if ANY in uses:
-        return f"may be {used_by(uses[ANY])}, whose files cannot be read"
+    if ANY_JOB in uses:
+        return f"may be {used_by(uses[ANY_JOB])}, whose files cannot be read"
     is_needed = archive.submission_id in uses and rules.scope == RemovalScope.ARCHIVES
     return used_by(uses[archive.submission_id]) if is_needed else ""
 
 
 def used_by(users: Sequence[str]) -> str:
-    return f"used by {', '.join(users[:LISTED])}{' and others' if len(users) > LISTED else ''}"
+    return f"used by {', '.join(users[:MAX_LISTED_USERS])}{' and others' if len(users) > MAX_LISTED_USERS else ''}"
 
 
-def removable(archive: Archive, workload: str, scope: RemovalScope, uses: Uses) -> Iterator[Path]:
+def removable_paths(archive: Archive, workload: str, scope: RemovalScope, uses: Uses) -> Iterator[Path]:
     """The directories to remove. Raises UnreadableError."""
     if scope == RemovalScope.ARCHIVES:
         yield archive.path
@@ -146,12 +146,12 @@ def job_uses(archives: Iterable[Archive], registry: Registry) -> Uses:
             plan, job = archive.plan(), registry.read(archive.submission_id)
             parts = [plan.overrides if plan else (), *([job.jobspec, job.defaults] if job else ())]
             text = SLASHES.sub("/", archive.read_text("config/job_spec.json") + json.dumps(parts))
-            names |= {match[1] for match in NAMED_BY.finditer(text)}
-            for match in PATH.finditer(text):
+            names |= {match[1] for match in NAMED_JOB.finditer(text)}
+            for match in ARCHIVE_PATH.finditer(text):
                 names |= {match["job"], match[0].removeprefix(f"/{JOBS}/")}
         except (UnreadableError, OSError):
             # A job that was just reserved may use any job, and an ended job uses none.
-            names |= set() if is_closed else {ANY}
+            names |= set() if is_closed else {ANY_JOB}
         for name in names - {archive.submission_id}:
             uses.setdefault(name, []).append(archive.submission_id)
     return uses

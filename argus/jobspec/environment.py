@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..archive.archive import JOB
+from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
 from ..common.text import nearest
@@ -19,7 +19,7 @@ ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWNED_ENVIRONMENT = {
     METRICS_VARIABLE: "metrics belong in the archive",
     "HF_HOME": f"it is {HF_HOME}/ under the shared root",
-    JOB: "it marks the job's processes",
+    JOB_VARIABLE: "it marks the job's processes",
     redact.ARCHIVE: "it is the path of the job's archive",
 }
 RUNTIME_ENV = "ray.runtime_env"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..archive.archive import ENGINES
+from ..archive.archive import ENGINE_ADDRESSES
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, VAL_ONLY
 from ..archive.samples import raw_directory
@@ -64,7 +64,7 @@ def default_overrides(
         if is_true(spec.trainer_overrides, f"{ROLLOUT}.prometheus.enable"):
             # By default, engines count nothing, and the file is one for all jobs of a node.
             overrides += [f"{ROLLOUT}.disable_log_stats=False"]
-            overrides += [f"{ROLLOUT}.prometheus.file={hydra_value(f'{archive}/{ENGINES}')}"]
+            overrides += [f"{ROLLOUT}.prometheus.file={hydra_value(f'{archive}/{ENGINE_ADDRESSES}')}"]
     engine = settings_of(spec).get(f"{ROLLOUT}.name", "")
     overrides += batch_overrides(spec)
     overrides += accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node, spec.pools, engine)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..archive.archive import JOB, JOB_CONFIG, OUTPUT
+from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE, OUTPUT
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
@@ -41,7 +41,7 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 # W&B writes into a temporary directory if this one does not exist.
 WANDB_DIRECTORY = "logs/wandb"
 # Variables left out of the printed trainer command: they would mark a process as the job's, and empty its metrics.
-NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
+NOT_IN_COMMAND = (JOB_VARIABLE, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Stands for a server whose address is not known yet.
 NO_ADDRESS = "http://127.0.0.1:9"
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
@@ -76,7 +76,7 @@ class Job:
         further = {name: value for name, value in self.runtime_env.items() if name != "worker_process_setup_hook"}
         # As Ray passes it to the driver of a job: without it, Ray's workers would have none of these variables.
         config = json.dumps({"runtime_env": {**further, "env_vars": env_vars}})
-        variables = {**env_vars, **self.plan.driver_env, JOB_CONFIG: config}
+        variables = {**env_vars, **self.plan.driver_env, JOB_CONFIG_VARIABLE: config}
         assignments = [f"{name}={value}" for name, value in variables.items()]
         command = self.plan.command or ("python3", "-m", self.plan.module, *self.plan.overrides)
         if self.plan.launcher == TORCHRUN:
@@ -131,7 +131,7 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         # verl's file logger truncates its file at every start, so each attempt gets its own.
         METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
         # These identify every process of the job, and locate its secrets.
-        JOB: archive.rpartition("/")[2],
+        JOB_VARIABLE: archive.rpartition("/")[2],
         redact.ARCHIVE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
         **repeatable_variables(spec.shared_root),

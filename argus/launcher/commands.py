@@ -45,7 +45,7 @@ def end(archive: Archive) -> int:
     # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
         samples.keep(archive, redact.Redactor(redact.load(archive.path).values()).text, is_over=True)
-    attempt = attempts.current(archive)
+    attempt = attempts.current_attempt(archive)
     archive.write_json(f"debug/sweep-{attempt}.json", swept)
     archive.event(
         "SWEPT",

@@ -300,7 +300,7 @@ class Launcher:
             # The archive may lack the end of the log.
             log=self.log.text(),
             stopped_by=self.signal_before_exit,
-            steward_verdict=attempts.verdict(self.archive),
+            steward_verdict=attempts.stop_cause(self.archive),
             watch_verdict=self.watch_failure,
             steps=self.last_step,
             attempt_steps=self.attempt_steps,
@@ -337,12 +337,12 @@ class Launcher:
         """Record how the attempt ended; returns the job's state."""
         self.log.flush_pending()
         self.health.finish(over=code == 0)
-        if self.received_signal and not self.signal_before_exit and not attempts.verdict(self.archive):
+        if self.received_signal and not self.signal_before_exit and not attempts.stop_cause(self.archive):
             # Its trainer had ended before: that is how it ended, and there is no other attempt.
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.last_step, "attempt_steps": self.attempt_steps}
         if result.state is JobState.ENDING and result.failure:
-            return attempts.record_trouble(self.archive, result.failure, **details)
+            return attempts.record_ending(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}
         return attempts.record_end(self.archive, result.state, result.failure, None, **details, **reason)
 

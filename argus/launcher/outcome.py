@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..archive import failures
-from ..archive.failures import AMBIGUOUS, Failure, FailureKind
+from ..archive.failures import NODE_LOSS_SIGNS, Failure, FailureKind
 from ..archive.plan import VAL_ONLY
 from ..archive.status import JobState
 from ..io.hydra import is_true, override_key, override_text
@@ -89,7 +89,7 @@ def outcome(end: End) -> Outcome:
 
 
 def outcome_of_failure(failure: Failure) -> Outcome:
-    return Outcome(JobState.ENDING if failure.kind in AMBIGUOUS else JobState.FAILED, failure)
+    return Outcome(JobState.ENDING if failure.kind in NODE_LOSS_SIGNS else JobState.FAILED, failure)
 
 
 def cause_of_verdict(end: End, verdict: Failure) -> Failure:
@@ -107,7 +107,7 @@ def cause_of_verdict(end: End, verdict: Failure) -> Failure:
     engine_lines = [(process, text) for process, text in outputs if ENGINE_PROCESS.match(process)][-MAX_ENGINE_LINES:]
     cause = classify(end, "\n".join(text for _process, text in engine_lines), 1)
     lines = last_lines("\n".join(f"({process}) {text}" for process, text in engine_lines))
-    return replace(verdict, lines=lines) if cause.kind in AMBIGUOUS else cause
+    return replace(verdict, lines=lines) if cause.kind in NODE_LOSS_SIGNS else cause
 
 
 def classify(end: End, log: str, exit_code: int) -> Failure:
@@ -115,12 +115,12 @@ def classify(end: End, log: str, exit_code: int) -> Failure:
     if failure.kind is FailureKind.ENGINE_LOST and end.engine and diagnosis.WRAPPER.search(failure.reason):
         # Its requests fail one by one, each with a traceback, so its own message may be megabytes above.
         cause = diagnosis.classify(end.engine, exit_code)
-        failure = replace(failure, reason=f"an engine ended: {end.engine}") if cause.kind in AMBIGUOUS else cause
+        failure = replace(failure, reason=f"an engine ended: {end.engine}") if cause.kind in NODE_LOSS_SIGNS else cause
     if failure.kind is FailureKind.KILLED and end.oom_kills:
         processes = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
         reason = f"{failure.reason}; meanwhile the kernel ended {processes} on the driver's node for lack of memory"
         return replace(failure, reason=reason, todo=failures.REMEDIES[FailureKind.HOST_OOM])
-    if failure.kind in (*AMBIGUOUS, FailureKind.NODE_LOST) and end.refused_processes:
+    if failure.kind in (*NODE_LOSS_SIGNS, FailureKind.NODE_LOST) and end.refused_processes:
         times = f"{end.refused_processes} times" if end.refused_processes > 1 else "once"
         reason = f"{failure.reason}; meanwhile the driver's node reached its limit of processes and threads {times}"
         return replace(failure, kind=FailureKind.LIMIT, reason=reason, todo=RAISE_PROCESSES)
@@ -156,8 +156,8 @@ def advice(failure: Failure) -> str:
     """The remedy if it has only words of this collection and settings of verl: jobs can write into their archives."""
     rules = (*CAUSES, *CONSEQUENCES)
     texts = (
-        failures.NODE_REMOVED,
-        failures.TOO_LARGE,
+        failures.NODE_REMOVED_REMEDY,
+        failures.TOO_LARGE_REMEDY,
         LESS_MEMORY,
         *failures.REMEDIES.values(),
         *(rule.remedy for rule in rules),

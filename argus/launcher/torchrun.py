@@ -18,7 +18,7 @@ from typing import Any
 
 from ..archive.archive import Archive
 from ..archive.plan import Plan
-from ..archive.program import CURRENT, Program, directory
+from ..archive.program import CURRENT_LINK, Program, versions_directory
 from ..hooks import redact
 from ..queue import attempts
 from ..ray.tasks import free_port
@@ -120,7 +120,7 @@ def run_node(archive: str, *values: str) -> int:
 
     place = [str(os.getpid()), ray.util.get_node_ip_address()]
     # Ray forwards the output of this task to the driver.
-    current = os.path.expandvars(f"{directory()}/{CURRENT}")
+    current = os.path.expandvars(f"{versions_directory()}/{CURRENT_LINK}")
     command = Program(current).command(archive, "ranks", *values, *place)
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 

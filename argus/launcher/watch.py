@@ -14,7 +14,7 @@ from typing import BinaryIO
 from ..archive import checkpoints, failures, job_warnings, metrics
 from ..archive.archive import Archive, StewardHeartbeat
 from ..archive.failures import Failure, FailureKind
-from ..archive.job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, JobWarning, MetricsSummary, Settings, WarningInputs
+from ..archive.job_warnings import JOB_WIDE_KINDS, MAX_WARNINGS, JobWarning, MetricsSummary, Settings, WarningInputs
 from ..archive.plan import VAL_ONLY, Plan
 from ..archive.program import Runner
 from ..archive.status import Phase
@@ -68,7 +68,7 @@ class Health:
         with contextlib.suppress(UnreadableError):
             self.warnings = archive.read_status().warnings
         if attempt > 1:
-            self.earlier = tuple(warning for warning in self.warnings if warning.kind in OF_THE_WHOLE_JOB)
+            self.earlier = tuple(warning for warning in self.warnings if warning.kind in JOB_WIDE_KINDS)
 
     @property
     def phase(self) -> Phase | None:
@@ -129,8 +129,8 @@ class Health:
                 self.metrics_file = self.archive.open(self.metrics_name)
             while done < size:
                 begin = self.metrics_file.tell()
-                line = self.metrics_file.readline(metrics.LINE_BYTES)
-                if not line.endswith(b"\n") and len(line) < metrics.LINE_BYTES:
+                line = self.metrics_file.readline(metrics.MAX_LINE_BYTES)
+                if not line.endswith(b"\n") and len(line) < metrics.MAX_LINE_BYTES:
                     self.metrics_file.seek(begin)
                     break
                 done += len(line)
@@ -142,7 +142,7 @@ class Health:
     def last_size(self, saved: Sequence[int]) -> int:
         """The size of the last checkpoint that verl has finished, in bytes; 0 without one."""
         directory = self.archive.path / "checkpoints"
-        if (step := checkpoints.recorded(directory)) in saved and step != self.measured[0]:
+        if (step := checkpoints.last_saved_step(directory)) in saved and step != self.measured[0]:
             self.measured = step, checkpoints.size(directory / f"global_step_{step}")
         return self.measured[1]
 
@@ -162,7 +162,7 @@ class Health:
             self.judged_at = now
             # Invalid numbers that a job has written must not hide its other warnings.
             with contextlib.suppress(Exception):
-                self.of_nodes = tuple(hardware.warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
+                self.of_nodes = tuple(hardware.usage_warnings(hardware.read(self.archive, hardware.TAIL_BYTES)))
         return self.of_nodes
 
     def record(self, now: float, over: bool) -> None:
@@ -171,7 +171,7 @@ class Health:
             saved = self.archive.checkpoints()
         size, free = self.last_size(saved), self.free_bytes()
         inputs = WarningInputs(self.settings, self.metrics, self.scan.summary, saved, over, size, free)
-        current = (*job_warnings.find(inputs), *self.warnings_of_nodes(now))
+        current = (*job_warnings.all_warnings(inputs), *self.warnings_of_nodes(now))
         kinds = {warning.kind for warning in current}
         warnings = (*current, *(warning for warning in self.earlier if warning.kind not in kinds))
         old_kinds = {warning.kind for warning in self.warnings}
@@ -180,7 +180,7 @@ class Health:
             with contextlib.suppress(OSError):
                 # Only the launcher writes the status while its attempt runs.
                 if status := self.archive.status_json():
-                    self.archive.write_json("status.json", status | {"warnings": warnings[:MOST_WARNINGS]})
+                    self.archive.write_json("status.json", status | {"warnings": warnings[:MAX_WARNINGS]})
                 for warning in warnings:
                     if warning.kind not in old_kinds:
                         self.archive.event("WARNING", about=warning.kind, text=warning.text)
@@ -261,7 +261,7 @@ class Watch:
         if not self.metrics.exists() or (size := self.metrics.stat().st_size) == self.size:
             return
         self.size, self.last_metric = size, now
-        steps = metrics.last_steps(self.metrics, metrics.LINE_BYTES)
+        steps = metrics.last_steps(self.metrics, metrics.MAX_LINE_BYTES)
         if steps:
             self.step = max(step.step for step in steps)
             self.first = self.first or (self.step, now)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..archive import checkpoints, failures, metrics
-from ..archive.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..archive.archive import STEWARD_HEARTBEAT, Archive
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
@@ -22,13 +22,13 @@ from ..ray.api import with_names
 from .room import Demand
 
 # The size of the log's end that is read to find the reason of a failure.
-LOG_BYTES = 1 << 20
+LOG_TAIL_BYTES = 1 << 20
 # Begins the first line of each attempt but the first in the log.
-MARKER = "ARGUS_VERL_ATTEMPT="
+ATTEMPT_MARKER = "ARGUS_VERL_ATTEMPT="
 # verl's console logger (utils/logger/aggregate_logger.py). A step that trains never begins with its validation.
-STEP = re.compile(r"\bstep:(\d{1,15}) - (?!val)")
+STEP_LINE = re.compile(r"\bstep:(\d{1,15}) - (?!val)")
 # The kinds of failure of an attempt whose node is removed.
-OF_A_REMOVED_NODE = (
+REMOVED_NODE_KINDS = (
     FailureKind.NODE_LOST,
     FailureKind.STOPPED,
     FailureKind.KILLED,
@@ -36,11 +36,11 @@ OF_A_REMOVED_NODE = (
     FailureKind.COMMUNICATION,
     FailureKind.UNKNOWN,
 )
-ADDRESS = re.compile(r"http://[\w.:\[\]-]{1,100}")
+SERVER_ADDRESS = re.compile(r"http://[\w.:\[\]-]{1,100}")
 METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
 
 
-def current(archive: Archive) -> int:
+def current_attempt(archive: Archive) -> int:
     """The number of the current attempt, or of the last."""
     return archive.read_status().attempt
 
@@ -49,17 +49,17 @@ def steps_done(archive: Archive, attempt: int) -> int:
     """The number of steps that an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
-            steps = metrics.steps(file, metrics.FILE_BYTES)
+            steps = metrics.steps(file, metrics.MAX_FILE_BYTES)
             # A validation before the first step is a line of its own.
             return len({step.step for step in steps if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
         # The output of earlier attempts does not count.
-        return len(set(STEP.findall(archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2])))
+        return len(set(STEP_LINE.findall(archive.log_tail(LOG_TAIL_BYTES).rpartition(log_line(attempt))[2])))
 
 
 def log_line(attempt: int) -> str:
     """The line in the log before the output of each attempt but the first."""
-    return f"{MARKER}{attempt}"
+    return f"{ATTEMPT_MARKER}{attempt}"
 
 
 def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
@@ -93,23 +93,23 @@ def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool
     return kind is FailureKind.HEAD_LOST or (status.attempt - free_retries <= plan.retries and kind.retryable(steps))
 
 
-def verdict_file(archive: Archive) -> str:
-    return f"config/verdict-{current(archive)}.json"
+def stop_cause_file(archive: Archive) -> str:
+    return f"config/verdict-{current_attempt(archive)}.json"
 
 
-def set_verdict(archive: Archive, failure: Failure) -> None:
+def record_stop_cause(archive: Archive, failure: Failure) -> None:
     """Write down why the current attempt is being stopped from outside."""
-    archive.write_json(verdict_file(archive), failure)
+    archive.write_json(stop_cause_file(archive), failure)
 
 
-def verdict(archive: Archive) -> Failure | None:
+def stop_cause(archive: Archive) -> Failure | None:
     """Why the current attempt is being stopped from outside, if it is."""
     with contextlib.suppress(UnreadableError):
-        return archive.typed(verdict_file(archive), Failure)
+        return archive.read_typed(stop_cause_file(archive), Failure)
     return None
 
 
-def advised(archive: Archive, failure: Failure) -> Failure:
+def with_advice(archive: Archive, failure: Failure) -> Failure:
     """A failure whose advice speaks of a checkpoint only if the job has one from which it can resume."""
     if failures.RESUME not in failure.todo:
         return failure
@@ -118,12 +118,12 @@ def advised(archive: Archive, failure: Failure) -> Failure:
     return failure if has_one else dataclasses.replace(failure, todo=failure.todo.replace(failures.RESUME, ""))
 
 
-def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
+def record_ending(archive: Archive, failure: Failure, **details: Any) -> JobState:
     """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
 
     Processes that were connected to a lost node may fail before Ray has noticed the loss.
     """
-    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": advised(archive, failure)}
+    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": with_advice(archive, failure)}
     archive.set_status(JobState.ENDING, **details, **failed)
     return JobState.ENDING
 
@@ -141,7 +141,7 @@ def record_end(
     # A job that waits for its first or its next attempt has none that could end.
     attempted = status.state not in WAITING
     failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
-    failure = failure and advised(archive, failure)
+    failure = failure and with_advice(archive, failure)
     reason = failure.reason if failure else details.pop("reason", "")
     retry = (
         attempted
@@ -189,7 +189,7 @@ def close(archive: Archive, state: str) -> None:
         redact.forget(archive.path)
         archive.close()
         # While this file exists, the job needs a steward.
-        (archive.path / HEARTBEAT_OF_STEWARD).unlink(missing_ok=True)
+        (archive.path / STEWARD_HEARTBEAT).unlink(missing_ok=True)
 
 
 def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
@@ -210,14 +210,14 @@ def explain_removal(archive: Archive, node: str) -> None:
     """Put into the reason of an attempt that its node was removed, which looks like any other loss from inside."""
     status = archive.read_status()
     failure, prefix = status.failure, f"drain.yml removed node {node} with allow_disruption: "
-    if failure is None or failure.kind not in OF_A_REMOVED_NODE:
+    if failure is None or failure.kind not in REMOVED_NODE_KINDS:
         return
     if archive.stop_requested() or status.reason.startswith(prefix):
         return
     reason = prefix + status.reason
     changed = {
         "reason": reason,
-        "failure": advised(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED)),
+        "failure": with_advice(archive, dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED_REMEDY)),
         "attempts": [
             dataclasses.replace(attempt, reason=reason) if attempt.attempt == status.attempt else attempt
             for attempt in status.attempts
@@ -266,7 +266,7 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
     plan = archive.plan() or Plan()
     runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
-    runtime_env["env_vars"] |= {name: address(archive, server) for name, server in plan.env_from.items()}
+    runtime_env["env_vars"] |= {name: server_address(archive, server) for name, server in plan.env_from.items()}
     identifier = ray_id(archive.submission_id, attempt)
     try:
         client.submit_job(
@@ -286,17 +286,17 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
         raise
 
 
-def address(archive: Archive, server: str) -> str:
+def server_address(archive: Archive, server: str) -> str:
     """The address of a server for the job of an archive; "" if it does not answer."""
     status = Archive(archive.path.with_name(server)).read_status()
     # The job of the server can write anything there.
-    answers = status.state is JobState.RUNNING and ADDRESS.fullmatch(status.address)
+    answers = status.state is JobState.RUNNING and SERVER_ADDRESS.fullmatch(status.address)
     return status.address if answers else ""
 
 
-def wait_for_servers(archive: Archive, plan: Plan) -> str:
-    """The server that a job waits for because it needs its address, or ""."""
-    silent = [server for server in plan.env_from.values() if not address(archive, server)]
+def server_condition(archive: Archive, plan: Plan) -> str:
+    """What a job waits for if a server whose address it needs does not answer yet, or ""."""
+    silent = [server for server in plan.env_from.values() if not server_address(archive, server)]
     return f"for {silent[0]} to answer" if silent else ""
 
 

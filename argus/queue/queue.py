@@ -22,18 +22,18 @@ from ..evidence.evidence import is_of
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
-from .room import Demand, Limit, Room, active, capacity_problem, exclusive_problem, reserve
+from .room import Demand, Limit, Room, capacity_problem, exclusive_problem, list_active, reserve
 
 # The file in the registry. No job id begins with a dot.
-FILE = ".queue.json"
-FILE_BYTES = 16 * MIB
+QUEUE_FILE = ".queue.json"
+MAX_FILE_BYTES = 16 * MIB
 # A job whose steward hangs, on a shared root for example, delays no other one.
-SILENT_SECONDS = 60.0
-NAMED = 3
+MAX_SILENCE_SECONDS = 60.0
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingJob:
     """A job that waits. Times are in seconds since the epoch.
 
     since: when it began to wait. patience: for how many seconds others may pass it; None: always.
@@ -75,27 +75,26 @@ class Turn:
     @property
     def notice(self) -> str:
         """What the job waits for, for people."""
-        before = (
-            f"; before it: {', '.join(self.before[:NAMED])}{'…' * (len(self.before) > NAMED)}" if self.before else ""
-        )
+        names = f"{', '.join(self.before[:MAX_NAMED])}{'…' * (len(self.before) > MAX_NAMED)}"
+        before = f"; before it: {names}" if self.before else ""
         return f"waits{':' * (self.place is not None)} {self.problem}{before}" if self.problem else ""
 
 
 def turn(
-    queue: Iterable[Waiting], job: Waiting, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
+    queue: Iterable[WaitingJob], job: WaitingJob, room: Room, active_jobs: Iterable[Mapping[str, Any]], now: float
 ) -> Turn:
     """Whether a job may start now. active_jobs: Ray's records at this moment."""
     if job.waits_for:
         return Turn(None, job.waits_for)
     before = sorted((one for one in queue if not one.waits_for and one.order < job.order), key=lambda one: one.order)
-    names, jobs = tuple(one.submission_id for one in before), active(active_jobs)
+    names, jobs = tuple(one.submission_id for one in before), list_active(active_jobs)
 
     def answer(problem: str) -> Turn:
         return Turn(len(before) + 1, problem, before=names)
 
     if problem := job.problem_beside(jobs) or room.problem(job.submission_id, job.demand, jobs):
         return answer(problem)
-    remaining, starting = room.left(jobs), []
+    remaining, starting = room.remaining(jobs), []
     whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in room.workers]
     for one in before:
         if one.problem_beside(jobs):
@@ -107,7 +106,7 @@ def turn(
         elif one.patience and now - one.since > one.patience and not capacity_problem(whole, one.demand):
             return answer(f"room is kept for {one.submission_id}, which others have passed for long")
     problem = capacity_problem(remaining, job.demand)
-    return answer(f"{problem}, once {', '.join(starting[:NAMED])} has started" if problem else "")
+    return answer(f"{problem}, once {', '.join(starting[:MAX_NAMED])} has started" if problem else "")
 
 
 class Queue:
@@ -119,11 +118,11 @@ class Queue:
     def __init__(self, directory: str | Path) -> None:
         """directory: the registry."""
         self.directory = Path(directory)
-        self.waiting = {job.submission_id: job for job in stored(directory)}
+        self.waiting = {job.submission_id: job for job in read_queue(directory)}
         self.seen = dict.fromkeys(self.waiting, time.monotonic())
         self.lock = threading.Lock()
 
-    def put(self, job: Waiting) -> None:
+    def put(self, job: WaitingJob) -> None:
         with self.lock:
             self.seen[job.submission_id] = time.monotonic()
             if self.waiting.get(job.submission_id) != job:
@@ -135,8 +134,8 @@ class Queue:
             if self.waiting.pop(submission_id, None):
                 self.store()
 
-    def jobs(self) -> list[Waiting]:
-        oldest = time.monotonic() - SILENT_SECONDS
+    def jobs(self) -> list[WaitingJob]:
+        oldest = time.monotonic() - MAX_SILENCE_SECONDS
         with self.lock:
             return [job for name, job in self.waiting.items() if self.seen[name] > oldest]
 
@@ -145,11 +144,11 @@ class Queue:
         if not self.directory.is_dir():
             return
         with contextlib.suppress(OSError):
-            write_text(self.directory / FILE, json.dumps([asdict(job) for job in self.waiting.values()]))
+            write_text(self.directory / QUEUE_FILE, json.dumps([asdict(job) for job in self.waiting.values()]))
 
 
-def stored(directory: str | Path) -> Sequence[Waiting]:
+def read_queue(directory: str | Path) -> Sequence[WaitingJob]:
     """The queue in the registry; empty without one."""
     with contextlib.suppress(OSError, UnreadableError, MalformedError, TypeError):
-        return [parse(Waiting, entry) for entry in read_json(Path(directory) / FILE, FILE_BYTES)]
+        return [parse(WaitingJob, entry) for entry in read_json(Path(directory) / QUEUE_FILE, MAX_FILE_BYTES)]
     return []

@@ -21,12 +21,12 @@ from ..io.schema import MalformedError, parse
 from ..ray.api import JobRecord, RayHead, WorkerCapacity
 
 # The key of Ray's metadata of a job.
-METADATA = "argus_verl_demand"
+DEMAND_KEY = "argus_verl_demand"
 # A job that has no placement group after this time takes its resources in another way, which Ray counts.
 UNPLACED_SECONDS = 600.0
 ACTIVE = ("PENDING", "RUNNING")
 # The states of a placement group that waits for resources.
-UNPLACED = ("PENDING", "RESCHEDULING")
+PENDING_GROUP_STATES = ("PENDING", "RESCHEDULING")
 PLACEMENT_GROUPS = "/api/v0/placement_groups?detail=1&limit=10000"
 UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
@@ -70,13 +70,13 @@ class Demand:
         )
 
     def to_metadata(self) -> dict[str, str]:
-        return {METADATA: json.dumps(asdict(self))}
+        return {DEMAND_KEY: json.dumps(asdict(self))}
 
     @classmethod
     def from_job(cls, record: Mapping[str, Any]) -> Demand | None:
         """The demand in a record of Ray's; None for a job that was not submitted by this collection."""
         try:
-            demand = parse(cls, parse_json(record["metadata"][METADATA], METADATA))
+            demand = parse(cls, parse_json(record["metadata"][DEMAND_KEY], DEMAND_KEY))
         except (KeyError, TypeError, UnreadableError, MalformedError):
             return None
         amounts = [amount for pool in demand.all_pools for amount in (pool.nnodes, pool.gpus, pool.cpus)]
@@ -102,7 +102,7 @@ class Demand:
         return math.ceil(self.storage_units / workers) if workers else 0
 
     @property
-    def anywhere(self) -> tuple[float, ...]:
+    def floating_cpus(self) -> tuple[float, ...]:
         """The CPUs that may be on any worker, each on one."""
         driver_cpus = 0 if self.is_driver_alone else self.driver_cpus
         return tuple(cpus for cpus in (driver_cpus, self.controller_cpus) if cpus)
@@ -120,7 +120,7 @@ class Room:
 
         jobs: Ray's records at this moment, perhaps newer than what Ray counted.
         """
-        others = [job for job in active(jobs) if not is_of(submission_id, job)]
+        others = [job for job in list_active(jobs) if not is_of(submission_id, job)]
         if problem := exclusive_problem(demand, others) or capacity_problem(self.workers, demand):
             return problem
         starting = self.starting(others)
@@ -129,15 +129,15 @@ class Room:
 
     def starting(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, Demand]:
         """The resources that active jobs are about to take, by Ray's submission ids."""
-        waiting = (job for job in active(jobs) if job["submission_id"] not in self.placed)
-        return {str(job["submission_id"]): demand for job in waiting if (demand := accepted(job))}
+        waiting = (job for job in list_active(jobs) if job["submission_id"] not in self.placed)
+        return {str(job["submission_id"]): demand for job in waiting if (demand := pending_demand(job))}
 
-    def left(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
+    def remaining(self, jobs: Iterable[Mapping[str, Any]]) -> list[WorkerCapacity]:
         """The free resources after the active jobs have taken theirs."""
         return reserve(self.workers, self.starting(jobs).values())
 
 
-def active(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def list_active(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The jobs that wait for their driver or run, in the order of their submission."""
     active_jobs = [job for job in jobs if job.get("status") in ACTIVE and isinstance(job.get("submission_id"), str)]
     return sorted(active_jobs, key=lambda job: (job.get("start_time") or 0, job["submission_id"]))
@@ -179,7 +179,7 @@ class Limit:
         return ""
 
 
-def accepted(job: Mapping[str, Any]) -> Demand | None:
+def pending_demand(job: Mapping[str, Any]) -> Demand | None:
     """The resources that an active job is about to take; None if unknown."""
     demand = Demand.from_job(job)
     # The driver of a job that is running has its CPUs.
@@ -190,26 +190,26 @@ def placement_groups(head: RayHead) -> list[dict[str, Any]]:
     return list(head.get(PLACEMENT_GROUPS)["data"]["result"]["result"])
 
 
-def look_at_placed(head: RayHead, now: float) -> frozenset[str]:
+def find_placed_ids(head: RayHead, now: float) -> frozenset[str]:
     """The active jobs that have their resources. Ask this before the free resources, so that these include them."""
-    jobs = [job for job in active(head.jobs()) if Demand.from_job(job)]
-    return placed(jobs, placement_groups(head), now) if jobs else frozenset()
+    jobs = [job for job in list_active(head.jobs()) if Demand.from_job(job)]
+    return placed_ids(jobs, placement_groups(head), now) if jobs else frozenset()
 
 
 def look(head: RayHead, now: float) -> tuple[Room, list[dict[str, Any]]]:
     """The free resources, and Ray's newer records of jobs. Raises RayApiError, KeyError and TypeError."""
-    placed = look_at_placed(head, now)
+    placed = find_placed_ids(head, now)
     return Room(tuple(head.capacity()), placed), head.jobs()
 
 
-def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], now: float) -> frozenset[str]:
+def placed_ids(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], now: float) -> frozenset[str]:
     """The jobs whose placement groups have all their GPUs, by Ray's submission ids."""
     gpus: dict[str, float] = {}
     for group in groups:
         if group.get("state") == "CREATED":
             job_id = str(group.get("creator_job_id"))
             gpus[job_id] = gpus.get(job_id, 0) + sum(bundle.get("GPU", 0) for bundle in bundles(group))
-    waiting = {str(group.get("creator_job_id")) for group in groups if group.get("state") in UNPLACED}
+    waiting = {str(group.get("creator_job_id")) for group in groups if group.get("state") in PENDING_GROUP_STATES}
     ids = set()
     for job in jobs:
         demand, job_id = Demand.from_job(job), str(job.get("job_id"))
@@ -237,9 +237,9 @@ def reserve(workers: Sequence[WorkerCapacity], accepted_jobs: Iterable[Demand]) 
         left = [replace(worker, free_cpus=worker.free_cpus - units) for worker in left]
         for pool in demand.all_pools:
             left = without_pool(left, pool)
-        for cpus in demand.anywhere:
+        for cpus in demand.floating_cpus:
             roomiest = max(left, key=lambda worker: worker.free_cpus, default=None)
-            left = [minus(worker, 0, cpus) if worker is roomiest else worker for worker in left]
+            left = [take_resources(worker, 0, cpus) if worker is roomiest else worker for worker in left]
     return left
 
 
@@ -247,7 +247,7 @@ def without_pool(workers: Sequence[WorkerCapacity], pool: Pool) -> list[WorkerCa
     """The free resources after a pool has taken its own."""
     fitting = [worker for worker in workers if fits(worker, pool)]
     chosen = {worker.node_id for worker in sorted(fitting, key=by_free)[: pool.nnodes]}
-    return [minus(worker, pool.gpus, pool.cpus) if worker.node_id in chosen else worker for worker in workers]
+    return [take_resources(worker, pool.gpus, pool.cpus) if worker.node_id in chosen else worker for worker in workers]
 
 
 def by_free(worker: WorkerCapacity) -> tuple[float, float, str]:
@@ -258,7 +258,7 @@ def fits(worker: WorkerCapacity, pool: Pool) -> bool:
     return worker.free_gpus >= pool.gpus and worker.free_cpus >= pool.cpus
 
 
-def minus(worker: WorkerCapacity, gpus: float, cpus: float) -> WorkerCapacity:
+def take_resources(worker: WorkerCapacity, gpus: float, cpus: float) -> WorkerCapacity:
     return replace(worker, free_gpus=worker.free_gpus - gpus, free_cpus=worker.free_cpus - cpus)
 
 
@@ -272,7 +272,7 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
             f"TransferQueue needs {units} CPU on every worker for its {demand.storage_units} storage units; available: "
             f"{free}. {UNITS_KEY} sets their number"
         )
-    left = [minus(worker, 0, units) for worker in workers]
+    left = [take_resources(worker, 0, units) for worker in workers]
     rest = left
     for pool in demand.all_pools:
         fitting = [worker for worker in rest if fits(worker, pool)]
@@ -287,14 +287,14 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
             )
         rest = without_pool(rest, pool)
     # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
-    cpus = sum(demand.anywhere)
+    cpus = sum(demand.floating_cpus)
     if demand.pools:
         elsewhere = any(worker.free_cpus >= cpus for worker in rest)
         return "" if elsewhere else f"the driver's {cpus:g} CPUs are not free beside the pools of the job"
     fitting = [worker for worker in left if fits(worker, demand.all_pools[0])]
     roomy = [worker for worker in fitting if worker.free_cpus - demand.cpus >= cpus]
     elsewhere = any(worker.free_cpus >= cpus for worker in left if worker not in fitting)
-    if len(roomy) >= demand.nnodes or len(fitting) >= demand.nnodes + len(demand.anywhere) or elsewhere:
+    if len(roomy) >= demand.nnodes or len(fitting) >= demand.nnodes + len(demand.floating_cpus) or elsewhere:
         return ""
     who = "the driver's" if not demand.controller_cpus else "the driver's and TransferQueue's"
     return f"{who} {cpus:g} CPUs are not free beside the job on each worker that the job needs"

@@ -15,7 +15,7 @@ from ..archive.archive import Archive
 from ..evidence.hardware import Measurement, Usage
 from ..io.reading import MIB, open_file
 from ..io.schema import MAX_INTEGER
-from ..jobs.progress import PARTS, TIMING
+from ..jobs.progress import TIMED_PARTS, TIMING_PREFIX
 
 # Curves with few points, however long the job was: they are reduced while they are read.
 
@@ -131,9 +131,9 @@ def node_charts(measured: Iterable[Measurement]) -> NodeCharts:
 MAX_READ_BYTES, PIECE_BYTES, MAX_FILES = 768 * MIB, 4 * MIB, 100
 # verl has about 100; those of a validation depend on its data. The metrics of charts are read in any case.
 MAX_METRICS, MAX_NAME_CHARS = 300, 200
-STEP = f"{TIMING}step"
+STEP = f"{TIMING_PREFIX}step"
 # "other" is the part of a step that verl does not measure.
-STEP_PARTS = (*(part for part in PARTS if part != "step"), "other")
+STEP_PARTS = (*(part for part in TIMED_PARTS if part != "step"), "other")
 SPREAD = ("mean", "min", "max")
 Charts = dict[str, tuple[str, ...]]
 # By verl's names, trainer/ppo/metric_utils.py and trainer/sft_trainer.py. Jobs are compared by the first of each chart.
@@ -178,7 +178,7 @@ class Curves:
                 curve.add(step.step, value)
         if (whole := step.value(STEP)) is None:
             return
-        row = [step.value(f"{TIMING}{part}") or 0.0 for part in STEP_PARTS]
+        row = [step.value(f"{TIMING_PREFIX}{part}") or 0.0 for part in STEP_PARTS]
         if all(0 <= value < MAX_INTEGER for value in (whole, *row)):
             self.seconds += whole
             self.clock.add(step.step, self.seconds)

@@ -20,7 +20,7 @@ from ..evidence import hardware
 from ..io.hydra import override_key, override_list, override_text
 from ..io.reading import MIB
 from ..jobs.info import JobInfo
-from ..jobs.state import describe, readable, with_checkpoints
+from ..jobs.state import describe, read_part, with_checkpoints
 from .curves import Curves, NodeCharts, node_charts, read_curves
 
 MAX_LOG_LINES = 200
@@ -78,9 +78,9 @@ def read_job(archive: Archive) -> JobPage:
     problems: list[str] = []
     info = with_checkpoints(archive, describe(archive, None, tail=MAX_LOG_LINES))
     jobspec = archive.read_jobspec()
-    plan = readable(archive.plan, None, problems) or Plan()
+    plan = read_part(archive.plan, None, problems) or Plan()
     starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
-    curves = readable(lambda: read_curves(archive, starts), Curves(), problems)
+    curves = read_part(lambda: read_curves(archive, starts), Curves(), problems)
     events = [*logged_events(archive, problems), *evidence_events(archive, problems), *checkpoint_events(archive, info)]
     copied = archive.read_mapping("config/files.json").get("files")
     jobspec_overrides: list[str] = []
@@ -96,8 +96,8 @@ def read_job(archive: Archive) -> JobPage:
         files=copied if isinstance(copied, Mapping) else {},
         events=tuple(sorted(events, key=lambda event: event.at)),
         curves=curves,
-        samples=readable(lambda: read_samples(archive), {}, problems),
-        nodes=readable(lambda: node_charts(hardware.read(archive)), {}, problems),
+        samples=read_part(lambda: read_samples(archive), {}, problems),
+        nodes=read_part(lambda: node_charts(hardware.read(archive)), {}, problems),
         problems=(*info.unreadable, *problems, *sorted(curves.problems)),
     )
 
@@ -106,7 +106,7 @@ def read_samples(archive: Archive) -> dict[str, list[Sample]]:
     """Samples of some steps, by kind. Raises UnreadableError."""
     by_kind: dict[str, list[Sample]] = {}
     for kind, steps in samples.kept_steps(archive).items():
-        for step in sorted(samples.spread(set(steps), MAX_SAMPLED_STEPS)):
+        for step in sorted(samples.select_steps(set(steps), MAX_SAMPLED_STEPS)):
             rows = list(samples.read(archive, kind, step))
             edge = MAX_SAMPLED_ROWS // 4
             middle = rows[edge : len(rows) - edge]
@@ -127,7 +127,7 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
         with archive.open(name) as file:
             return file.read(MAX_READ_BYTES)
 
-    for line in readable(content, b"", problems).split(b"\n", MAX_LINES)[:MAX_LINES]:
+    for line in read_part(content, b"", problems).split(b"\n", MAX_LINES)[:MAX_LINES]:
         with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict):

@@ -21,7 +21,7 @@ from ..io.reading import UnreadableError
 from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
-from ..jobs.report import OWNER, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
+from ..jobs.report import OWNER_TAG, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
 from ..ray.api import ALIVE
 from .page import Table, cell_text, read_resource, render_template
 
@@ -118,7 +118,7 @@ def cells(row: Row, now: float) -> list[tuple[str, Any]]:
         (str(row.plan.gpus or ""), row.plan.gpus),
         (cell_text(owner(info)), owner(info)),
         (cell_text(row.model.rpartition("/")[2]), row.model),
-        (cell_text(tags_text({name: value for name, value in info.tags.items() if name != OWNER})), ""),
+        (cell_text(tags_text({name: value for name, value in info.tags.items() if name != OWNER_TAG})), ""),
         (f"{age(now - info.submitted_at)} ago", info.submitted_at),
     ]
 

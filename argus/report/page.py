@@ -23,7 +23,7 @@ from ..archive.plan import Pool
 from ..common.text import duration, printable, printable_line
 from ..io.writing import write_text
 from ..jobs.bundle import PAGE
-from ..jobs.report import clock, origin, situation, tags_text, timing
+from ..jobs.report import clock, origin_lines, state_lines, tags_text, time_lines
 from ..launcher import outcome
 from ..queue import attempts
 from .curves import GPU_MEMORY, MAX_POINTS, MEMORY, STEP_PARTS, Charts, Curve, charts_of
@@ -125,7 +125,7 @@ def cell_text(value: Any) -> str:
 
 
 def fact_rows(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
-    yield from (line for line in situation(job.info) if line[0] not in FIELDS_SHOWN_ELSEWHERE)
+    yield from (line for line in state_lines(job.info) if line[0] not in FIELDS_SHOWN_ELSEWHERE)
     fields = (
         ("Module", "module"),
         ("Command", "command"),
@@ -137,7 +137,7 @@ def fact_rows(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
     if job.plan.nnodes or job.plan.command:
         yield "Size", resources_text(job)
     yield from result_facts(job).items()
-    yield from (*timing(job.info, now), *origin(job.info))
+    yield from (*time_lines(job.info, now), *origin_lines(job.info))
 
 
 def result_facts(job: JobPage) -> dict[str, str]:
@@ -338,7 +338,7 @@ PAGE_SOURCES = ("status.json", "events.jsonl", "logs/driver.log")
 
 def changed_at(archive: Archive) -> int:
     """The time in nanoseconds when the sources of a page were last written. Raises UnreadableError."""
-    metrics = archive.metrics_file(attempts.current(archive))
+    metrics = archive.metrics_file(attempts.current_attempt(archive))
     return max(mtime_ns(path) for path in (*(archive.path / name for name in PAGE_SOURCES), metrics))
 
 

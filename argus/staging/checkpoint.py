@@ -187,10 +187,10 @@ class CheckpointSource:
         archive = Archive(self.shared_root / JOBS / self.job)
         try:
             plan = archive.plan()
-            if plan is None or plan.workload not in checkpoints.PARTS:
+            if plan is None or plan.workload not in checkpoints.SHARD_DIRECTORIES:
                 raise StagingError(where, f"there is no job {self.job}.", "status.yml lists the latest jobs.")
             good = self._complete(archive.path / "checkpoints", plan.workload)
-            directory = good.path / checkpoints.PARTS[plan.workload][0]
+            directory = good.path / checkpoints.SHARD_DIRECTORIES[plan.workload][0]
             paths = [override_text(item) for item in plan.overrides if override_key(item).endswith(ADAPTER_PATH)]
             adapter = paths[-1] if paths and paths[-1] != "null" else ""
             return MergeRequest(
@@ -208,7 +208,7 @@ class CheckpointSource:
 
     def _complete(self, directory: Path, workload: str) -> checkpoints.Checkpoint:
         where, problems = f"{PREFIX}{self.job}", []
-        for checkpoint in checkpoints.finished(directory, workload):
+        for checkpoint in checkpoints.saved_checkpoints(directory, workload):
             if self.step in (None, checkpoint.step):
                 if not checkpoint.problem or checkpoint.is_model:
                     return checkpoint

@@ -19,35 +19,35 @@ from ..io.output import one_line
 from ..queue import room
 from ..queue.room import Demand
 from ..ray.api import ALIVE, RayApiError, RayHead
-from .decisions import LOST_RESOURCES_SECONDS
+from .decisions import DEFAULT_RESOURCE_WAIT_SECONDS
 
 # The interval of the checks.
-ASK_SECONDS = 20.0
+CHECK_INTERVAL_SECONDS = 20.0
 # A trainer closes its TransferQueue seconds before it ends.
-GONE_SECONDS = 60.0
+CONTROLLER_GONE_SECONDS = 60.0
 # A placement group is made within a second if there is room.
-WAITING_SECONDS = 20.0
+PLACEMENT_PENDING_SECONDS = 20.0
 # An actor whose process starts imports verl first.
-PENDING_SECONDS = 60.0
+ACTOR_PENDING_SECONDS = 60.0
 # The time before an attempt that no node could hold is ended, because nodes may still join, and Ray notices late.
 UNPLACEABLE_SECONDS = 180.0
-PENDING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
+PENDING_STATES = ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
 # The names that verl's releases give to the actors of inference servers, such as vllm_server_0_0.
-SERVER = re.compile(r"(?:^|_)server_\d")
+SERVER_NAME = re.compile(r"(?:^|_)server_\d")
 
 
 @dataclass
 class AttemptChecks:
     """The checks of one attempt, with what they remember between the steward's steps.
 
-    queue_problem: what is wrong with the attempt's TransferQueue, or "".
+    transfer_queue_problem: what is wrong with the attempt's TransferQueue, or "".
     notice: what the attempt waits for, or "". engine: an inference server of it that died, or "".
     placement_problem: why an actor or a placement group of it can never start, or "".
     """
 
     head: RayHead
     demand: Demand
-    queue_problem: str = ""
+    transfer_queue_problem: str = ""
     notice: str = ""
     engine: str = ""
     placement_problem: str = ""
@@ -57,36 +57,36 @@ class AttemptChecks:
     # The resources that the attempt waits for, and since when.
     waiting: tuple[str, float] = ("", 0.0)
 
-    def look(self, job_id: str, progress: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
+    def run(self, job_id: str, progress: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
         """Ask Ray, if it is time to; job_id: Ray's own id of the attempt. nodes: all that the head lists."""
         if not job_id or now < self.next_at:
             return
-        self.next_at = now + ASK_SECONDS
+        self.next_at = now + CHECK_INTERVAL_SECONDS
         # Failed requests to Ray are repeated.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
             actors = evidence.actors(self.head, evidence.job_filter(job_id), detail=True)
             if self.demand.controller_cpus:
-                self.judge_queue(alive_controllers(actors, job_id), progress, now)
+                self.check_transfer_queue(alive_controllers(actors, job_id), progress, now)
             self.engine = dead_server(actors)
-            pending = [] if progress.step else [actor for actor in actors if actor.get("state") in PENDING]
-            groups = [] if progress.step else unplaced(room.placement_groups(self.head), job_id)
+            pending = [] if progress.step else [actor for actor in actors if actor.get("state") in PENDING_STATES]
+            groups = [] if progress.step else pending_groups(room.placement_groups(self.head), job_id)
             problem = placement_problem(pending, groups, latest_nodes(nodes, now))
             waits = problem and f"waits in vain: {problem}"
             waits = waits or placement_notice(groups) or pending_notice(pending)
             if waits != self.waiting[0]:
                 self.waiting = waits, now
             waited = now - self.waiting[1]
-            self.notice = waits if waited >= (WAITING_SECONDS if groups else PENDING_SECONDS) else ""
+            self.notice = waits if waited >= (PLACEMENT_PENDING_SECONDS if groups else ACTOR_PENDING_SECONDS) else ""
             self.placement_problem = problem if waited >= UNPLACEABLE_SECONDS else ""
 
-    def judge_queue(self, controllers: int, progress: Heartbeat, now: float) -> None:
+    def check_transfer_queue(self, controllers: int, progress: Heartbeat, now: float) -> None:
         is_gone = controllers == 0 and (progress.step or 0) > 0
         if not is_gone:
             self.gone_since = None
         elif self.gone_since is None:
             self.gone_since, self.gone_at_step = now, progress.step or 0
         gone_for = 0.0 if self.gone_since is None else now - self.gone_since
-        self.queue_problem = queue_problem(controllers, progress, gone_for, self.gone_at_step)
+        self.transfer_queue_problem = transfer_queue_problem(controllers, progress, gone_for, self.gone_at_step)
 
 
 def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
@@ -95,14 +95,14 @@ def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
     return sum(actor.get("state") == ALIVE for actor in actors)
 
 
-def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
+def transfer_queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
     """The problem with an attempt's TransferQueue, or "". It has none before its first data, and at its end.
 
     gone_for, gone_at_step: for how long, and since which step, an attempt that has done a step has no controller.
     """
     if controllers > 1:
         return f"the job has {controllers} controllers of TransferQueue: its samples are in several queues"
-    if controllers or gone_for < GONE_SECONDS:
+    if controllers or gone_for < CONTROLLER_GONE_SECONDS:
         return ""
     if (progress.step or 0) > gone_at_step:
         return "the job trains without a TransferQueue of its own: its samples may be those of another job"
@@ -112,7 +112,7 @@ def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_a
 
 def dead_server(actors: Iterable[Mapping[str, Any]]) -> str:
     """An inference server that died without having been asked to, and that no other one replaces, or ""."""
-    servers = [actor for actor in actors if SERVER.search(actor.get("name") or "")]
+    servers = [actor for actor in actors if SERVER_NAME.search(actor.get("name") or "")]
     alive = {actor["name"] for actor in servers if actor.get("state") != "DEAD"}
     for actor in servers:
         cause = actor.get("death_cause") or {}
@@ -123,18 +123,18 @@ def dead_server(actors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def pending_notice(actors: Iterable[Mapping[str, Any]]) -> str:
-    parts = counted(
+    parts = count_texts(
         f"{actor.get('class_name')} ({resources(actor.get('required_resources') or {})})" for actor in actors
     )
     return one_line(f"waits for its actors to start: {parts}") if parts else ""
 
 
 def placement_notice(groups: Iterable[Mapping[str, Any]]) -> str:
-    parts = counted(resources(bundle) for group in groups for bundle in room.bundles(group))
+    parts = count_texts(resources(bundle) for group in groups for bundle in room.bundles(group))
     return f"waits for its placement: {parts} are not free together" if parts else ""
 
 
-def counted(parts: Iterable[str]) -> str:
+def count_texts(parts: Iterable[str]) -> str:
     return ", ".join(f"{count} x {part}" for part, count in sorted(Counter(parts).items()))
 
 
@@ -144,15 +144,15 @@ def resources(amounts: Mapping[str, float]) -> str:
     return " and ".join(f"{texts[name]} {name}" for name in sorted({*texts} - {"bundle"})) or "no resources"
 
 
-def unplaced(groups: Iterable[Mapping[str, Any]], job_id: str) -> list[Mapping[str, Any]]:
+def pending_groups(groups: Iterable[Mapping[str, Any]], job_id: str) -> list[Mapping[str, Any]]:
     job_groups = (group for group in groups if group.get("creator_job_id") == job_id)
-    return [group for group in job_groups if group.get("state") in room.UNPLACED]
+    return [group for group in job_groups if group.get("state") in room.PENDING_GROUP_STATES]
 
 
 def latest_nodes(nodes: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
     """The last node of each name that is alive, or ended so recently that it may come back."""
     last = {node["node_name"]: node for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))}
-    since = (now - LOST_RESOURCES_SECONDS) * 1000
+    since = (now - DEFAULT_RESOURCE_WAIT_SECONDS) * 1000
     return [node for node in last.values() if node["state"] == ALIVE or node.get("end_time_ms", 0) > since]
 
 
@@ -165,20 +165,20 @@ def placement_problem(
     problems = [
         f"{who} needs {resources(need)} on one node, and {nearest(nodes, need)}"
         for who, need in needs
-        if all(share(node, need) < 1 for node in nodes)
+        if all(capacity_share(node, need) < 1 for node in nodes)
     ]
     # Ray's API does not list the strategy of a group, and Ray itself judges by nodes that are alive and get new work.
     if not problems and all(node["state"] == ALIVE and not node.get("draining") for node in nodes):
         states = [(group, (group.get("stats") or {}).get("scheduling_state")) for group in groups]
-        problems = [infeasible(group, nodes) for group, state in states if state == "INFEASIBLE"]
+        problems = [infeasible_problem(group, nodes) for group, state in states if state == "INFEASIBLE"]
     # Ray lists actors and groups in any order.
     return one_line(min(problems, default=""))
 
 
-def infeasible(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+def infeasible_problem(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
     bundles = room.bundles(group)
     total = {name: sum(bundle.get(name, 0) for bundle in bundles) for bundle in bundles for name in bundle}
-    needs = f"{group_name(group)} needs {counted(map(resources, bundles))}"
+    needs = f"{group_name(group)} needs {count_texts(map(resources, bundles))}"
     where = f"on these {len(nodes)} nodes, with the head"
     return f"{needs}, infeasible for Ray {where}; for all on one node ({resources(total)}), {nearest(nodes, total)}"
 
@@ -188,12 +188,12 @@ def group_name(group: Mapping[str, Any]) -> str:
 
 
 def nearest(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, float]) -> str:
-    node = max(nodes, key=lambda node: (share(node, needs), node["node_name"]))
+    node = max(nodes, key=lambda node: (capacity_share(node, needs), node["node_name"]))
     has = {name: node["resources_total"].get(name, 0) for name in needs}
     return f"the nearest, {node['node_name']}, has {resources(has)}"
 
 
-def share(node: Mapping[str, Any], needs: Mapping[str, float]) -> float:
+def capacity_share(node: Mapping[str, Any], needs: Mapping[str, float]) -> float:
     """The share of the scarcest resource that a node has in total; from 1 on, it could hold everything."""
     # Resources of a placement group are in no node's list; node:10.0.0.7 is of a node whose address may change.
     amounts = {name: need for name, need in needs.items() if "_group_" not in name and name[:5] != "node:"}

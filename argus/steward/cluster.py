@@ -20,48 +20,48 @@ from typing import Any, Generic, TypeVar
 from ..archive import failures
 from ..archive.archive import Archive
 from ..archive.failures import FailureKind
-from ..archive.program import CURRENT, Program, spawn, wait
+from ..archive.program import CURRENT_LINK, Program, spawn, wait
 from ..archive.status import JobState
 from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
 from ..evidence import node
-from ..evidence.hardware import SECONDS
+from ..evidence.hardware import SAMPLE_INTERVAL_SECONDS
 from ..io.reading import UnreadableError, exists
 from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
 from ..ray.admission import one_at_a_time, steward_lock
 from ..ray.api import RayApiError, RayHead, local_head
-from .job import STEP_SECONDS, Steward, nodes_summary
+from .job import STEP_INTERVAL_SECONDS, Steward, nodes_summary
 
 # The steward has the pages of jobs written by a process of its own, which needs more time and memory than it.
 
 # The interval between writing the pages of all jobs, and the maximum share of time for it.
-PAGES_SECONDS, SHARE = 60.0, 0.1
+PAGES_INTERVAL_SECONDS, MAX_PAGES_SHARE = 60.0, 0.1
 # The time until a job that has ended has its last page.
-LOOK_SECONDS = 2.0
+LAST_PAGES_INTERVAL_SECONDS = 2.0
 # The time after which a shared root counts as hanging.
-MOST_SECONDS = 1800.0
+PAGES_TIMEOUT_SECONDS = 1800.0
 
 
-def keep_pages(jobs: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
+def update_pages(jobs: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
     """Have the pages of jobs written, until the event is set. jobs: the ids of those that are looked after now."""
     earlier: set[str] = set()
-    due = time.monotonic() + PAGES_SECONDS
-    while not leaving.wait(LOOK_SECONDS):
+    due = time.monotonic() + PAGES_INTERVAL_SECONDS
+    while not leaving.wait(LAST_PAGES_INTERVAL_SECONDS):
         current, begin = set(jobs()), time.monotonic()
         job_ids = current | earlier if begin >= due else earlier - current
         earlier = current
         if job_ids:
             write_pages(sorted(job_ids))
         if begin >= due:
-            due = begin + max(PAGES_SECONDS, (time.monotonic() - begin) / SHARE)
+            due = begin + max(PAGES_INTERVAL_SECONDS, (time.monotonic() - begin) / MAX_PAGES_SHARE)
 
 
 def write_pages(jobs: Sequence[str]) -> None:
     try:
         command = [sys.executable, Program.of_this_process().path, "pages", *jobs]
-        wait(spawn(command, sys.stderr.fileno()), MOST_SECONDS)
+        wait(spawn(command, sys.stderr.fileno()), PAGES_TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
 
@@ -71,14 +71,14 @@ def write_pages(jobs: Sequence[str]) -> None:
 # becomes current, this one ends between two steps, and the next one goes on.
 
 # The interval of reading the registry; a submitted job has a steward this soon.
-POLL_SECONDS = 0.5
+POLL_INTERVAL_SECONDS = 0.5
 # The pause after an archive could not be read.
-AGAIN_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 # The time that running steps get before a new version takes over.
-LEAVE_SECONDS = 30.0
+HANDOVER_TIMEOUT_SECONDS = 30.0
 
 # The interval of calling Ray's job manager until it answers.
-CALL_SECONDS = 2.0
+MANAGER_CALL_INTERVAL_SECONDS = 2.0
 
 # Looks after one job until it has ended or the event is set.
 LookAfter = Callable[[Registry, str, threading.Event], None]
@@ -107,12 +107,7 @@ class CachedCall(Generic[Value]):
             return self.answer
 
 
-def look_after(
-    registry: Registry,
-    submission_id: str,
-    leaving: threading.Event,
-    **shared: Any,
-) -> None:
+def look_after(registry: Registry, submission_id: str, leaving: threading.Event, **shared: Any) -> None:
     """Look after a job to the end of its archive, and retry after errors. shared: arguments that all stewards share."""
     problem = ""
     while not leaving.is_set():
@@ -122,20 +117,18 @@ def look_after(
                 return
             archive = Archive(archive_path(job.shared_root, submission_id))
             if archive.needs_steward():
-                wait_until_submitted(archive)
+                wait_for_status(archive)
                 Steward(archive, leaving=leaving.is_set, notify=job.notify, limits=job.limits, **shared).run()
             return
         except Exception as error:
             # Jobs can put anything into their archives, and a shared root comes back.
             if str(error) != problem:
                 problem = str(error)
-                print(f"{submission_id}: {problem}; tried again every {AGAIN_SECONDS:g} s", file=sys.stderr, flush=True)
-            leaving.wait(AGAIN_SECONDS)
+                print(f"{submission_id}: {problem}; tried again every {RETRY_SECONDS:g} s", file=sys.stderr, flush=True)
+            leaving.wait(RETRY_SECONDS)
 
 
-def wait_until_submitted(
-    archive: Archive, admission: Callable[[], AbstractContextManager[None]] = one_at_a_time
-) -> None:
+def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextManager[None]] = one_at_a_time) -> None:
     """Wait for the status of a job that is being submitted; without one, its submission was interrupted."""
     if not has_status(archive):
         with admission():
@@ -162,7 +155,7 @@ def recover_jobs(leaving: threading.Event) -> None:
             # It knows no such job.
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return
-        leaving.wait(CALL_SECONDS)
+        leaving.wait(MANAGER_CALL_INTERVAL_SECONDS)
 
 
 class ClusterSteward:
@@ -171,7 +164,8 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        look, summary = CachedCall(room.look, STEP_SECONDS), CachedCall(nodes_summary, SECONDS / 2)
+        look = CachedCall(room.look, STEP_INTERVAL_SECONDS)
+        summary = CachedCall(nodes_summary, SAMPLE_INTERVAL_SECONDS / 2)
         self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=look, summary=summary)
         self.leaving = threading.Event()
         # The threads of all jobs that this process has seen; a job that has ended needs no new one.
@@ -182,9 +176,9 @@ class ClusterSteward:
     def run(self) -> None:
         while self.is_current():
             self.start_missing()
-            self.leaving.wait(POLL_SECONDS)
+            self.leaving.wait(POLL_INTERVAL_SECONDS)
         self.leaving.set()
-        deadline = time.monotonic() + LEAVE_SECONDS
+        deadline = time.monotonic() + HANDOVER_TIMEOUT_SECONDS
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -219,7 +213,7 @@ def main() -> None:
     # For all that is written to archives.
     os.umask(node.UMASK)
     program = Program.of_this_process()
-    current = Path(program.path).with_name(CURRENT)
+    current = Path(program.path).with_name(CURRENT_LINK)
 
     def is_current() -> bool:
         # Also while the link is replaced, or where there is none.
@@ -228,7 +222,7 @@ def main() -> None:
     registry = Registry()
     with steward_lock(registry.path):
         steward = ClusterSteward(registry, is_current)
-        for beside in (recover_jobs, functools.partial(keep_pages, steward.jobs)):
+        for beside in (recover_jobs, functools.partial(update_pages, steward.jobs)):
             threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
         # An image without the library has jobs nevertheless.
         with contextlib.suppress(ImportError):

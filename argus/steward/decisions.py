@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides the next action of a job's steward, as a pure function of its observations."""
+"""Decides the next action of a job's steward (its controller), as a pure function of the steward's observations."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ..launcher import diagnosis, log
 from ..ray import departures
 from ..ray.api import JobRecord
 
-# Ray lists a job within a second of its submission.
-UNKNOWN_SECONDS = 60.0
-# A launcher that ends normally writes its end before Ray notices.
-GRACE_SECONDS = 10.0
-# A launcher with a younger heartbeat is alive, even if Ray reports otherwise. It writes one every 2 s.
-BEAT_SECONDS = 6.0
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
-LOST_RESOURCES_SECONDS = 86_400.0
-# A driver that fits starts within seconds; if another job took its resources first, it stays PENDING.
-PENDING_SECONDS = 600.0
-# The launcher enforces the deadline itself; after this time it evidently cannot.
-OVERDUE_SECONDS = 180.0
+DEFAULT_RESOURCE_WAIT_SECONDS = 86_400.0
+# How long a failed attempt waits for Ray to report a lost node. One that is out of reach fails no trainer at once.
+NODE_LOSS_DETECTION_SECONDS = departures.DEATH_NOTICE_SECONDS
+# Ray lists a job within a second of its submission.
+SUBMISSION_VISIBLE_SECONDS = 60.0
 # An API that answers without a job that it had before belongs to a head that was restarted.
-FORGOTTEN_SECONDS = 30.0
-# The time before an attempt that was starting when the head ended is started again. Ray forgets the lease of an actor
-# that waits for its process, and the submission of a driver.
-HEAD_LOST_SECONDS = 40.0
+JOB_ABSENT_SECONDS = 30.0
+# A launcher that ends normally writes its end before Ray notices.
+END_RECORD_GRACE_SECONDS = 10.0
+# A launcher with a younger heartbeat is alive, even if Ray reports otherwise. It writes one every 2 s.
+HEARTBEAT_FRESH_SECONDS = 6.0
+# The launcher enforces the deadline itself; after this time it evidently cannot.
+DEADLINE_GRACE_SECONDS = 180.0
 # The time for the trainer to resume or fail by itself; verl usually waits forever for processes of a lost node.
-LOST_NODE_SECONDS = 5.0
-# If a node ends, rather than being out of reach, the trainer fails at once.
-NOTICE_SECONDS = departures.DEATH_NOTICE_SECONDS
+NODE_LOSS_RECOVERY_SECONDS = 5.0
+# The time before an attempt that was starting when the head ended is started again. Ray forgets a pending actor's
+# worker lease, and the submission of a driver.
+HEAD_RESTART_GRACE_SECONDS = 40.0
+# A driver that fits starts within seconds; if another job took its resources first, it stays PENDING.
+DRIVER_PENDING_SECONDS = 600.0
 # Ray's message for a job whose supervisor, the actor that runs the launcher, was killed.
 SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")
 
@@ -59,13 +59,13 @@ class ActionKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class HeadAnswer:
-    """The report of the head about a job.
+class HeadReport:
+    """What the head reports about a job.
 
     job: Ray's record of the current attempt, or None if it has none.
     lost_node: the name of a node that died with processes of the attempt, or ""; lost_cause: what is known of its end.
     capacity_problem: why the next attempt cannot start now, or "".
-    queue_problem: what is wrong with the attempt's TransferQueue, or "".
+    transfer_queue_problem: what is wrong with the attempt's TransferQueue, or "".
     placement_problem: why no node could ever hold what the attempt waits for, or "".
     """
 
@@ -75,11 +75,11 @@ class HeadAnswer:
     lost_node: str = ""
     lost_cause: str = ""
     capacity_problem: str = ""
-    queue_problem: str = ""
+    transfer_queue_problem: str = ""
     placement_problem: str = ""
 
     @property
-    def loss(self) -> str:
+    def node_loss_text(self) -> str:
         return f"node {self.lost_node} was lost{f' ({self.lost_cause})' * bool(self.lost_cause)}"
 
 
@@ -88,14 +88,14 @@ class View:
     """The steward's observations of a job. Times are in seconds since the epoch.
 
     head: None if the head did not answer.
-    unknown_since: since when Ray no longer knows the attempt that it knew before.
+    absent_since: since when Ray no longer knows the attempt that it knew before.
     ended_since: since when Ray reports that the attempt has ended.
-    silent_since: when the launcher was last known to run; None if it never was.
-    forgotten_since: since when an actor of the attempt waits for a process that the head forgot when it ended.
-    lost_since: when the attempt did its last step, or when its node was lost if that was later.
-    verdict: why the attempt is being stopped from outside.
-    dependency: the state of the job that has to succeed before.
-    waits_for: a condition for the start other than resources, or "".
+    heartbeat_seen_at: when the launcher's last heartbeat was first seen; None without one.
+    actor_unscheduled_since: since when an actor or the driver waits whose scheduling the restarted head has lost.
+    no_step_since: since when an attempt with a lost node has done no step; None if no node was lost.
+    stop_cause: why the attempt is being stopped from outside.
+    dependency_state: the state of the job that has to succeed before.
+    start_condition: a condition for the start other than resources, or "".
     ended_server: a server that the job needs, and that has ended, or "".
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
     """
@@ -103,17 +103,17 @@ class View:
     now: float
     status: Status
     plan: Plan
-    head: HeadAnswer | None
-    unknown_since: float | None = None
+    head: HeadReport | None
+    absent_since: float | None = None
     ended_since: float | None = None
-    silent_since: float | None = None
-    forgotten_since: float | None = None
-    lost_since: float | None = None
-    dependency: JobState | None = None
-    waits_for: str = ""
+    heartbeat_seen_at: float | None = None
+    actor_unscheduled_since: float | None = None
+    no_step_since: float | None = None
+    dependency_state: JobState | None = None
+    start_condition: str = ""
     ended_server: str = ""
     stop_requested: bool = False
-    verdict: Failure | None = None
+    stop_cause: Failure | None = None
     cleaned_up: bool = False
 
     def elapsed(self, since: float | None) -> float:
@@ -134,38 +134,39 @@ def decide(view: View) -> Action:
     if state in ENDED:
         return Action(ActionKind.FINISH)
     if state in WAITING:
-        return decide_waiting(view)
+        return decide_without_attempt(view)
     if state is JobState.ENDING:
         return decide_ending(view)
     if not view.head:
         return WAIT
     if view.head.job is None:
-        return decide_unknown(view)
+        return decide_absent_from_ray(view)
     if view.head.job.ended:
-        return decide_lost(view, view.head, view.head.job)
+        return decide_unrecorded_end(view, view.head, view.head.job)
     return decide_submitted(view, view.head, view.head.job)
 
 
-def decide_waiting(view: View) -> Action:
+def decide_without_attempt(view: View) -> Action:
     """For a job that has no attempt at the moment."""
     status = view.status
     if status.state is JobState.RETRYING and not view.cleaned_up:
         return Action(ActionKind.CLEAN_UP)
     if view.stop_requested:
-        return stopped(view, "stopped while it waited for resources")
+        return fail_as_stopped(view, "stopped while it waited for resources")
     if over_deadline(view, 0):
         return Action(ActionKind.FAIL, deadline_failure(view))
-    if view.dependency is JobState.SUCCEEDED:
+    if view.dependency_state is JobState.SUCCEEDED:
         return Action(ActionKind.ADMIT)
-    if view.dependency in ENDED:
-        return fail(FailureKind.DEPENDENCY, f"{view.plan.depends_on}, on which it depends, ended {view.dependency}")
+    if view.dependency_state in ENDED:
+        reason = f"{view.plan.depends_on}, on which it depends, ended {view.dependency_state}"
+        return fail(FailureKind.DEPENDENCY, reason)
     if view.ended_server:
         return fail(FailureKind.DEPENDENCY, f"{view.ended_server}, the address of which it needs, has ended")
     if view.head and not view.head.capacity_problem:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
-    limit = view.plan.wait_for_resources or LOST_RESOURCES_SECONDS
-    if view.elapsed(since) > limit and not view.waits_for:
+    limit = view.plan.wait_for_resources or DEFAULT_RESOURCE_WAIT_SECONDS
+    if view.elapsed(since) > limit and not view.start_condition:
         problem = view.head.capacity_problem if view.head else "the head did not answer"
         return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
     return WAIT
@@ -175,37 +176,38 @@ def decide_ending(view: View) -> Action:
     """For an attempt that has failed, perhaps because of a lost node that Ray has not noticed yet."""
     failure = view.status.failure
     if view.head and view.head.lost_node:
-        lost = failures.failure(FailureKind.NODE_LOST, view.head.loss)
+        lost = failures.failure(FailureKind.NODE_LOST, view.head.node_loss_text)
         return Action(ActionKind.FAIL, replace(lost, lines=failure.lines if failure else ()))
     # A stop was requested after the failure: there is no other attempt, so the cause is not waited for.
-    over = view.stop_requested or view.elapsed(view.status.ended_at) >= NOTICE_SECONDS
+    over = view.stop_requested or view.elapsed(view.status.ended_at) >= NODE_LOSS_DETECTION_SECONDS
     return Action(ActionKind.FAIL, failure) if over else WAIT
 
 
-def decide_unknown(view: View) -> Action:
+def decide_absent_from_ray(view: View) -> Action:
     """For an attempt that Ray does not know: not yet, never, or no longer."""
-    if view.unknown_since is None or (view.status.state is JobState.SUBMITTED and not view.status.reason):
-        if view.elapsed(view.status.attempt_submitted_at) < UNKNOWN_SECONDS:
+    if view.absent_since is None or (view.status.state is JobState.SUBMITTED and not view.status.reason):
+        if view.elapsed(view.status.attempt_submitted_at) < SUBMISSION_VISIBLE_SECONDS:
             return WAIT
         return fail(FailureKind.UNKNOWN, "Ray never received the job: its submission was interrupted")
-    if view.elapsed(view.unknown_since) < FORGOTTEN_SECONDS:
+    if view.elapsed(view.absent_since) < JOB_ABSENT_SECONDS:
         return WAIT
     return fail(FailureKind.HEAD_LOST, "the head was started again without its jobs")
 
 
-def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
+def decide_unrecorded_end(view: View, head: HeadReport, job: JobRecord) -> Action:
     """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
     # On a lost node, no launcher can record its end any more.
-    if head.driver_alive and view.elapsed(view.ended_since) < GRACE_SECONDS:
+    if head.driver_alive and view.elapsed(view.ended_since) < END_RECORD_GRACE_SECONDS:
         return WAIT
     # After its own restart, a head may give up an attempt that trains on.
-    if view.silent_since is not None and view.elapsed(view.silent_since) < BEAT_SECONDS and not view.stop_requested:
+    is_fresh = view.heartbeat_seen_at is not None and view.elapsed(view.heartbeat_seen_at) < HEARTBEAT_FRESH_SECONDS
+    if is_fresh and not view.stop_requested:
         return WAIT
     if job.status == JobState.SUCCEEDED:
-        # The launcher ends so only after its trainer has succeeded.
+        # Ray's final states are those of JobState. The launcher ends so only after its trainer has succeeded.
         return Action(ActionKind.SUCCEED)
-    if view.verdict:
-        return Action(ActionKind.FAIL, view.verdict)
+    if view.stop_cause:
+        return Action(ActionKind.FAIL, view.stop_cause)
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
@@ -215,20 +217,51 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if not head.driver_alive:
         if view.stop_requested:
             return fail(FailureKind.STOPPED, message)
-        loss = f"{head.loss}, and the driver with it"
-        reason = loss if head.lost_node else "the driver's node was lost"
-        return Action(ActionKind.FAIL, quoting(FailureKind.NODE_LOST, reason, message))
-    failure = cause_of_loss(message, job.driver_exit_code)
+        loss_text = f"{head.node_loss_text}, and the driver with it"
+        reason = loss_text if head.lost_node else "the driver's node was lost"
+        return Action(ActionKind.FAIL, failure_with_message(FailureKind.NODE_LOST, reason, message))
+    failure = cause_of_unrecorded_end(message, job.driver_exit_code)
     # A trainer that failed before the stop request has failed; one that was only killed was stopped.
-    was_ended = not 0 < (job.driver_exit_code or 0) <= 128 and failure.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
-    return fail(FailureKind.STOPPED, message) if view.stop_requested and was_ended else Action(ActionKind.FAIL, failure)
+    is_kill = not 0 < (job.driver_exit_code or 0) <= 128 and failure.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
+    return fail(FailureKind.STOPPED, message) if view.stop_requested and is_kill else Action(ActionKind.FAIL, failure)
 
 
-def cause_of_loss(message: str, exit_code: int | None) -> Failure:
+def decide_submitted(view: View, head: HeadReport, job: JobRecord) -> Action:
+    """For an attempt that is PENDING or RUNNING for Ray."""
+    end = ActionKind.CANCEL if job.pending else ActionKind.STOP_ATTEMPT
+    if head.head_node_id and job.driver_node_id == head.head_node_id:
+        failure = failures.failure(FailureKind.CONFIG, "the driver was started on the head")
+        return Action(ActionKind.STOP_ATTEMPT, failure)
+    if over_deadline(view, 0 if job.pending else DEADLINE_GRACE_SECONDS):
+        return Action(end, deadline_failure(view))
+    if head.transfer_queue_problem:
+        failure = failures.failure(FailureKind.TRANSFER_QUEUE, head.transfer_queue_problem)
+        return Action(ActionKind.STOP_ATTEMPT, failure)
+    if head.lost_node and view.elapsed(view.no_step_since) > NODE_LOSS_RECOVERY_SECONDS:
+        reason = f"{head.node_loss_text}, and the trainer neither resumed nor failed"
+        return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
+    if view.elapsed(view.actor_unscheduled_since) > HEAD_RESTART_GRACE_SECONDS:
+        reason = "the head ended while the attempt started its processes, and one of them never came"
+        return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
+    if head.placement_problem:
+        failure = failures.failure(FailureKind.NO_RESOURCES, f"it cannot start: {head.placement_problem}")
+        return Action(end, replace(failure, todo=failures.TOO_LARGE_REMEDY))
+    if not job.pending:
+        return WAIT
+    if view.stop_requested:
+        return replace(fail_as_stopped(view, "stopped while it waited for its driver to start"), kind=end)
+    waited = view.elapsed(view.status.attempt_submitted_at)
+    if waited > DRIVER_PENDING_SECONDS:
+        reason = f"the driver was not started within {waited:.0f} s: {job.message or 'Ray gives no reason'}"
+        return Action(end, failures.failure(FailureKind.NO_RESOURCES, reason))
+    return WAIT
+
+
+def cause_of_unrecorded_end(message: str, exit_code: int | None) -> Failure:
     """Why a launcher ended on a node that is alive. Ray's message has the end of the log."""
     failure = diagnosis.classify(message, exit_code or 1)
     if failure.kind is FailureKind.UNKNOWN and SUPERVISOR_DIED.match(message):
-        return quoting(FailureKind.KILLED, "the launcher was killed", message)
+        return failure_with_message(FailureKind.KILLED, "the launcher was killed", message)
     if failure.kind is FailureKind.UNKNOWN and exit_code is None:
         return replace(failure, reason=f"the launcher recorded no end: {message}")
     if failure.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:
@@ -237,49 +270,19 @@ def cause_of_loss(message: str, exit_code: int | None) -> Failure:
     return failure
 
 
-def quoting(kind: FailureKind, reason: str, message: str) -> Failure:
+def failure_with_message(kind: FailureKind, reason: str, message: str) -> Failure:
     """A failure with the lines of Ray's message, which may have a traceback."""
     return replace(failures.failure(kind, reason), lines=last_lines(message))
-
-
-def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
-    """For an attempt that is PENDING or RUNNING for Ray."""
-    end = ActionKind.CANCEL if job.pending else ActionKind.STOP_ATTEMPT
-    if head.head_node_id and job.driver_node_id == head.head_node_id:
-        failure = failures.failure(FailureKind.CONFIG, "the driver was started on the head")
-        return Action(ActionKind.STOP_ATTEMPT, failure)
-    if over_deadline(view, 0 if job.pending else OVERDUE_SECONDS):
-        return Action(end, deadline_failure(view))
-    if head.queue_problem:
-        return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.TRANSFER_QUEUE, head.queue_problem))
-    if head.lost_node and view.elapsed(view.lost_since) > LOST_NODE_SECONDS:
-        reason = f"{head.loss}, and the trainer neither resumed nor failed"
-        return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
-    if view.elapsed(view.forgotten_since) > HEAD_LOST_SECONDS:
-        reason = "the head ended while the attempt started its processes, and one of them never came"
-        return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
-    if head.placement_problem:
-        failure = failures.failure(FailureKind.NO_RESOURCES, f"it cannot start: {head.placement_problem}")
-        return Action(end, replace(failure, todo=failures.TOO_LARGE))
-    if not job.pending:
-        return WAIT
-    if view.stop_requested:
-        return replace(stopped(view, "stopped while it waited for its driver to start"), kind=end)
-    waited = view.elapsed(view.status.attempt_submitted_at)
-    if waited > PENDING_SECONDS:
-        reason = f"the driver was not started within {waited:.0f} s: {job.message or 'Ray gives no reason'}"
-        return Action(end, failures.failure(FailureKind.NO_RESOURCES, reason))
-    return WAIT
 
 
 def fail(kind: FailureKind, reason: str) -> Action:
     return Action(ActionKind.FAIL, failures.failure(kind, reason))
 
 
-def stopped(view: View, reason: str) -> Action:
-    """For a job that is stopped while no launcher runs; a verdict may say why."""
-    verdict = view.verdict if view.verdict and view.verdict.kind is FailureKind.STOPPED else None
-    return Action(ActionKind.FAIL, verdict or failures.failure(FailureKind.STOPPED, reason))
+def fail_as_stopped(view: View, reason: str) -> Action:
+    """For a job that is stopped while no launcher runs; its stop cause may say why."""
+    cause = view.stop_cause if view.stop_cause and view.stop_cause.kind is FailureKind.STOPPED else None
+    return Action(ActionKind.FAIL, cause or failures.failure(FailureKind.STOPPED, reason))
 
 
 def over_deadline(view: View, grace: float) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from ..archive.archive import HEARTBEAT_OF_STEWARD, STEWARD_LOG, Archive, Heartbeat, now
+from ..archive.archive import STEWARD_HEARTBEAT, STEWARD_LOG, Archive, Heartbeat, now
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.program import Runner
@@ -30,34 +30,34 @@ from ..evidence import evidence, hardware
 from ..evidence.evidence import Moment
 from ..jobs.nodes import stop_new_work
 from ..queue import attempts, room
-from ..queue.queue import Queue, Turn, Waiting, turn
+from ..queue.queue import Queue, Turn, WaitingJob, turn
 from ..queue.room import Demand, Room
 from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
 from .attempt_checks import AttemptChecks
-from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
+from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, View, decide
 from .notify import Notifier, events
 
 # The intervals of asking the head; the archive is read more often.
-STEP_SECONDS = 2.0
-STEP_SECONDS_RUNNING = 5.0
-POLL_SECONDS = 0.5
+STEP_INTERVAL_SECONDS = 2.0
+RUNNING_STEP_INTERVAL_SECONDS = 5.0
+POLL_INTERVAL_SECONDS = 0.5
 # The interval of asking Ray whether an attempt has ended.
-RAY_POLL_SECONDS = 0.2
+RAY_POLL_INTERVAL_SECONDS = 0.2
 # The maximum difference between the clocks of the head and of another machine; cluster_up finds larger ones.
-CLOCK_SECONDS = 30.0
-PERIODIC_SECONDS = 300.0
+MAX_CLOCK_SKEW_SECONDS = 30.0
+EVIDENCE_INTERVAL_SECONDS = 300.0
 # Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
-CLEAN_UP_SECONDS = 300.0
+CLEAN_UP_TIMEOUT_SECONDS = 300.0
 # The time after a head's start in which it is checked for actors that it has forgotten.
-AFTER_START_SECONDS = 600.0
+HEAD_START_WINDOW_SECONDS = 600.0
 # The unused port and the timeout for checking whether the machine of an ended node answers.
-UNUSED_PORT, CONNECT_SECONDS = 1, 2.0
+UNUSED_PORT, CONNECT_TIMEOUT_SECONDS = 1, 2.0
 # A stop that Ray has not carried out is repeated.
-STOP_AGAIN_SECONDS = 60.0
+STOP_RETRY_INTERVAL_SECONDS = 60.0
 # The pause before a job is checked again, if the head did not answer.
-ADMIT_AGAIN_SECONDS = 60.0
+ADMIT_RETRY_INTERVAL_SECONDS = 60.0
 
 # The free resources and Ray's newer records of jobs, of a head at a moment.
 RoomSnapshot = tuple[Room, Sequence[Mapping[str, Any]]]
@@ -70,16 +70,16 @@ class Observations:
 
     # Whether Ray has ever listed the attempt.
     is_listed: bool = False
-    unknown_since: float | None = None
+    absent_since: float | None = None
     ended_since: float | None = None
-    lost_since: float | None = None
-    lost_at_step: int | None = None
+    no_step_since: float | None = None
+    last_step_seen: int | None = None
     lost_nodes: tuple[str, ...] = ()
     lost_cause: str = ""
     # The time of the launcher's last heartbeat, by its clock, and when it was first seen.
     beat: float | None = None
-    silent_since: float | None = None
-    forgotten_since: float | None = None
+    heartbeat_seen_at: float | None = None
+    actor_unscheduled_since: float | None = None
 
 
 def nodes_summary(head: RayHead, _now: float) -> Any:
@@ -87,12 +87,12 @@ def nodes_summary(head: RayHead, _now: float) -> Any:
     return head.get("/nodes?view=summary")
 
 
-def cause_of_end(address: str) -> str:
+def node_end_text(address: str) -> str:
     """Whether the machine of an ended node still answers, as text: a live machine refuses an unused port."""
     if not address:
         return ""
     try:
-        socket.create_connection((address, UNUSED_PORT), CONNECT_SECONDS).close()
+        socket.create_connection((address, UNUSED_PORT), CONNECT_TIMEOUT_SECONDS).close()
     except ConnectionRefusedError:
         return f"its processes have ended, and {address} answers"
     except OSError:
@@ -142,14 +142,14 @@ class Steward:
         self.next_stop = self.next_admission = self.next_measured = 0.0
         # The last heartbeat of the previous steward, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
-        self.kept_until = earlier.time if earlier else 0.0
+        self.previous_beat = earlier.time if earlier else 0.0
         # Each collection is a process on the head: after a restart, not of all jobs at once.
-        spread = zlib.crc32(archive.submission_id.encode()) % PERIODIC_SECONDS if self.kept_until else 0.0
-        self.next_periodic = clock.time() + PERIODIC_SECONDS - spread
+        spread = zlib.crc32(archive.submission_id.encode()) % EVIDENCE_INTERVAL_SECONDS if self.previous_beat else 0.0
+        self.next_periodic = clock.time() + EVIDENCE_INTERVAL_SECONDS - spread
         # The job's state in the last step.
         self.state: JobState | None = None
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
-        self.started_evidence = status.attempt if running and self.kept_until else 0
+        self.started_evidence = status.attempt if running and self.previous_beat else 0
         self.cleaned_up = 0
         self.children: list[subprocess.Popen[bytes]] = []
         # The names of all nodes that the head has known, by Ray's ids.
@@ -169,7 +169,7 @@ class Steward:
     def run(self) -> None:
         """Look after the job to its end."""
         self.archive.event("KEPT", host=node_name(), pid=os.getpid())
-        if not self.kept_until:
+        if not self.previous_beat:
             self.start_evidence(Moment.SUBMIT)
         while not self.leaving() and not self.try_step():
             pass
@@ -187,21 +187,21 @@ class Steward:
             # Its own log, which exists only if something went wrong.
             with contextlib.suppress(OSError):
                 self.archive.append(STEWARD_LOG, f"{now()} {traceback.format_exc()}")
-            self.clock.sleep(STEP_SECONDS)
+            self.clock.sleep(STEP_INTERVAL_SECONDS)
         return False
 
     def wait_for_change(self) -> None:
         """Wait until the job's state is another than in the last step, or until the next step is due."""
         state = self.state
-        healthy = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.lost_since is None
-        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if healthy else STEP_SECONDS)
+        steady = state is JobState.RUNNING and self.observed.ended_since is None and self.observed.no_step_since is None
+        until = self.clock.monotonic() + (RUNNING_STEP_INTERVAL_SECONDS if steady else STEP_INTERVAL_SECONDS)
         while self.clock.monotonic() < until and not self.leaving() and self.archive.read_status().state == state:
-            self.clock.sleep(POLL_SECONDS)
+            self.clock.sleep(POLL_INTERVAL_SECONDS)
 
     def step(self) -> bool:
         """Observe the job once and act on it; True at its end."""
         heartbeat = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
-        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **heartbeat, **self.waiting())
+        self.archive.write_heartbeat(STEWARD_HEARTBEAT, **heartbeat, **self.heartbeat_details())
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
@@ -211,8 +211,8 @@ class Steward:
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH
 
-    def waiting(self) -> dict[str, object]:
-        """What the job waits for, for people."""
+    def heartbeat_details(self) -> dict[str, object]:
+        """What the job waits for, with its place in the queue, or the dead engine and driver address of its attempt."""
         if self.state not in WAITING:
             return {"notice": self.checks.notice, "engine": self.checks.engine, "address": self.address}
         return {"notice": self.turn.notice, "place": self.turn.place}
@@ -221,45 +221,45 @@ class Steward:
 
     def observe(self) -> View:
         moment = self.clock.time()
-        answer = None
+        report = None
         with contextlib.suppress(RayApiError, KeyError, TypeError):
-            answer = self.ask_head(self.archive.read_status(), moment)
+            report = self.ask_head(self.archive.read_status(), moment)
         observed = self.observed
-        if answer:
-            job = answer.job
-            observed.unknown_since = (observed.unknown_since or moment) if job is None and observed.is_listed else None
+        if report:
+            job = report.job
+            observed.absent_since = (observed.absent_since or moment) if job is None and observed.is_listed else None
             observed.ended_since = (observed.ended_since or moment) if job and job.ended else None
             observed.is_listed = observed.is_listed or job is not None
         beat = self.archive.heartbeat().time
         if beat != observed.beat:
-            observed.beat, observed.silent_since = beat, moment
+            observed.beat, observed.heartbeat_seen_at = beat, moment
         # The launcher may have recorded the end while Ray was asked.
         status = self.archive.read_status()
         return View(
             now=moment,
             status=status,
             plan=self.plan,
-            head=answer,
-            unknown_since=observed.unknown_since,
+            head=report,
+            absent_since=observed.absent_since,
             ended_since=observed.ended_since,
-            silent_since=observed.silent_since,
-            forgotten_since=observed.forgotten_since,
-            lost_since=observed.lost_since,
-            dependency=self.dependency(status),
-            waits_for=self.waits_for(status) if status.state in WAITING else "",
+            heartbeat_seen_at=observed.heartbeat_seen_at,
+            actor_unscheduled_since=observed.actor_unscheduled_since,
+            no_step_since=observed.no_step_since,
+            dependency_state=self.dependency_state(status),
+            start_condition=self.start_condition(status) if status.state in WAITING else "",
             ended_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
             stop_requested=self.archive.stop_requested(),
-            verdict=attempts.verdict(self.archive),
+            stop_cause=attempts.stop_cause(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
         )
 
-    def ask_head(self, status: Status, moment: float) -> HeadAnswer:
+    def ask_head(self, status: Status, moment: float) -> HeadReport:
         self.address = ""
         if status.state in WAITING:
-            return HeadAnswer(capacity_problem=self.capacity_problem(status, moment))
+            return HeadReport(capacity_problem=self.capacity_problem(status, moment))
         self.queue.remove(self.archive.submission_id)
         if status.state in ENDED:
-            return HeadAnswer()
+            return HeadReport()
         record = self.head.job(self.ray_id(status))
         job = JobRecord.from_api(record) if record else None
         nodes = self.head.nodes()
@@ -270,20 +270,20 @@ class Steward:
         # Ray also lists the dead heads of earlier starts.
         head: Mapping[str, Any] = next((node for node in alive.values() if node["is_head_node"]), {})
         head_started = head.get("start_time_ms", 0) / 1000
-        if 0 < self.kept_until < head_started:
-            self.away_for = round(moment - self.kept_until, 1)
+        if 0 < self.previous_beat < head_started:
+            self.away_for = round(moment - self.previous_beat, 1)
             self.archive.event("HEAD_RETURNED", away_for=self.away_for)
-        self.kept_until = 0.0 if head else self.kept_until
-        self.look_for_forgotten(job, head_started, status, moment)
+        self.previous_beat = 0.0 if head else self.previous_beat
+        self.note_unscheduled_actor(job, head_started, status, moment)
         self.measure(job, moment)
-        self.look(job, nodes, status, moment)
-        return HeadAnswer(
+        self.check(job, nodes, status, moment)
+        return HeadReport(
             job=job,
             head_node_id=head.get("node_id", ""),
             driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
             lost_node=self.lost_node(job, nodes, status, moment),
             lost_cause=self.observed.lost_cause,
-            queue_problem=self.checks.queue_problem,
+            transfer_queue_problem=self.checks.transfer_queue_problem,
             # A command may work without the resources that it asks Ray for.
             placement_problem="" if self.plan.command else self.checks.placement_problem,
         )
@@ -292,7 +292,7 @@ class Steward:
         """Note what the nodes of the attempt use."""
         node_id = job.driver_node_id if job and self.plan.command else ""
         if job and (job.job_id or node_id) and not job.ended and moment >= self.next_measured:
-            self.next_measured = moment + hardware.SECONDS
+            self.next_measured = moment + hardware.SAMPLE_INTERVAL_SECONDS
             # Measurements are for people; errors of Ray or the archive must not stop the steward.
             with contextlib.suppress(Exception):
                 measured = hardware.measure_job(self.summary(self.head, moment), job.job_id, moment, node_id)
@@ -310,7 +310,7 @@ class Steward:
     ) -> str:
         """The name of a node that died with processes of the current attempt since the attempt's start, or ""."""
         # The start by the clock of the driver's machine, the end by the head's. Whose processes died is checked below.
-        since = (status.attempt_started_at or moment) - CLOCK_SECONDS
+        since = (status.attempt_started_at or moment) - MAX_CLOCK_SKEW_SECONDS
         dead = {node["node_id"]: node for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
@@ -319,47 +319,47 @@ class Steward:
         gone = [node for node_id, node in dead.items() if node_id in dead_nodes | {job.driver_node_id}]
         self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
         lost = ", ".join(self.observed.lost_nodes)
-        if gone and self.observed.lost_since is None:
-            self.observed.lost_cause = cause_of_end(str(gone[0].get("node_ip") or ""))
+        if gone and self.observed.no_step_since is None:
+            self.observed.lost_cause = node_end_text(str(gone[0].get("node_ip") or ""))
         step = self.archive.heartbeat().step
-        if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
-            self.observed.lost_since, self.observed.lost_at_step = moment, step
+        if lost and (self.observed.no_step_since is None or step != self.observed.last_step_seen):
+            self.observed.no_step_since, self.observed.last_step_seen = moment, step
         return lost
 
-    def look_for_forgotten(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
-        """Note since when the attempt waits for a process that the head forgot when it was started again."""
-        was_sent = (status.attempt_submitted_at or moment) < head_started > moment - AFTER_START_SECONDS
-        waits = was_sent and job is not None and not job.ended and (job.pending or self.has_forgotten(job.job_id))
-        self.observed.forgotten_since = (self.observed.forgotten_since or moment) if waits else None
+    def note_unscheduled_actor(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
+        """Note since when the attempt waits for a process that the restarted head does not schedule."""
+        before = (status.attempt_submitted_at or moment) < head_started > moment - HEAD_START_WINDOW_SECONDS
+        waits = before and job is not None and not job.ended and (job.pending or self.has_unscheduled_actor(job.job_id))
+        self.observed.actor_unscheduled_since = (self.observed.actor_unscheduled_since or moment) if waits else None
 
-    def has_forgotten(self, job_id: str) -> bool:
+    def has_unscheduled_actor(self, job_id: str) -> bool:
         """Whether an actor waits for its process, and no node has been asked for one."""
         actors = evidence.actors(self.head, evidence.job_filter(job_id)) if job_id else []
         return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
-    def look(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:
+    def check(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:
         """Check the TransferQueue, the servers and the placement of the current attempt."""
         if job and not job.ended:
             heartbeat = self.archive.heartbeat()
             # An older one is of an earlier attempt.
             is_current = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
-            self.checks.look(job.job_id, heartbeat if is_current else Heartbeat(), nodes, moment)
+            self.checks.run(job.job_id, heartbeat if is_current else Heartbeat(), nodes, moment)
 
     def capacity_problem(self, status: Status, moment: float) -> str:
         self.room, jobs = self.look_at_room(self.head, moment)
         self.queue.put(self.in_queue(status, moment))
         return self.problem_now(status, moment, jobs)
 
-    def in_queue(self, status: Status, moment: float) -> Waiting:
+    def in_queue(self, status: Status, moment: float) -> WaitingJob:
         since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
-        return Waiting(
+        return WaitingJob(
             self.archive.submission_id,
             self.demand,
             priority=self.plan.priority,
             submitted_at=status.submitted_at or moment,
             since=since or moment,
             patience=self.plan.queue_patience,
-            waits_for=self.waits_for(status),
+            waits_for=self.start_condition(status),
             limits=self.limits,
         )
 
@@ -369,13 +369,13 @@ class Steward:
         self.turn = turn(self.queue.jobs(), waiting, self.room, jobs, moment)
         return self.turn.problem
 
-    def waits_for(self, status: Status) -> str:
+    def start_condition(self, status: Status) -> str:
         """The condition for the next attempt other than resources, or ""."""
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
-        return attempts.wait_for_servers(self.archive, self.plan)
+        return attempts.server_condition(self.archive, self.plan)
 
-    def dependency(self, status: Status) -> JobState | None:
+    def dependency_state(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts."""
         if status.state is not JobState.QUEUED or not self.plan.depends_on:
             return None
@@ -390,7 +390,7 @@ class Steward:
             self.started_evidence = attempt
             self.start_evidence(Moment.START)
         elif view.now >= self.next_periodic:
-            self.next_periodic = view.now + PERIODIC_SECONDS
+            self.next_periodic = view.now + EVIDENCE_INTERVAL_SECONDS
             self.start_evidence(Moment.PERIODIC)
 
     def start_evidence(self, moment: Moment) -> None:
@@ -412,7 +412,7 @@ class Steward:
     def admit(self, view: View, _failure: Failure | None) -> None:
         """Have the job checked again, now that nothing is missing. If that cannot be done, it is tried again."""
         if view.now >= self.next_admission:
-            self.next_admission = view.now + ADMIT_AGAIN_SECONDS
+            self.next_admission = view.now + ADMIT_RETRY_INTERVAL_SECONDS
             self.runner.admit()
             self.plan = self.archive.plan() or Plan()
             self.demand = Demand.of(self.plan)
@@ -453,10 +453,10 @@ class Steward:
 
     def stop_attempt(self, view: View, failure: Failure | None) -> None:
         """Stop it and write down why. Its launcher records the end; if it cannot, a later step does."""
-        if failure and not view.verdict:
-            attempts.set_verdict(self.archive, failure)
+        if failure and not view.stop_cause:
+            attempts.record_stop_cause(self.archive, failure)
         if view.now >= self.next_stop:
-            self.next_stop = view.now + STOP_AGAIN_SECONDS
+            self.next_stop = view.now + STOP_RETRY_INTERVAL_SECONDS
             self.runner.run_ray_client("stop", view.status.attempt)
 
     def fail(self, view: View, failure: Failure | None) -> None:
@@ -487,7 +487,7 @@ class Steward:
             for lost in self.observed.lost_nodes:
                 departures.remember_loss(self.queue.directory, lost, self.archive.submission_id, view.now)
         self.wait_for_ray(view.status)
-        self.runner.run("end", seconds=CLEAN_UP_SECONDS)
+        self.runner.run("end", seconds=CLEAN_UP_TIMEOUT_SECONDS)
 
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
@@ -496,10 +496,10 @@ class Steward:
 
     def wait_for_ray(self, status: Status) -> None:
         """Wait until Ray has noticed the end as well: the launcher itself is a process of the job."""
-        until = self.clock.monotonic() + GRACE_SECONDS
+        until = self.clock.monotonic() + END_RECORD_GRACE_SECONDS
         with contextlib.suppress(RayApiError):
             while self.clock.monotonic() < until:
                 record = self.head.job(self.ray_id(status))
                 if record is None or JobRecord.from_api(record).ended:
                     return
-                self.clock.sleep(RAY_POLL_SECONDS)
+                self.clock.sleep(RAY_POLL_INTERVAL_SECONDS)

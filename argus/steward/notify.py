@@ -22,14 +22,14 @@ from ..archive.archive import Archive, Heartbeat
 from ..archive.status import JobState
 from ..common.identity import cluster_name
 from ..common.text import duration, printable
-from ..jobs.progress import count_of
+from ..jobs.progress import warning_count
 from .decisions import View
 
 # For one event; a job that has ended waits for its last one.
-LIMIT_SECONDS = 10.0
+CALL_TIMEOUT_SECONDS = 10.0
 # In the registry, which only the head sees: the events of a job that were told. No id of a job begins with a dot.
-TOLD = ".told-"
-TEXT_LENGTH = 500
+SENT_EVENTS = ".told-"
+MAX_TEXT_CHARS = 500
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float
     why = f" ({kind})" if kind else ""
 
     def event(name: str, key: str, text: str) -> Notification:
-        line = printable(f"{submission_id} on {cluster}: {text}", lines=False)[:TEXT_LENGTH]
+        line = printable(f"{submission_id} on {cluster}: {text}", lines=False)[:MAX_TEXT_CHARS]
         return Notification(key, name, submission_id, cluster, str(status.state), status.attempt, kind, line)
 
     if status.state and status.state.ended:
-        warned = f", with {count_of(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
+        warned = f", with {warning_count(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
         text = f"{status.state}{why}{f': {status.reason}' if status.reason else ''}{warned}"
         yield event("ended", "ended", text)
     if status.state is JobState.RETRYING:
@@ -66,7 +66,7 @@ def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float
     if status.state is JobState.RUNNING and heartbeat.stalled:
         yield event("stalled", f"stalled-{status.attempt}", f"it stalls: {heartbeat.stalled}")
     patience, waited = view.plan.queue_patience, view.elapsed(status.queued_at)
-    if status.state is JobState.QUEUED and patience and waited > patience and not view.waits_for:
+    if status.state is JobState.QUEUED and patience and waited > patience and not view.start_condition:
         problem = view.head.capacity_problem if view.head else "the head does not answer"
         yield event("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
     if away_for is not None:
@@ -79,7 +79,7 @@ class Notifier:
     def __init__(self, target: str, archive: Archive, directory: Path) -> None:
         self.target = target
         self.archive = archive
-        self.file = directory / f"{TOLD}{archive.submission_id}"
+        self.file = directory / f"{SENT_EVENTS}{archive.submission_id}"
         self.sent: set[str] = set()
         with contextlib.suppress(OSError):
             self.sent = set(self.file.read_text(encoding="utf-8").split())
@@ -105,7 +105,7 @@ class Notifier:
                 run(self.target, values)
         # Messages of these errors may contain the command or the address.
         except subprocess.TimeoutExpired:
-            self.record(event, f"it did not end within {LIMIT_SECONDS:g} s")
+            self.record(event, f"it did not end within {CALL_TIMEOUT_SECONDS:g} s")
         except subprocess.CalledProcessError as error:
             self.record(event, f"it ended with {error.returncode}")
         except URLError as error:
@@ -120,14 +120,14 @@ class Notifier:
     def finish(self) -> None:
         """Wait for running notifications, and forget the job, which has ended."""
         for thread in self.threads:
-            thread.join(LIMIT_SECONDS)
+            thread.join(CALL_TIMEOUT_SECONDS)
         with contextlib.suppress(OSError):
             self.file.unlink(missing_ok=True)
 
 
 def post(address: str, values: Mapping[str, object]) -> None:
     body, kind = json.dumps(values).encode(), {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(address, body, kind), timeout=LIMIT_SECONDS):  # noqa: S310
+    with urllib.request.urlopen(urllib.request.Request(address, body, kind), timeout=CALL_TIMEOUT_SECONDS):  # noqa: S310
         pass
 
 
@@ -142,7 +142,7 @@ def run(command: str, values: Mapping[str, object]) -> None:
         start_new_session=True,
     ) as process:
         try:
-            process.communicate(json.dumps(values).encode(), LIMIT_SECONDS)
+            process.communicate(json.dumps(values).encode(), CALL_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             raise

@@ -22,7 +22,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 
-from ..archive.archive import ENGINES, SUBMISSION_ID, Archive
+from ..archive.archive import ENGINE_ADDRESSES, SUBMISSION_ID, Archive
 from ..archive.status import ENDED, JobState
 from ..io.reading import UnreadableError, read_bytes
 from ..jobs.bundle import INDEX, PAGE
@@ -30,10 +30,10 @@ from ..jobs.bundle import INDEX, PAGE
 # The metrics of jobs for Prometheus.
 
 # The time that an ended job stays in the metrics, for alerts.
-ENDED_SECONDS = 3600.0
+ENDED_JOB_SECONDS = 3600.0
 # The maximum length of a label that a job can write.
-LABEL_CHARACTERS = 64
-VALUES = {
+MAX_LABEL_CHARS = 64
+METRIC_TEXTS = {
     "step": "the last step that was done",
     "steps": "all steps of the job",
     "attempt": "the number of the attempt",
@@ -54,7 +54,7 @@ class JobCollector:
         labels = ["submission_id", "workload", "state"]
         state = GaugeMetricFamily("argus_job_state", "1 for the state of a job", labels=labels)
         families = {
-            name: GaugeMetricFamily(f"argus_job_{name}", text, labels=labels[:1]) for name, text in VALUES.items()
+            name: GaugeMetricFamily(f"argus_job_{name}", text, labels=labels[:1]) for name, text in METRIC_TEXTS.items()
         }
         free = GaugeMetricFamily("argus_shared_root_free_bytes", "free space", labels=["shared_root"])
         archives = [*self.archives()]
@@ -73,10 +73,10 @@ class JobCollector:
         """Add a job. Raises UnreadableError and OSError."""
         status, beat, now = archive.read_status(), archive.heartbeat(), time.time()
         # A retried job has ended before.
-        if status.state is None or (status.state in ENDED and now - (status.ended_at or 0) > ENDED_SECONDS):
+        if status.state is None or (status.state in ENDED and now - (status.ended_at or 0) > ENDED_JOB_SECONDS):
             self.over |= {archive.submission_id} if status.state else set()
             return
-        state.add_metric([archive.submission_id, status.workload[:LABEL_CHARACTERS], str(status.state)], 1)
+        state.add_metric([archive.submission_id, status.workload[:MAX_LABEL_CHARS], str(status.state)], 1)
         values: dict[str, float | None] = {"step": beat.step, "steps": beat.total_steps, "attempt": status.attempt}
         if status.state == JobState.RUNNING and beat.step:
             values["silent_seconds"] = now - os.lstat(archive.metrics_file(status.attempt)).st_mtime
@@ -87,9 +87,9 @@ class JobCollector:
 
 # The inference servers of jobs that run, as Prometheus asks for them (HTTP SD).
 
-TARGETS = "/engines"
-TARGET = re.compile(rb"^ *- '?([0-9.]+:[0-9]+|\[[0-9a-f:]+\]:[0-9]+)'?$", re.MULTILINE)
-TARGETS_BYTES = 1 << 16
+TARGETS_PATH = "/engines"
+TARGET_LINE = re.compile(rb"^ *- '?([0-9.]+:[0-9]+|\[[0-9a-f:]+\]:[0-9]+)'?$", re.MULTILINE)
+MAX_TARGETS_BYTES = 1 << 16
 
 
 def targets(archives: Iterable[Archive]) -> Iterator[dict[str, object]]:
@@ -97,23 +97,23 @@ def targets(archives: Iterable[Archive]) -> Iterator[dict[str, object]]:
         # A job may have put anything there.
         with contextlib.suppress(UnreadableError, OSError):
             if archive.read_status().state == JobState.RUNNING:
-                lines = read_bytes(archive.path / ENGINES, TARGETS_BYTES)
-                servers = [server.decode() for server in TARGET.findall(lines)]
+                lines = read_bytes(archive.path / ENGINE_ADDRESSES, MAX_TARGETS_BYTES)
+                servers = [server.decode() for server in TARGET_LINE.findall(lines)]
                 yield {"targets": servers, "labels": {"submission_id": archive.submission_id}}
 
 
 # The HTTP server on a port of the head, beside those of Ray's metrics.
 
 # In the environment of a head, a port of its plan; that of the steward is so many further.
-PORT_OF_DASHBOARD, FURTHER = "DASHBOARD_METRIC_PORT", 3
-TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
+DASHBOARD_PORT_VARIABLE, PORT_OFFSET = "DASHBOARD_METRIC_PORT", 3
+TOKEN_PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
 # The maximum number of concurrent requests, and of pages among them, because clients may be slow.
-THREADS, PAGES = 8, 4
+MAX_REQUESTS, MAX_PAGE_REQUESTS = 8, 4
 # The time limits of the next part of a request, of a whole request with its answer, and of one for a page.
-PART_SECONDS, REQUEST_SECONDS, PAGE_SECONDS = 2.0, 5.0, 300.0
-PAGE_BYTES, PIECE_BYTES = 32 << 20, 1 << 16
+PART_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS, PAGE_TIMEOUT_SECONDS = 2.0, 5.0, 300.0
+MAX_PAGE_BYTES, CHUNK_BYTES = 32 << 20, 1 << 16
 # Jobs can write to archives, so their pages run sandboxed without an origin and without network access.
-POLICY = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+CONTENT_POLICY = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
 class Handler(MetricsHandler):
@@ -121,11 +121,11 @@ class Handler(MetricsHandler):
 
     archives: Callable[[], Iterable[Archive]]
     key = ""
-    timeout = PART_SECONDS
-    pages = threading.BoundedSemaphore(PAGES)
+    timeout = PART_TIMEOUT_SECONDS
+    pages = threading.BoundedSemaphore(MAX_PAGE_REQUESTS)
 
     def setup(self) -> None:
-        self.end_after(REQUEST_SECONDS)
+        self.end_after(REQUEST_TIMEOUT_SECONDS)
         super().setup()
 
     def end_after(self, seconds: float) -> None:
@@ -148,7 +148,7 @@ class Handler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802 - the name of the library
         _root, key, *rest = f"{self.path}//".split("/")
-        if self.path == TARGETS:
+        if self.path == TARGETS_PATH:
             self.send(json.dumps([*targets(self.archives())]).encode(), "application/json")
         elif not self.key or not hmac.compare_digest(key.encode(), self.key.encode()):
             super().do_GET()
@@ -165,18 +165,18 @@ class Handler(MetricsHandler):
             self.send_error(404)
         else:
             self.deadline.cancel()
-            self.end_after(PAGE_SECONDS)
+            self.end_after(PAGE_TIMEOUT_SECONDS)
             self.send(content, "text/html")
 
     def send(self, content: bytes, kind: str) -> None:
         self.send_response(200)
-        for name, value in (("Content-Type", kind), ("Content-Security-Policy", POLICY)):
+        for name, value in (("Content-Type", kind), ("Content-Security-Policy", CONTENT_POLICY)):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         # The time of a request is counted anew for each piece.
-        for begin in range(0, len(content), PIECE_BYTES):
-            self.wfile.write(content[begin : begin + PIECE_BYTES])
+        for begin in range(0, len(content), CHUNK_BYTES):
+            self.wfile.write(content[begin : begin + CHUNK_BYTES])
 
     def page(self, path: list[str]) -> bytes | None:
         """The list of jobs, or the page of one; None without it."""
@@ -186,11 +186,11 @@ class Handler(MetricsHandler):
                     file = jobs.resolve().joinpath(*path)
                     # A job may have put a link there.
                     if file.resolve() == file:
-                        return read_bytes(file, PAGE_BYTES)
+                        return read_bytes(file, MAX_PAGE_BYTES)
         return None
 
 
-def key_of(token: str) -> str:
+def pages_key(token: str) -> str:
     """The first part of a page's path, which pages.yml also derives from the cluster's token."""
     return hashlib.sha256(f"{token.strip()} pages".encode()).hexdigest()
 
@@ -204,13 +204,13 @@ def serve(archives: Callable[[], Iterable[Archive]]) -> None:
     registry.register(JobCollector(archives))
     token = ""
     with contextlib.suppress(OSError, ValueError):
-        token = Path(os.environ.get(TOKEN_PATH, "")).read_text("utf-8")
-    attributes = {"registry": registry, "archives": staticmethod(archives), "key": key_of(token) if token else ""}
+        token = Path(os.environ.get(TOKEN_PATH_VARIABLE, "")).read_text("utf-8")
+    attributes = {"registry": registry, "archives": staticmethod(archives), "key": pages_key(token) if token else ""}
     handler = type("OwnHandler", (Handler,), attributes)
     try:
-        server = HTTPServer(("", int(os.environ[PORT_OF_DASHBOARD]) + FURTHER), handler)
+        server = HTTPServer(("", int(os.environ[DASHBOARD_PORT_VARIABLE]) + PORT_OFFSET), handler)
     except (KeyError, ValueError, OverflowError, OSError) as error:
         print(f"Prometheus gets no metrics of jobs: {error!r}", file=sys.stderr, flush=True)
         return
-    for _number in range(THREADS):
+    for _number in range(MAX_REQUESTS):
         threading.Thread(target=server.serve_forever, args=(None,), daemon=True).start()

@@ -13,7 +13,7 @@ from ..common.text import printable
 from ..evidence.node import UMASK
 from ..jobs.bundle import limits, pack
 from ..jobs.listing import find_job
-from ..jobs.nodes import collect, collected
+from ..jobs.nodes import collect, collection_result
 from ..jobs.registry import Registry
 from ..jobs.services import OperationError, on_machines
 from ..ray.api import allow_host
@@ -85,7 +85,7 @@ def evidence(request: EvidenceRequest) -> dict[str, Any]:
     job = Registry().read(archive.submission_id)
     allow_host(job.address if job else "")
     os.umask(UMASK)
-    return collected(archive, []) if request.check else collect(archive)
+    return collection_result(archive, []) if request.check else collect(archive)
 
 
 @click.command(name="evidence", short_help="Collect evidence of a job.")

@@ -16,7 +16,7 @@ from ..common.findings import Finding
 from ..common.shared_root import JOBS
 from ..common.text import size_text
 from ..jobs.registry import Registry
-from ..jobs.superfluous import SUPERFLUOUS, Decision, RemovalScope, Rules, job_uses, verdict, verdicts
+from ..jobs.superfluous import SUPERFLUOUS, Decision, RemovalRules, RemovalScope, decide, decisions, job_uses
 from ..staging.files import remove_tree
 from .request import VerbRequest, common, of_tag, request_from, require_same_cluster, show, write_answer
 
@@ -29,17 +29,17 @@ NO_RULE = Finding(
 )
 
 
-class JobsGcRequest(VerbRequest, Rules):
+class JobsGcRequest(VerbRequest, RemovalRules):
     """The options of `gc --jobs`; remove: without it, and with check, nothing is removed."""
 
     remove: bool = False
     check: bool = False
 
 
-def remove(candidate: Decision, rules: Rules, registry: Registry) -> tuple[str, list[Finding]]:
+def remove(candidate: Decision, rules: RemovalRules, registry: Registry) -> tuple[str, list[Finding]]:
     """Remove the superfluous parts of a job, unless a job submitted meanwhile names it; returns the result as text."""
     uses = job_uses(archives(candidate.archive.jobs), registry)
-    current = verdict(candidate.archive, candidate.index, uses, rules, time.time())
+    current = decide(candidate.archive, candidate.index, uses, rules, time.time())
     if current.text != SUPERFLUOUS:
         return current.text, []
     for path in current.paths:
@@ -70,7 +70,7 @@ def gc_jobs_command(as_json: bool, **options: Any) -> None:
     require_same_cluster(request)
     registry, removes = Registry(), request.remove and not request.check
     rows, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
-    for row in verdicts(request.root / JOBS, request, registry, time.time()):
+    for row in decisions(request.root / JOBS, request, registry, time.time()):
         text = row.text
         if text == SUPERFLUOUS and removes:
             text, problems = remove(row, request, registry)

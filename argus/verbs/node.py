@@ -26,7 +26,7 @@ import click
 from pydantic import Field
 
 from ..archive.program import Program
-from ..cluster.supervisor import LAST, end_all, supervise
+from ..cluster.supervisor import NO_RESTART_FILE, kill_all, supervise
 from ..common.node_process import LOG, MARK, ORDER, RUNNING, STATE, look, neighbours, processes, supervisor
 from ..io import writing
 from ..jobs.services import OperationError
@@ -95,7 +95,7 @@ def start(directory: Path, request: NodeRequest) -> None:
         shutil.rmtree(sessions / "ray", ignore_errors=True)
     for entry in os.scandir(directory):
         # A FIFO or a link that a job has put there would be opened for writing.
-        if entry.name in (STATE, LAST) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
+        if entry.name in (STATE, NO_RESTART_FILE) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
             os.unlink(entry.path)
     environment = with_step(request.environment, os.environ)
     order = {**request.model_dump(include=OF_SUPERVISOR), "environment": environment}
@@ -136,7 +136,7 @@ def stop(directory: Path) -> bool:
             raise OperationError(f"the supervisor of {directory} does not end; end it by hand (pid {pid})")
         time.sleep(0.1)
     changed |= bool(processes(directory))
-    if left := end_all(directory):
+    if left := kill_all(directory):
         numbers = ", ".join(map(str, sorted(left)))
         raise OperationError(f"processes of the node do not end, even with SIGKILL: {numbers}; see ps and dmesg")
     return changed

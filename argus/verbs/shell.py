@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..archive.archive import JOB, JOB_CONFIG
+from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE
 from ..archive.plan import Plan
 from ..archive.status import ENDED
 from ..common.identity import node_name
@@ -47,9 +47,9 @@ def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
         raise OperationError(f"the driver of {archive.submission_id} does not run, or is not yours: {error}") from error
     environment = dict(pair.split("=", 1) for pair in text.split("\0") if "=" in pair)
     # With it, a ray.init would replace the driver of the job.
-    environment.pop(JOB_CONFIG, None)
+    environment.pop(JOB_CONFIG_VARIABLE, None)
     # A job can write any process id into its archive.
-    if environment.get(JOB) != archive.submission_id:
+    if environment.get(JOB_VARIABLE) != archive.submission_id:
         raise OperationError(f"process {driver.name} is not the driver of {archive.submission_id}: its status is wrong")
     if not owner.st_uid:
         raise OperationError(f"{archive.submission_id} runs as root, and there is no shell as root: see ray_node_user")

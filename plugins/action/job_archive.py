@@ -25,7 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle impor
 )
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import LAST
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.nodes import SECONDS as COLLECT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.nodes import TIMEOUT_SECONDS as COLLECT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.page import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, unanswered
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, unanswered_state
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
@@ -70,7 +70,7 @@ class ActionModule(NodeAction):
                 node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}
             return answer, False
         except ProgramError as error:
-            return unanswered(expected, str(error)).to_json(), error.node_is_gone
+            return unanswered_state(expected, str(error)).to_json(), error.node_is_gone
 
     def show_cluster(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
         """Show the cluster, or the nodes that are missing; a failure if too few are ready."""

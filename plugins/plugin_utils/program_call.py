@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
@@ -167,7 +167,7 @@ class Node:
         """The command line that runs a file of the program on the machine, with the environment of the node."""
         # ENTER names the node's directory: the program takes over its environment. A head that was removed has none, so
         # its registry is a variable of its own.
-        enter = f"env {ENTER}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
+        enter = f"env {ENTER_VARIABLE}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
         return f"{enter} {shlex.join([self.python])} {shell_path(program)} {shlex.join(arguments)}"
 
     def oneshot_container_command(self, program: str, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from argus import cli
 from argus.archive.archive import Archive
 from argus.common.findings import WARNING, Finding
 from argus.hooks import redact
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest
 from argus.jobs.services import Effect, Services
 from argus.verbs import request as verb_request
@@ -33,7 +33,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path / "registry"))
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
-    registry.write(Registered("sft-1", 1.0, {**MINIMAL, "submission_id": "sft-1"}, str(tmp_path)))
+    registry.write(RegisteredJob("sft-1", 1.0, {**MINIMAL, "submission_id": "sft-1"}, str(tmp_path)))
     archive = Archive(tmp_path / "jobs" / "sft-1")
     archive.reserve()
     archive.set_status("RUNNING", workload="sft")

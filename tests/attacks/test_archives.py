@@ -114,13 +114,14 @@ def test_status_and_stewards_go_on(bad: Archive) -> None:
     is_drawn(job_report(job, time.time(), []))
     assert sum(map(len, job.log)) <= 2 << 20
     # What stewards ask.
-    for ask in (bad.plan, bad.read_status, bad.checkpoints, lambda: attempts.verdict(bad), lambda: evidence.prune(bad)):
+    further = (lambda: attempts.stop_cause(bad), lambda: evidence.prune(bad))
+    for ask in (bad.plan, bad.read_status, bad.checkpoints, *further):
         with in_time("a typed file"), contextlib.suppress(OSError, UnreadableError):
             ask()
     with in_time("the last step"):
         assert bad.last_step() >= 0 and attempts.steps_done(bad, 1) >= 0 and total_steps(bad) in (None, 12)
     with in_time("checkpoints"), contextlib.suppress(UnreadableError):
-        list(checkpoints.finished(bad.path / "checkpoints", "grpo"))
+        list(checkpoints.saved_checkpoints(bad.path / "checkpoints", "grpo"))
 
 
 # --- As root, against archives of another user -----------------------------------------------------------------------

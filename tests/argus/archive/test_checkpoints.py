@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.archive.checkpoints import Checkpoint, Retention, finished, inspect, last_complete
+from argus.archive.checkpoints import Checkpoint, Retention, inspect, last_complete, saved_checkpoints
 
 KINDS = ("model", "optim", "extra_state")
 
@@ -85,7 +85,7 @@ def test_the_last_complete_checkpoint_may_precede_a_damaged_one(tmp_path: Path) 
     (tmp_path / "global_step_30" / "model_world_size_2_rank_0.pt").write_bytes(b"")
     (tmp_path / "global_step_20" / "optim_world_size_2_rank_0.pt").unlink()
     tracker(tmp_path, 30)
-    assert [bool(checkpoint.problem) for checkpoint in finished(tmp_path, "sft")] == [True, True, False]
+    assert [bool(checkpoint.problem) for checkpoint in saved_checkpoints(tmp_path, "sft")] == [True, True, False]
     assert last_complete(tmp_path, "sft") == Checkpoint(10, tmp_path / "global_step_10", 2, "")
     (tmp_path / "global_step_10" / "model_world_size_2_rank_0.pt").unlink()
     assert last_complete(tmp_path, "sft") is None

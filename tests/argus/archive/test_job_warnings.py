@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from argus.archive import metrics
-from argus.archive.job_warnings import ExceptionCount, LogSummary, MetricsSummary, Settings, WarningInputs, find
+from argus.archive.job_warnings import ExceptionCount, LogSummary, MetricsSummary, Settings, WarningInputs, all_warnings
 from argus.io.output import MAX_REASON_CHARS
 
 GRPO = Settings.of(
@@ -35,11 +35,11 @@ def summary_of(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
 
 
 def kinds(settings: Settings, summary: MetricsSummary, over: bool = True, **more: Any) -> list[str]:
-    return [warning.kind for warning in find(WarningInputs(settings, summary, over=over, **more))]
+    return [warning.kind for warning in all_warnings(WarningInputs(settings, summary, over=over, **more))]
 
 
 def text(settings: Settings, summary: MetricsSummary, **logged: Any) -> str:
-    (warning,) = find(WarningInputs(settings, summary, LogSummary(**logged), (), True))
+    (warning,) = all_warnings(WarningInputs(settings, summary, LogSummary(**logged), (), True))
     return warning.text
 
 
@@ -69,7 +69,7 @@ def test_rewards_that_raise() -> None:
     steps = summary_of(*[{"actor/lr": 1.0}] * 10)
     # More than there are: those of a validation are among them.
     assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
-    (warning,) = find(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
+    (warning,) = all_warnings(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     assert "ValueError: no answer (/private/user/code/r.py, line 7)" in warning.text
     assert len(text(Settings(), steps, reward=ExceptionCount(1, "x" * 1000))) == MAX_REASON_CHARS

@@ -14,7 +14,7 @@ import pytest
 from program import write_program
 
 from argus.archive.archive import Archive
-from argus.archive.program import RECORD, Program, Runner
+from argus.archive.program import PROGRAM_RECORD, Program, Runner
 
 TELLS = """
 import json, os, sys
@@ -70,7 +70,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def test_a_job_runs_the_version_with_which_it_was_submitted(programs: Path, archive: Archive) -> None:
-    archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
+    archive.write_json(PROGRAM_RECORD, {"version": "0.0.1", "program": OTHER})
     arguments = ["1", "0", "m", "1", "2", "a"]
     command = Program(str(programs / "current")).command(str(archive.path), "ranks", *arguments)
     subprocess.run(command, check=True)
@@ -85,7 +85,7 @@ def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive:
         other = Archive(archive.jobs / str(number))
         other.reserve()
         (other.path / OTHER).write_text("")
-        other.write_text(RECORD, text)
+        other.write_text(PROGRAM_RECORD, text)
     source = "import sys; from argus.archive.archive import Archive; from argus.archive.program import Program; "
     source += "print({Program.of_job(Archive(sys.argv[1] + str(number))).path for number in range(5)})"
     environment = {**os.environ, "PYTHONPATH": str(programs / "current")}

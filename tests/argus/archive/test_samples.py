@@ -49,18 +49,18 @@ def test_steps_are_spread_over_the_job(archive: Archive) -> None:
     assert samples.kept_steps(archive)["validation"] == [0]
     steps = samples.kept_steps(archive)["rollouts"]
     assert (steps[:2], steps[-1]) == ([1, 9], 300)
-    assert len(steps) <= samples.MOST_STEPS + 1
+    assert len(steps) <= samples.MAX_STEPS + 1
     assert {after - before for before, after in itertools.pairwise(steps[:-1])} == {8}
 
 
 def test_texts_are_masked_before_they_are_cut(archive: Archive) -> None:
-    half = samples.TEXT_LENGTH // 2
+    half = samples.MAX_CHARS // 2
     text = "x" * (half - 5) + "a-canary-value" + "y" * 3 * half + "the answer"
     write(archive, 1, [1.0], output=text, gts={"target": ["4"]})
     samples.keep(archive, mask, is_over=True)
     [row] = kept(archive, 1)
     assert "canar" not in row["output"] and row["output"].endswith("the answer")
-    assert len(row["output"]) < samples.TEXT_LENGTH + 50
+    assert len(row["output"]) < samples.MAX_CHARS + 50
     assert row["gts"] == '{"target": ["4"]}'
 
 

@@ -130,15 +130,15 @@ def test_evidence_of_the_head(archive: Archive) -> None:
 def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     archive.write_text("debug/20260101T000000.000000Z-stall-worker-0/stacks.txt", "")
     evidence.collect(archive, Moment("submit"))
-    for _round in range(evidence.PERIODIC_KEPT + 3):
+    for _round in range(evidence.MAX_PERIODIC + 3):
         evidence.collect(archive, Moment("periodic"))
     kept = files(archive)
-    assert kept.count("periodic-ray_status.txt") == evidence.PERIODIC_KEPT
+    assert kept.count("periodic-ray_status.txt") == evidence.MAX_PERIODIC
     assert kept.count("submit-ray_status.txt") == kept.count("stall-worker-0/stacks.txt") == 1
     # The index names all files, and no others.
     named = [entry["file"] for entry in index(archive)]
     assert all((archive.path / name).is_file() for name in named)
-    assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
+    assert len(named) == (evidence.MAX_PERIODIC + 1) * len(HEAD_FILES)
 
 
 @pytest.mark.parametrize(("moment", "packages"), [("demand", True), ("end", False)])

@@ -53,7 +53,7 @@ def test_what_the_nodes_of_a_job_use_is_kept(archive: Archive) -> None:
 
 
 def test_lines_of_a_long_job_are_left_out_evenly(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(hardware, "MAX_BYTES", 20_000)
     for number in range(1000):
         hardware.append(archive, Measurement(1000.0 + 30 * number, {"gpu-1": Usage(cpu=1.0)}))
     times = [measured.time for measured in hardware.read(archive)]
@@ -97,7 +97,7 @@ def half_an_hour(usage: Callable[[float], Usage], seconds: float = 30.0) -> list
     ],
 )
 def test_memory_that_grows(usage: Callable[[float], Usage], expected: str) -> None:
-    warnings = hardware.warnings(half_an_hour(usage))
+    warnings = hardware.usage_warnings(half_an_hour(usage))
     assert [warning.kind for warning in warnings] == (["memory_grows"] if expected else [])
     assert all(expected in warning.text for warning in warnings)
 
@@ -105,7 +105,7 @@ def test_memory_that_grows(usage: Callable[[float], Usage], expected: str) -> No
 def test_gpus_that_do_nothing() -> None:
     def kinds(percents: Callable[[float], list[float | None]], since: float = 0.0) -> list[str]:
         measured = half_an_hour(lambda hours: Usage(gpus=tuple(map(Gpu, percents(hours)))))
-        return [warning.kind for warning in hardware.warnings(measured[int(since * 120) :])]
+        return [warning.kind for warning in hardware.usage_warnings(measured[int(since * 120) :])]
 
     assert kinds(lambda _hours: [0.0, 3.0]) == ["gpus_idle"]
     assert kinds(lambda _hours: [0.0, 90.0]) == kinds(lambda _hours: [0.0, None]) == kinds(lambda _hours: []) == []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.archive.archive import JOB
+from argus.archive.archive import JOB_VARIABLE
 from argus.evidence import node
 from argus.evidence.node import Process
 from argus.hooks import redact
@@ -108,9 +108,9 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
     logs.mkdir()
     for name, text in LOGS.items():
         (logs / name).write_text(text)
-    log_names = node.log_names
-    monkeypatch.setattr(node, "log_names", lambda ids, since: log_names(ids, since, logs))
-    process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
+    log_names = node.log_paths
+    monkeypatch.setattr(node, "log_paths", lambda ids, since: log_names(ids, since, logs))
+    process = start(SLEEP, **{JOB_VARIABLE: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
     entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=False)
     directory = archive / "debug" / "stamp-worker-0"
     names = [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries]
@@ -134,16 +134,16 @@ def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "shm"
     path.mkdir()
     monkeypatch.setattr(node, "SHM", path)
-    monkeypatch.setattr(node, "TERM_SECONDS", 0.2)
+    monkeypatch.setattr(node, "TERM_TIMEOUT_SECONDS", 0.2)
     return path
 
 
 def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) -> None:
-    deaf, polite = start(DEAF, **{JOB: job}), start(SLEEP, **{JOB: job})
-    other = start(SLEEP, **{JOB: f"{job}-other"})
+    deaf, polite = start(DEAF, **{JOB_VARIABLE: job}), start(SLEEP, **{JOB_VARIABLE: job})
+    other = start(SLEEP, **{JOB_VARIABLE: f"{job}-other"})
     unmarked = start(SLEEP)
     # It ends by itself, and is not killed.
-    start("import time; print('ready', flush=True); time.sleep(0.2)", **{JOB: job})
+    start("import time; print('ready', flush=True); time.sleep(0.2)", **{JOB_VARIABLE: job})
     result = node.sweep(job, [], patience=1)
     assert result["killed"] == {
         process.pid: f"{sys.executable} -c {code}" for process, code in ((deaf, DEAF), (polite, SLEEP))
@@ -154,7 +154,7 @@ def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) 
 
 
 def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: START, shm: Path) -> None:
-    killed, alive = start(SLEEP, **{JOB: job}), start(SLEEP)
+    killed, alive = start(SLEEP, **{JOB_VARIABLE: job}), start(SLEEP)
     ended, foreign = (subprocess.Popen(["true"]) for _number in range(2))
     assert ended.wait() == foreign.wait() == 0
     for process in (killed, alive, ended, foreign):

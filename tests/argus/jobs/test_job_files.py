@@ -12,7 +12,7 @@ from gate_job import parsed, shared_root
 from argus.archive.archive import Archive
 from argus.common.findings import WARNING
 from argus.jobs import job_files as module
-from argus.jobs.job_files import JobFiles, changes, job_files
+from argus.jobs.job_files import JobFiles, change_findings, job_files
 
 USER = "user/code"
 
@@ -83,8 +83,8 @@ def test_what_settings_name_and_the_classes_in_it(root: Path) -> None:
 
 
 def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FILE_BYTES", 40)
-    monkeypatch.setattr(module, "ALL_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 40)
+    monkeypatch.setattr(module, "MAX_TOTAL_BYTES", 100)
     (tmp_path / "out.py").write_text("secret = 1\n")
     write(root, r="import large, latin, out, link, a, b\n", large="#" * 41, a="#" * 37, b="#" * 37, real="")
     (root / USER / "latin.py").write_bytes(b"# \xe9\n")
@@ -110,7 +110,7 @@ def archive(root: Path) -> Archive:
 
 
 def warning(root: Path, archive: Archive) -> str:
-    (finding,) = changes(archive, collected(root))
+    (finding,) = change_findings(archive, collected(root))
     assert (finding.key, finding.severity) == ("files", WARNING)
     return finding.problem
 

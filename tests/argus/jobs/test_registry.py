@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from argus.io.reading import UnreadableError
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 
-JOB = Registered("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": "\u2028"}}, "/private")
+JOB = RegisteredJob("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": "\u2028"}}, "/private")
 
 
 @pytest.fixture
@@ -46,4 +46,4 @@ def test_what_is_no_id_is_no_path(registry: Registry, name: str) -> None:
     (registry.path / "grpo-1.json").rename(registry.path.parent / "grpo-1.json")
     assert registry.read(name) is None
     with pytest.raises(ValueError, match="is not a submission id"):
-        registry.write(Registered(name, 1.0, {}, "/private"))
+        registry.write(RegisteredJob(name, 1.0, {}, "/private"))

@@ -10,9 +10,9 @@ from fake_ray import FakeClock, FakeRay
 
 from argus.archive.archive import Archive
 from argus.hooks import redact
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import Effect
-from argus.jobs.stop import REASON, close_jobs, end_jobs, removal
+from argus.jobs.stop import REMOVAL_REASON, close_jobs, end_jobs, removal_effect
 from argus.queue import attempts
 
 
@@ -33,7 +33,7 @@ class Cluster:
         made.write_heartbeat("steward.json", time=time.time())
         made.set_status(state)
         redact.store(made.path, {"KEY": "value"})
-        self.registry.write(Registered(name, 1.0, {}, str(made.path.parents[1])))
+        self.registry.write(RegisteredJob(name, 1.0, {}, str(made.path.parents[1])))
         return made
 
     def end(self, check_mode: bool = False) -> Effect:
@@ -53,12 +53,12 @@ def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
     one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
     closed.close()
     cluster.clock.then = lambda now: now >= 5 and not one.read_status().closed_at and one.close()
-    assert cluster.end() == removal(["one"])
+    assert cluster.end() == removal_effect(["one"])
     assert one.stop_requested() and not closed.stop_requested()
-    verdict = attempts.verdict(one)
+    verdict = attempts.stop_cause(one)
     assert verdict
-    assert (verdict.kind, verdict.reason) == ("stopped", REASON)
-    assert not attempts.verdict(closed)
+    assert (verdict.kind, verdict.reason) == ("stopped", REMOVAL_REASON)
+    assert not attempts.stop_cause(closed)
     assert 5 <= cluster.clock.now < 6
 
 
@@ -66,7 +66,7 @@ def test_check_mode_changes_nothing(cluster: Cluster) -> None:
     one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
     closed.close()
     before = one.path.joinpath("status.json").read_text()
-    assert cluster.end(check_mode=True) == cluster.close(check_mode=True) == removal(["one"])
+    assert cluster.end(check_mode=True) == cluster.close(check_mode=True) == removal_effect(["one"])
     assert one.path.joinpath("status.json").read_text() == before
     assert not one.stop_requested()
     assert redact.load(one.path) == {"KEY": "value"}
@@ -75,14 +75,14 @@ def test_check_mode_changes_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize("state", ["QUEUED", "RUNNING"])
 def test_archives_are_closed_without_any_node(cluster: Cluster, state: str) -> None:
     one = cluster.job("one", state)
-    assert cluster.close() == removal(["one"])
+    assert cluster.close() == removal_effect(["one"])
     status = one.read_status()
-    assert (status.state, status.reason) == ("STOPPED", f"{REASON}, by cluster_down.yml")
+    assert (status.state, status.reason) == ("STOPPED", f"{REMOVAL_REASON}, by cluster_down.yml")
     assert status.closed_at
     assert not redact.secrets_file(one.path).exists()
     assert not (one.path / "steward.json").exists()
     # Once.
-    assert cluster.close() == removal([])
+    assert cluster.close() == removal_effect([])
 
 
 def test_what_cannot_be_closed_is_named_and_hides_no_other(cluster: Cluster) -> None:
@@ -102,6 +102,6 @@ def test_the_secrets_of_a_job_without_an_archive_are_removed_and_other_clusters_
     one, other = cluster.job("one"), cluster.job("other")
     one.path.rename(cluster.jobs.parent / "away")
     cluster.registry.remove("other")
-    assert cluster.close() == removal([])
+    assert cluster.close() == removal_effect([])
     assert not redact.secrets_file(one.path).exists()
     assert other.read_status().state == "RUNNING" and redact.load(other.path)

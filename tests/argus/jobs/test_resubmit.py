@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest, resubmission
 
 JOBSPEC = {"workload": "grpo", "model": "tiny", "secrets": ["HF_TOKEN"], "env_vars": {"A": 1, "B": 2}}
@@ -18,7 +18,7 @@ def test_the_request_is_that_of_the_registered_jobspec(tmp_path: Path, form: Any
     registry.path.mkdir()
     override = f"trainer.default_local_dir={tmp_path}/jobs/grpo-1/checkpoints"
     spec = {**JOBSPEC, "submission_id": "grpo-1", "trainer_overrides": form([override, "a=x"])}
-    registry.write(Registered("grpo-1", 1.0, spec, str(tmp_path)))
+    registry.write(RegisteredJob("grpo-1", 1.0, spec, str(tmp_path)))
     changes = [{"submission_id": None}, {"set": ["a=2", "deadline=2h"]}]
     request = resubmission(JobRequest(command_line=changes), "grpo-1", registry)
     assert request.author_jobspec == {**JOBSPEC, "deadline": "2h", "trainer_overrides": ["a=2"]}

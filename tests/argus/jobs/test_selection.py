@@ -6,7 +6,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
-from argus.jobs.logs import Selection, selected
+from argus.jobs.logs import Selection, select_lines
 from argus.jobs.services import OperationError
 
 RETRIED = [
@@ -37,5 +37,5 @@ def test_lines_of_a_rank_and_an_attempt(selection: Selection, chosen: Sequence[i
 def test_an_attempt_chooses_lines_of_the_whole_log(archive: Archive) -> None:
     job = JobInfo("grpo-1", "RUNNING", log=("[rank1]: a", "b"))
     with pytest.raises(OperationError, match="position"):
-        selected(archive, job, Selection(attempt=1), 0, "1:0")
-    assert selected(archive, job, Selection(rank="1"), 0, "1:0") == ["[rank1]: a"]
+        select_lines(archive, job, Selection(attempt=1), 0, "1:0")
+    assert select_lines(archive, job, Selection(rank="1"), 0, "1:0") == ["[rank1]: a"]

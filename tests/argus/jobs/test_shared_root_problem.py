@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.listing import LEAST_BYTES, LEAST_FILES, root_problem
+from argus.jobs.listing import MIN_FREE_BYTES, MIN_FREE_INODES, root_problem
 
-BLOCKS = LEAST_BYTES // 4096
+BLOCKS = MIN_FREE_BYTES // 4096
 
 
 @pytest.mark.parametrize(
     ("flags", "blocks", "free", "files", "free_files", "expected"),
     [
-        (os.ST_NOSUID, 1000, BLOCKS, 100, LEAST_FILES, ""),
+        (os.ST_NOSUID, 1000, BLOCKS, 100, MIN_FREE_INODES, ""),
         (os.ST_RDONLY | os.ST_NOSUID, 1000, 0, 100, 100, "The shared root is mounted read-only: /srv"),
         (0, 1000, BLOCKS - 1, 100, 100, "The shared root is full: /srv has 1020 KiB free"),
-        (0, 1000, 1000, 100, LEAST_FILES - 1, "The shared root is full: /srv has 15 inodes free"),
+        (0, 1000, 1000, 100, MIN_FREE_INODES - 1, "The shared root is full: /srv has 15 inodes free"),
         # Such a file system does not count them.
         (0, 0, 0, 0, 0, ""),
     ],

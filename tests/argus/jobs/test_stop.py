@@ -7,9 +7,9 @@ import pytest
 from fake_ray import FakeClock, FakeRay
 
 from argus.archive.archive import Archive
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import Effect, OperationError, Services
-from argus.jobs.stop import STOP_SECONDS, stop
+from argus.jobs.stop import STOP_TIMEOUT_SECONDS, stop
 
 ADDRESS = "http://127.0.0.1:8299"
 
@@ -37,7 +37,7 @@ def clock() -> FakeClock:
 def services(archive: Archive, ray: FakeRay, clock: FakeClock) -> Services:
     registry = Registry(archive.path.parents[2] / "registry")
     registry.path.mkdir()
-    registry.write(Registered("sft-1", 1.0, {}, str(archive.path.parents[1])))
+    registry.write(RegisteredJob("sft-1", 1.0, {}, str(archive.path.parents[1])))
     return ray.services(registry, clock, ADDRESS)
 
 
@@ -111,7 +111,7 @@ def test_a_job_that_does_not_end(archive: Archive, ray: FakeRay, clock: FakeCloc
     ray.on_stop = lambda _identifier: None
     with pytest.raises(OperationError, match="still running"):
         stopped(archive, services)
-    assert STOP_SECONDS <= clock.now < STOP_SECONDS + 1
+    assert STOP_TIMEOUT_SECONDS <= clock.now < STOP_TIMEOUT_SECONDS + 1
 
 
 def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: FakeRay, services: Services) -> None:

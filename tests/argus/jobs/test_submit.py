@@ -18,7 +18,7 @@ from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.hooks import redact
 from argus.jobs import submit as submit_module
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest
 from argus.jobs.services import Effect, OperationError, RefusedError, Services
 from argus.jobs.submit import admit_dependent, submit
@@ -26,7 +26,7 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
-from argus.queue.queue import Queue, Waiting
+from argus.queue.queue import Queue, WaitingJob
 from argus.queue.room import Demand, Room
 from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
 from argus.ray.api import WorkerCapacity
@@ -128,7 +128,7 @@ def test_a_job_is_submitted(head: Head) -> None:
 def test_no_job_passes_one_that_waits_before_it(head: Head) -> None:
     """It has yet to be started by the steward, which looks every two seconds."""
     queue = Queue(head.registry.path)
-    queue.put(Waiting("first", Demand(2, 4, 1), submitted_at=1.0, patience=60.0))
+    queue.put(WaitingJob("first", Demand(2, 4, 1), submitted_at=1.0, patience=60.0))
     spec = head.jobspec(wait_for_resources="2h")
     assert head.submit(spec).result["state"] == "QUEUED"
     assert head.archive.read_status().reason.endswith("once first has started")
@@ -303,7 +303,7 @@ def test_two_submissions_at_the_same_moment(head: Head) -> None:
 
     def fill(now: float) -> None:
         if now > 1 and not (head.archive.path / "status.json").exists():
-            head.registry.write(Registered("grpo-1", now, spec, str(head.root)))
+            head.registry.write(RegisteredJob("grpo-1", now, spec, str(head.root)))
             head.archive.write_json("config/job_spec.json", spec)
             head.archive.write_json("config/plan.json", {"overrides": ["a=1"]})
             head.archive.write_json("steward.json", {"time": time.time()})
@@ -331,7 +331,7 @@ def test_an_archive_of_another_jobspec_is_no_earlier_submission(head: Head, is_r
 
 
 def test_an_id_whose_archive_was_removed_is_free(head: Head) -> None:
-    head.registry.write(Registered("grpo-1", 1.0, {"workload": "sft"}, "/elsewhere"))
+    head.registry.write(RegisteredJob("grpo-1", 1.0, {"workload": "sft"}, "/elsewhere"))
     assert head.submit(head.jobspec()).changed
     registered = head.registry.read("grpo-1")
     assert registered is not None and registered.jobspec["workload"] == "grpo"

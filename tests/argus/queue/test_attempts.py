@@ -84,12 +84,12 @@ def test_which_failures_are_retried(retries: int, attempt: int, kind: str, steps
 
 
 def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
-    assert attempts.verdict(archive) is None
+    assert attempts.stop_cause(archive) is None
     archive.set_status("RUNNING", attempt=1)
-    attempts.set_verdict(archive, LOST)
-    assert attempts.verdict(archive) == LOST
+    attempts.record_stop_cause(archive, LOST)
+    assert attempts.stop_cause(archive) == LOST
     archive.set_status("SUBMITTED", attempt=2)
-    assert attempts.verdict(archive) is None
+    assert attempts.stop_cause(archive) is None
 
 
 def running(archive: Archive, **details: Any) -> None:
@@ -214,7 +214,7 @@ def test_the_submission_to_ray(archive: Archive) -> None:
 
 def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     running(archive)
-    attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
+    attempts.record_ending(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
     archive.set_status("ENDING", ended_at=77.0)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
     status = archive.read_status()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from argus.queue import queue
-from argus.queue.queue import Queue, Turn, Waiting, stored, turn
+from argus.queue.queue import Queue, Turn, WaitingJob, read_queue, turn
 from argus.queue.room import Demand, Limit, Room
 from argus.ray.api import WorkerCapacity
 
@@ -22,11 +22,11 @@ def room(*gpus: float) -> Room:
     return Room(tuple(WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, free, 48) for n, free in enumerate(gpus)))
 
 
-def job(name: str, gpus: float, nnodes: int = 1, **more: Any) -> Waiting:
-    return Waiting(name, Demand(nnodes, gpus, 1), **{"submitted_at": NOW - 100, "since": NOW - 100, **more})
+def job(name: str, gpus: float, nnodes: int = 1, **more: Any) -> WaitingJob:
+    return WaitingJob(name, Demand(nnodes, gpus, 1), **{"submitted_at": NOW - 100, "since": NOW - 100, **more})
 
 
-def turn_of(waiting: Waiting, *others: Waiting, free: Sequence[float] = (8,)) -> Turn:
+def turn_of(waiting: WaitingJob, *others: WaitingJob, free: Sequence[float] = (8,)) -> Turn:
     return turn([*others, waiting], waiting, room(*free), [], NOW)
 
 
@@ -61,7 +61,7 @@ def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> N
     assert turn_of(job("b", 4), late, free=(8,)).problem == ""
 
 
-def tagged(name: str, gpus: float, *tags: str) -> Waiting:
+def tagged(name: str, gpus: float, *tags: str) -> WaitingJob:
     """A job of a cluster that allows each user two jobs, and team=a eight GPUs."""
     limits = Limit.of({"user": {"jobs": 2}, "team=a": {"gpus": 8}}, tags)
     return replace(job(name, gpus), demand=Demand(1, gpus, 1, tags=tags), limits=limits)
@@ -74,7 +74,7 @@ def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
     ]
     free = replace(room(8), placed=frozenset("xyz"))
 
-    def problem(waiting: Waiting, *others: Waiting) -> str:
+    def problem(waiting: WaitingJob, *others: WaitingJob) -> str:
         return turn([*others, waiting], waiting, free, taken, NOW).problem
 
     assert "jobs with user=ann are active as job_limits allows (2)" in problem(tagged("b", 1, "user=ann"))
@@ -92,13 +92,13 @@ def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None
     first, second = job("a", 8, patience=60.0), job("b", 4, priority=3, waits_for="for a")
     steward.put(first)
     steward.put(second)
-    assert sorted(stored(tmp_path), key=lambda one: one.submission_id) == [first, second]
+    assert sorted(read_queue(tmp_path), key=lambda one: one.submission_id) == [first, second]
     assert Queue(tmp_path).jobs() == [first, second]
     steward.remove("a")
-    assert stored(tmp_path) == [second]
+    assert read_queue(tmp_path) == [second]
 
 
 @pytest.mark.parametrize("damage", ["", "[", "{}", '[{"submission_id": 3}]'])
 def test_a_damaged_file_is_an_empty_queue(tmp_path: Path, damage: str) -> None:
-    (tmp_path / queue.FILE).write_text(damage)
-    assert stored(tmp_path) == []
+    (tmp_path / queue.QUEUE_FILE).write_text(damage)
+    assert read_queue(tmp_path) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from argus.archive.plan import Plan, Pool
-from argus.queue.room import METADATA, UNPLACED_SECONDS, Demand, Limit, Room, capacity_problem, placed, reserve
+from argus.queue.room import DEMAND_KEY, UNPLACED_SECONDS, Demand, Limit, Room, capacity_problem, placed_ids, reserve
 from argus.ray.api import WorkerCapacity
 
 NOW = 10_000.0
@@ -55,7 +55,8 @@ def test_the_demand_travels_in_rays_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", [None, {}, {METADATA: None}, {METADATA: "no json"}, {METADATA: "[]"}, {METADATA: '{"nnodes": -1}'}]
+    "metadata",
+    [None, {}, {DEMAND_KEY: None}, {DEMAND_KEY: "no json"}, {DEMAND_KEY: "[]"}, {DEMAND_KEY: '{"nnodes": -1}'}],
 )
 def test_a_job_of_another_tool_has_no_demand(metadata: Any) -> None:
     assert Demand.from_job({**record("a", None), "metadata": metadata}) is None
@@ -166,7 +167,7 @@ OLD = UNPLACED_SECONDS + 1
     ],
 )
 def test_which_jobs_have_their_place(job: dict[str, Any], groups: list[Any], has_its_place: bool) -> None:
-    assert placed([job], groups, NOW) == ({"a"} if has_its_place else set())
+    assert placed_ids([job], groups, NOW) == ({"a"} if has_its_place else set())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from argus.archive.program import CURRENT, DEFAULT_DIRECTORY
+from argus.archive.program import CURRENT_LINK, DEFAULT_DIRECTORY
 from argus.ray.tasks import Connection, last_line
 
 
@@ -98,7 +98,7 @@ def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) ->
     call = connection.on("n0", max, 3, 5)
     assert ray.actors[0] == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
     assert connection.results({"worker-0": call}, 1) == ({"worker-0": 5}, {})
-    assert sys.path[1] == f"{DEFAULT_DIRECTORY}/{CURRENT}"
+    assert sys.path[1] == f"{DEFAULT_DIRECTORY}/{CURRENT_LINK}"
 
 
 @pytest.mark.parametrize("hangs", [True, False])

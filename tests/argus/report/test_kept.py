@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from argus.archive.archive import Archive
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE
 from argus.report.page import write_page
 
@@ -34,7 +34,7 @@ def test_a_hostile_job_keeps_no_other_one_from_its_page(
     os.utime(hostile.path / "report.html", (0, 0))
     archives = [hostile, jobs(RETRIED)]
     for archive in archives:
-        registry.write(Registered(archive.submission_id, time.time(), {}, str(tmp_path)))
+        registry.write(RegisteredJob(archive.submission_id, time.time(), {}, str(tmp_path)))
     command = [sys.executable, "-m", "argus", "pages", FAILED, "no-such-job", RETRIED]
     environment = {**os.environ, REGISTRY_VARIABLE: str(registry.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

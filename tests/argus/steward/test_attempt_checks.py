@@ -12,15 +12,15 @@ from steward_scene import HEAD, Head, worker
 from argus.archive.archive import Heartbeat
 from argus.queue.room import Demand
 from argus.steward.attempt_checks import (
-    ASK_SECONDS,
-    GONE_SECONDS,
-    PENDING_SECONDS,
+    ACTOR_PENDING_SECONDS,
+    CHECK_INTERVAL_SECONDS,
+    CONTROLLER_GONE_SECONDS,
     UNPLACEABLE_SECONDS,
     AttemptChecks,
     latest_nodes,
     placement_problem,
 )
-from argus.steward.decisions import LOST_RESOURCES_SECONDS
+from argus.steward.decisions import DEFAULT_RESOURCE_WAIT_SECONDS
 
 BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
 GPU, SMALL = ({"CPU": cpus, "GPU": gpus} for cpus, gpus in ((16.0, 8.0), (4.0, 1.0)))
@@ -50,27 +50,28 @@ def checks() -> tuple[AttemptChecks, Head]:
 )
 def test_ray_is_asked_now_and_then_for_the_controllers_of_a_job(more: list[dict[str, Any]], problem: str) -> None:
     attempt, head = checks()
-    attempt.look("01", BEFORE, NODES, 1000.0)
+    attempt.run("01", BEFORE, NODES, 1000.0)
     head.controllers += more
-    attempt.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS - 1)
-    assert attempt.queue_problem == ""
-    attempt.look("01", BEFORE, NODES, 1000.0 + ASK_SECONDS)
-    assert problem in attempt.queue_problem and bool(problem) == bool(attempt.queue_problem)
+    attempt.run("01", BEFORE, NODES, 1000.0 + CHECK_INTERVAL_SECONDS - 1)
+    assert attempt.transfer_queue_problem == ""
+    attempt.run("01", BEFORE, NODES, 1000.0 + CHECK_INTERVAL_SECONDS)
+    assert problem in attempt.transfer_queue_problem and bool(problem) == bool(attempt.transfer_queue_problem)
 
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_controller_that_is_gone_for_a_while(returns: bool) -> None:
     attempt, head = checks()
-    attempt.look("01", TRAINS, NODES, 1000.0)
+    attempt.run("01", TRAINS, NODES, 1000.0)
     head.controllers = []
-    for after in (ASK_SECONDS, ASK_SECONDS + GONE_SECONDS - 1):
-        attempt.look("01", TRAINS, NODES, 1000.0 + after)
-        assert attempt.queue_problem == ""
+    for after in (CHECK_INTERVAL_SECONDS, CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS - 1):
+        attempt.run("01", TRAINS, NODES, 1000.0 + after)
+        assert attempt.transfer_queue_problem == ""
     head.controllers = [controller()] * returns
-    attempt.look("01", TRAINS, NODES, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
-    assert (GONE in attempt.queue_problem) is not returns
-    attempt.look("01", Heartbeat(step=4, total_steps=10), NODES, 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
-    assert (OTHERS in attempt.queue_problem) is not returns
+    attempt.run("01", TRAINS, NODES, 1000.0 + 2 * CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS)
+    assert (GONE in attempt.transfer_queue_problem) is not returns
+    later = 1000.0 + 3 * CHECK_INTERVAL_SECONDS + CONTROLLER_GONE_SECONDS
+    attempt.run("01", Heartbeat(step=4, total_steps=10), NODES, later)
+    assert (OTHERS in attempt.transfer_queue_problem) is not returns
 
 
 def actor(state: str, name: str = "", cause: Any = None, **resources: float) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def actor(state: str, name: str = "", cause: Any = None, **resources: float) -> 
     return {**values, "state": state, "name": name, "death_cause": cause, "required_resources": resources}
 
 
-NOW = 1000.0 + LOST_RESOURCES_SECONDS
+NOW = 1000.0 + DEFAULT_RESOURCE_WAIT_SECONDS
 LARGE = {"CPU": 2.0, "GPU": 16.0}
 
 
@@ -112,15 +113,15 @@ def test_an_actor_that_no_node_can_hold(needs: dict[str, float], more: list[dict
 def test_an_attempt_that_can_never_start_is_ended_after_three_minutes() -> None:
     attempt, head = checks()
     head.actors = [actor("PENDING_CREATION", **LARGE)]
-    for after in (0, PENDING_SECONDS, UNPLACEABLE_SECONDS - 1):
-        attempt.look("01", BEFORE, NODES, NOW + after)
+    for after in (0, ACTOR_PENDING_SECONDS, UNPLACEABLE_SECONDS - 1):
+        attempt.run("01", BEFORE, NODES, NOW + after)
         assert attempt.placement_problem == ""
     assert attempt.notice.startswith("waits in vain: actor vLLMHttpServer needs 2 CPU and 16 GPU")
-    attempt.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + ASK_SECONDS)
+    attempt.run("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + CHECK_INTERVAL_SECONDS)
     assert attempt.placement_problem
     # A node joins that could hold it, and leaves.
-    attempt.look("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * ASK_SECONDS)
-    attempt.look("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * ASK_SECONDS)
+    attempt.run("01", BEFORE, [*NODES, large()], NOW + UNPLACEABLE_SECONDS + 2 * CHECK_INTERVAL_SECONDS)
+    attempt.run("01", BEFORE, NODES, NOW + UNPLACEABLE_SECONDS + 3 * CHECK_INTERVAL_SECONDS)
     assert attempt.placement_problem == ""
 
 
@@ -140,7 +141,7 @@ def test_the_records_of_a_real_head(name: str, is_problem: bool) -> None:
     head.actors = [one for one in REAL["actors"] if one["name"] == name]
     head.groups = [one for one in REAL["placement_groups"] if one["name"] == name]
     for now in (NOW, NOW + UNPLACEABLE_SECONDS):
-        attempt.look("02000000", BEFORE, REAL["nodes"], now)
+        attempt.run("02000000", BEFORE, REAL["nodes"], now)
     assert (bool(attempt.placement_problem), bool(attempt.notice)) == (is_problem, True)
 
 
@@ -163,6 +164,6 @@ BY_RAY_KILL = {"actor_died_error_context": {"reason": "RAY_KILL"}}
 def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None:
     attempt, head = checks()
     head.actors = actors
-    attempt.look("01", TRAINS, NODES, 1000.0)
+    attempt.run("01", TRAINS, NODES, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
     assert attempt.engine == (died if is_dead else "")

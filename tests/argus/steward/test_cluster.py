@@ -21,7 +21,7 @@ from real_processes import until
 
 from argus.archive.archive import Archive
 from argus.hooks import redact
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE, steward_runs
 from argus.steward import cluster
 from argus.steward.cluster import ClusterSteward, look_after
@@ -46,7 +46,7 @@ class Cluster:
         archive.write_json("config/plan.json", {"address": ADDRESS, "deadline": 3600})
         if state:
             archive.set_status(state, submitted_at=time.time(), queued_at=time.time())
-        self.registry.write(Registered(name, time.time(), {}, str(self.root), ADDRESS))
+        self.registry.write(RegisteredJob(name, time.time(), {}, str(self.root), ADDRESS))
         return archive
 
 
@@ -73,8 +73,8 @@ def running(steward: ClusterSteward) -> Iterator[threading.Event]:
 def test_a_job_that_hangs_delays_no_other_job_and_no_new_version(
     here: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(cluster, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "POLL_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "HANDOVER_TIMEOUT_SECONDS", 0.2)
     for name in ("a-hangs", "b", "c"):
         here.job(name)
     free, seen = threading.Event(), []
@@ -92,7 +92,7 @@ def test_a_job_that_hangs_delays_no_other_job_and_no_new_version(
 
 
 def test_a_job_that_has_damaged_its_archive_is_looked_at_again(here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "RETRY_SECONDS", 0.05)
     archive = here.job("one")
     status = archive.path / "status.json"
     status.rename(archive.path / "sound")
@@ -113,7 +113,7 @@ def test_a_job_with_the_id_of_a_removed_archive_is_looked_after(here: Cluster) -
     seen: list[str] = []
     steward = ClusterSteward(here.registry, lambda: True, lambda _registry, name, _leaving: seen.append(name))
     for times in (1, 2):
-        here.registry.write(Registered("sft-1", time.time(), {}, str(here.root), ADDRESS))
+        here.registry.write(RegisteredJob("sft-1", time.time(), {}, str(here.root), ADDRESS))
         for _look in range(2):
             steward.start_missing()
             until(lambda: not steward.jobs())
@@ -128,7 +128,7 @@ def test_pages_are_written_now_and_then_and_once_after_the_end(monkeypatch: pyte
     monkeypatch.setattr(cluster, "time", clock)
     monkeypatch.setattr(cluster, "write_pages", lambda names: written.append((clock.now, names)) or clock.sleep(7))
     leaving = SimpleNamespace(wait=lambda seconds: clock.sleep(seconds) or clock.now > 200)
-    cluster.keep_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
+    cluster.update_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
     assert written == [(60, ["one", "two"]), (101, ["one"]), (130, ["two"])]
 
 

@@ -15,18 +15,18 @@ from argus.io.schema import parse
 from argus.launcher import log
 from argus.ray.api import JobRecord
 from argus.steward.decisions import (
-    BEAT_SECONDS,
-    FORGOTTEN_SECONDS,
-    GRACE_SECONDS,
-    LOST_NODE_SECONDS,
-    LOST_RESOURCES_SECONDS,
-    NOTICE_SECONDS,
-    OVERDUE_SECONDS,
-    PENDING_SECONDS,
-    UNKNOWN_SECONDS,
+    DEADLINE_GRACE_SECONDS,
+    DEFAULT_RESOURCE_WAIT_SECONDS,
+    DRIVER_PENDING_SECONDS,
+    END_RECORD_GRACE_SECONDS,
+    HEARTBEAT_FRESH_SECONDS,
+    JOB_ABSENT_SECONDS,
+    NODE_LOSS_DETECTION_SECONDS,
+    NODE_LOSS_RECOVERY_SECONDS,
+    SUBMISSION_VISIBLE_SECONDS,
     Action,
     ActionKind,
-    HeadAnswer,
+    HeadReport,
     View,
     decide,
 )
@@ -56,7 +56,7 @@ def view(
     **observed: Any,
 ) -> View:
     values = {"state": state, "submitted_at": NOW - 500, "attempt_submitted_at": NOW - 50, "queued_at": NOW - 500}
-    head = HeadAnswer(**{"job": job, "head_node_id": "h", **(answer or {})})
+    head = HeadReport(**{"job": job, "head_node_id": "h", **(answer or {})})
     return View(
         now=NOW,
         status=parse(Status, {**values, **(status or {})}),
@@ -79,7 +79,7 @@ def test_without_an_answer_of_the_head_nothing_is_done() -> None:
     overdue = Plan(deadline=1.0)
     for state in ("SUBMITTED", "RUNNING"):
         status = {"attempt_submitted_at": NOW - 9999, "submitted_at": NOW - 9999}
-        assert decide(view(state, status, overdue, answered=False, unknown_since=1.0, ended_since=1.0)).kind == "wait"
+        assert decide(view(state, status, overdue, answered=False, absent_since=1.0, ended_since=1.0)).kind == "wait"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "PENDING"])
@@ -94,8 +94,8 @@ def test_a_driver_on_the_head_is_stopped(status: str) -> None:
     ("job", "waited", "expected"),
     [
         # The launcher of a running job enforces the deadline itself, if it can.
-        (RUNNING, 400 + OVERDUE_SECONDS, ("wait", "")),
-        (RUNNING, 401 + OVERDUE_SECONDS, ("stop_attempt", "deadline")),
+        (RUNNING, 400 + DEADLINE_GRACE_SECONDS, ("wait", "")),
+        (RUNNING, 401 + DEADLINE_GRACE_SECONDS, ("stop_attempt", "deadline")),
         (PENDING, 400, ("wait", "")),
         (PENDING, 401, ("cancel", "deadline")),
     ],
@@ -105,10 +105,10 @@ def test_a_deadline(job: JobRecord, waited: float, expected: tuple[str, str]) ->
     assert kind(action) == expected
 
 
-@pytest.mark.parametrize(("waited", "expected"), [(PENDING_SECONDS, "wait"), (PENDING_SECONDS + 1, "cancel")])
-def test_a_driver_that_does_not_start_is_cancelled(waited: float, expected: str) -> None:
+@pytest.mark.parametrize(("further", "expected"), [(0, "wait"), (1, "cancel")])
+def test_a_driver_that_does_not_start_is_cancelled(further: float, expected: str) -> None:
     for job, said in ((PENDING, "waiting for worker_node"), (JobRecord("PENDING"), "Ray gives no reason")):
-        action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - waited}, job=job))
+        action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - DRIVER_PENDING_SECONDS - further}, job=job))
         assert kind(action) == (expected, "no_resources" if expected == "cancel" else "")
         assert not action.failure or action.failure.reason.endswith(said)
 
@@ -124,8 +124,8 @@ def test_a_stop_cancels_a_pending_attempt_and_leaves_a_running_one_to_its_launch
     [
         ({}, {}, "no_resources"),
         # A failure that a retry may cure has precedence.
-        ({"lost_node": "w1"}, {"lost_since": NOW - LOST_NODE_SECONDS - 1}, "node_lost"),
-        ({}, {"forgotten_since": 1.0}, "head_lost"),
+        ({"lost_node": "w1"}, {"no_step_since": NOW - NODE_LOSS_RECOVERY_SECONDS - 1}, "node_lost"),
+        ({}, {"actor_unscheduled_since": 1.0}, "head_lost"),
     ],
 )
 def test_an_attempt_that_no_node_can_hold_is_stopped(
@@ -144,7 +144,7 @@ def test_waiting_for_capacity(state: str, since: str) -> None:
     assert decide(view(state, recent, answer=full)).kind == "wait"
     # A head that does not answer has no capacity.
     assert decide(view(state, recent, answered=False)).kind == "wait"
-    for plan, limit in ((Plan(wait_for_resources=60.0), 60), (Plan(), LOST_RESOURCES_SECONDS)):
+    for plan, limit in ((Plan(wait_for_resources=60.0), 60), (Plan(), DEFAULT_RESOURCE_WAIT_SECONDS)):
         assert decide(view(state, {since: NOW - limit}, plan, answer=full)).kind == "wait"
         action = decide(view(state, {since: NOW - limit - 1}, plan, answer=full))
         assert kind(action) == ("fail", "no_resources")
@@ -170,16 +170,17 @@ def test_an_attempt_is_cleaned_up_before_the_next_one() -> None:
     assert decide(view("QUEUED", cleaned_up=False)).kind == "submit"
 
 
-@pytest.mark.parametrize(("waited", "expected"), [(UNKNOWN_SECONDS - 1, "wait"), (UNKNOWN_SECONDS, "fail")])
-def test_a_submission_that_never_reached_ray(waited: float, expected: str) -> None:
-    for state, more in (("SUBMITTED", {}), ("SUBMITTED", {"unknown_since": NOW}), ("RUNNING", {})):
-        action = decide(view(state, {"attempt_submitted_at": NOW - waited}, job=None, **more))
+@pytest.mark.parametrize(("further", "expected"), [(-1, "wait"), (0, "fail")])
+def test_a_submission_that_never_reached_ray(further: float, expected: str) -> None:
+    for state, more in (("SUBMITTED", {}), ("SUBMITTED", {"absent_since": NOW}), ("RUNNING", {})):
+        submitted = {"attempt_submitted_at": NOW - SUBMISSION_VISIBLE_SECONDS - further}
+        action = decide(view(state, submitted, job=None, **more))
         assert kind(action) == (expected, "unknown" if expected == "fail" else "")
 
 
-@pytest.mark.parametrize(("since", "expected"), [(FORGOTTEN_SECONDS - 1, "wait"), (FORGOTTEN_SECONDS, "fail")])
+@pytest.mark.parametrize(("since", "expected"), [(JOB_ABSENT_SECONDS - 1, "wait"), (JOB_ABSENT_SECONDS, "fail")])
 def test_a_head_that_was_restarted(since: float, expected: str) -> None:
-    action = decide(view("RUNNING", {"attempt_submitted_at": NOW - 999}, job=None, unknown_since=NOW - since))
+    action = decide(view("RUNNING", {"attempt_submitted_at": NOW - 999}, job=None, absent_since=NOW - since))
     assert kind(action) == (expected, "head_lost" if expected == "fail" else "")
 
 
@@ -209,23 +210,21 @@ def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], kin
     facts = {"job": ENDED, **observed}
     # A launcher that ended normally may still be writing, unless its node is gone.
     early = "wait" if observed.get("answer", {}).get("driver_alive", True) else "fail"
-    assert decide(view("RUNNING", **facts, ended_since=NOW - GRACE_SECONDS + 1)).kind == early
-    over = view("RUNNING", **facts, ended_since=NOW - GRACE_SECONDS)
+    assert decide(view("RUNNING", **facts, ended_since=NOW - END_RECORD_GRACE_SECONDS + 1)).kind == early
+    over = view("RUNNING", **facts, ended_since=NOW - END_RECORD_GRACE_SECONDS)
     action = decide(over)
     assert action.failure and (action.kind, action.failure.kind) == ("fail", kind)
-    # The verdict of a stopped attempt is its failure.
-    verdict = failures.failure("node_lost", "node w1 was lost")
-    assert decide(replace(over, verdict=verdict)) == Action(ActionKind.FAIL, verdict)
+    # The cause of a stopped attempt is its failure.
+    cause = failures.failure("node_lost", "node w1 was lost")
+    assert decide(replace(over, stop_cause=cause)) == Action(ActionKind.FAIL, cause)
 
 
-@pytest.mark.parametrize(
-    ("since", "expected"), [(None, "wait"), (LOST_NODE_SECONDS, "wait"), (LOST_NODE_SECONDS + 1, "stop_attempt")]
-)
-def test_a_trainer_that_waits_for_a_lost_node_is_stopped(since: float | None, expected: str) -> None:
-    lost_since = None if since is None else NOW - since
-    action = decide(view("RUNNING", answer={"lost_node": "w1"}, lost_since=lost_since))
+@pytest.mark.parametrize(("further", "expected"), [(None, "wait"), (0, "wait"), (1, "stop_attempt")])
+def test_a_trainer_that_waits_for_a_lost_node_is_stopped(further: float | None, expected: str) -> None:
+    no_step_since = None if further is None else NOW - NODE_LOSS_RECOVERY_SECONDS - further
+    action = decide(view("RUNNING", answer={"lost_node": "w1"}, no_step_since=no_step_since))
     assert kind(action) == (expected, "node_lost" if expected == "stop_attempt" else "")
-    assert decide(view("RUNNING", answer={"lost_node": ""}, lost_since=lost_since)).kind == "wait"
+    assert decide(view("RUNNING", answer={"lost_node": ""}, no_step_since=no_step_since)).kind == "wait"
 
 
 def ending(seconds: float) -> dict[str, Any]:
@@ -236,12 +235,12 @@ def ending(seconds: float) -> dict[str, Any]:
 def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() -> None:
     assert decide(view("ENDING", ending(5))).kind == "wait"
     assert decide(view("ENDING", ending(5), answered=False)).kind == "wait"
-    assert decide(view("ENDING", ending(NOTICE_SECONDS - 1))).kind == "wait"
+    assert decide(view("ENDING", ending(NODE_LOSS_DETECTION_SECONDS - 1))).kind == "wait"
     lost = decide(view("ENDING", ending(5), answer={"lost_node": "worker-1"}))
     assert kind(lost) == ("fail", "node_lost")
     assert lost.failure and "worker-1" in lost.failure.reason and lost.failure.lines == ("a line",)
     for answered in (True, False):
-        decision = decide(view("ENDING", ending(NOTICE_SECONDS), answered=answered))
+        decision = decide(view("ENDING", ending(NODE_LOSS_DETECTION_SECONDS), answered=answered))
         assert kind(decision) == ("fail", "communication")
     # A stop ends it at once, with its present failure.
     for node, expected in (("", "communication"), ("worker-1", "node_lost")):
@@ -250,24 +249,25 @@ def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() ->
 
 
 def test_an_attempt_that_succeeded_without_a_record() -> None:
-    job, verdict = JobRecord("SUCCEEDED"), failures.failure("node_lost", "node w1 was lost")
-    for more in ({}, {"stop_requested": True}, {"verdict": verdict}):
+    job, cause = JobRecord("SUCCEEDED"), failures.failure("node_lost", "node w1 was lost")
+    ended_since = NOW - END_RECORD_GRACE_SECONDS
+    for more in ({}, {"stop_requested": True}, {"stop_cause": cause}):
         assert decide(view("RUNNING", job=job, **more)).kind == "wait"
-        assert decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, **more)) == Action(ActionKind.SUCCEED)
+        assert decide(view("RUNNING", job=job, ended_since=ended_since, **more)) == Action(ActionKind.SUCCEED)
 
 
 @pytest.mark.parametrize(("state", "job", "expected"), [("QUEUED", RUNNING, "fail"), ("SUBMITTED", PENDING, "cancel")])
-def test_a_verdict_says_why_a_job_that_waits_is_stopped(state: str, job: JobRecord, expected: str) -> None:
-    removed = failures.failure("stopped", "the cluster was removed")
-    assert decide(view(state, job=job, stop_requested=True, verdict=removed)) == Action(ActionKind(expected), removed)
+def test_a_stop_cause_says_why_a_job_that_waits_is_stopped(state: str, job: JobRecord, expected: str) -> None:
+    cause = failures.failure("stopped", "the cluster was removed")
+    assert decide(view(state, job=job, stop_requested=True, stop_cause=cause)) == Action(ActionKind(expected), cause)
     # That of an earlier attempt, which was to be followed by another one.
     lost = failures.failure("node_lost", "node w1 was lost")
-    assert kind(decide(view(state, job=job, stop_requested=True, verdict=lost))) == (expected, "stopped")
+    assert kind(decide(view(state, job=job, stop_requested=True, stop_cause=lost))) == (expected, "stopped")
 
 
 def test_an_attempt_that_ray_gave_up_and_that_trains_on_is_left_alone() -> None:
     observed: dict[str, Any] = {"job": ENDED, "ended_since": NOW - 60}
-    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS + 1, **observed)).kind == "wait"
-    assert decide(view("RUNNING", silent_since=NOW - BEAT_SECONDS, **observed)).kind == "fail"
+    assert decide(view("RUNNING", heartbeat_seen_at=NOW - HEARTBEAT_FRESH_SECONDS + 1, **observed)).kind == "wait"
+    assert decide(view("RUNNING", heartbeat_seen_at=NOW - HEARTBEAT_FRESH_SECONDS, **observed)).kind == "fail"
     # A stop does not wait for it.
-    assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **observed)).kind == "fail"
+    assert decide(view("RUNNING", heartbeat_seen_at=NOW, stop_requested=True, **observed)).kind == "fail"

@@ -13,12 +13,12 @@ from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.queue import attempts
-from argus.queue.queue import Waiting
+from argus.queue.queue import WaitingJob
 from argus.queue.room import Demand
 from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
-from argus.steward.attempt_checks import GONE_SECONDS
-from argus.steward.decisions import BEAT_SECONDS, GRACE_SECONDS
+from argus.steward.attempt_checks import CONTROLLER_GONE_SECONDS
+from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEARTBEAT_FRESH_SECONDS
 
 LOST = failures.failure("node_lost", "node w1 was lost")
 
@@ -58,7 +58,7 @@ def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
 
 
 def test_a_job_waits_for_its_turn(scene: Scene) -> None:
-    scene.queue.put(Waiting("first", Demand(1, 8, 48), submitted_at=1.0))
+    scene.queue.put(WaitingJob("first", Demand(1, 8, 48), submitted_at=1.0))
     scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
     for _step in range(2):
         scene.step()
@@ -101,7 +101,7 @@ def test_a_job_waits_for_another_one_to_succeed(scene: Scene) -> None:
         scene.step(after=2)
     assert scene.verbs() == ["admit"]
     scene.runner.effects["admit"] = lambda: scene.archive.write_json("config/plan.json", plan)
-    scene.step(after=steward.ADMIT_AGAIN_SECONDS)
+    scene.step(after=steward.ADMIT_RETRY_INTERVAL_SECONDS)
     scene.step(after=2)
     assert scene.verbs() == ["admit", "admit", "submit 1"]
 
@@ -148,8 +148,8 @@ def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
     scene.head.controllers = [{"class_name": "TransferQueueController", "job_id": "01", "state": "ALIVE"}] * 2
     scene.step()
     assert "stop 1" in scene.verbs()
-    verdict = attempts.verdict(scene.archive)
-    assert verdict and verdict.kind == "transfer_queue"
+    cause = attempts.stop_cause(scene.archive)
+    assert cause and cause.kind == "transfer_queue"
 
 
 @pytest.mark.parametrize("is_own", [False, True])
@@ -160,7 +160,7 @@ def test_the_steps_of_an_earlier_attempt_do_not_count(tmp_path: Path, is_own: bo
     at = scene.clock.now + (1 if is_own else -1)
     scene.archive.write_heartbeat("heartbeat.json", time=at, step=5, total_steps=8)
     scene.step(after=1)
-    scene.step(after=GONE_SECONDS + 1)
+    scene.step(after=CONTROLLER_GONE_SECONDS + 1)
     assert ("stop 2" in scene.verbs()) is is_own
 
 
@@ -169,7 +169,7 @@ def test_the_end_waits_until_ray_has_noticed_it(scene: Scene) -> None:
     scene.state("SUCCEEDED")
     before = scene.clock.now
     assert scene.step()
-    assert GRACE_SECONDS <= scene.clock.now - before < GRACE_SECONDS + 1
+    assert END_RECORD_GRACE_SECONDS <= scene.clock.now - before < END_RECORD_GRACE_SECONDS + 1
     assert scene.verbs() == ["end"]
 
 
@@ -193,7 +193,7 @@ def test_an_end_that_ray_takes_back_is_none(scene: Scene) -> None:
     scene.head.records["one"]["status"] = "FAILED"
     scene.step()
     scene.head.records["one"]["status"] = "RUNNING"
-    scene.step(after=GRACE_SECONDS)
+    scene.step(after=END_RECORD_GRACE_SECONDS)
     scene.head.records["one"]["status"] = "FAILED"
     scene.step(after=1)
     assert scene.archive.read_status().state == "RUNNING"
@@ -211,7 +211,7 @@ def test_evidence_of_a_start_once_for_each_attempt(scene: Scene) -> None:
     scene.start()
     scene.step(after=1)
     assert "evidence start" not in scene.verbs()[2:]
-    assert scene.steward.next_periodic < scene.clock.now + steward.PERIODIC_SECONDS - 1
+    assert scene.steward.next_periodic < scene.clock.now + steward.EVIDENCE_INTERVAL_SECONDS - 1
 
 
 def test_nothing_delays_the_next_attempt(scene: Scene) -> None:
@@ -219,12 +219,12 @@ def test_nothing_delays_the_next_attempt(scene: Scene) -> None:
     scene.running()
     scene.step()
     scene.head.records["one"] = {"status": "FAILED", "message": "gone", "driver_node_id": "w9"}
-    scene.clock.now += BEAT_SECONDS
+    scene.clock.now += HEARTBEAT_FRESH_SECONDS
     before = scene.clock.now
     for _step in range(3):
         assert not scene.steward.try_step()
     assert scene.verbs()[-2:] == ["end", "submit 2"]
-    assert scene.clock.now - before == steward.STEP_SECONDS
+    assert scene.clock.now - before == steward.STEP_INTERVAL_SECONDS
 
 
 def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
@@ -253,7 +253,7 @@ def test_a_success_that_its_launcher_could_not_record(scene: Scene) -> None:
     scene.running()
     scene.head.records["one"]["status"] = "SUCCEEDED"
     scene.step()
-    scene.step(after=GRACE_SECONDS)
+    scene.step(after=END_RECORD_GRACE_SECONDS)
     status = scene.archive.read_status()
     assert (status.state, status.reason, status.failure) == ("SUCCEEDED", "", None)
     assert [one.state for one in status.attempts] == ["SUCCEEDED"]

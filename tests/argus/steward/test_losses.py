@@ -16,8 +16,8 @@ from argus.queue import attempts
 from argus.ray import departures
 from argus.ray.api import WorkerCapacity
 from argus.steward import job as steward
-from argus.steward.decisions import GRACE_SECONDS, HEAD_LOST_SECONDS, LOST_NODE_SECONDS
-from argus.steward.job import CLOCK_SECONDS
+from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEAD_RESTART_GRACE_SECONDS, NODE_LOSS_RECOVERY_SECONDS
+from argus.steward.job import MAX_CLOCK_SKEW_SECONDS
 
 
 @pytest.fixture
@@ -38,23 +38,23 @@ def test_a_trainer_that_hangs_on_a_lost_node_is_stopped_once_a_minute(scene: Sce
     scene.step()
     scene.lose("w1")
     scene.step(after=5)
-    scene.step(after=LOST_NODE_SECONDS)
+    scene.step(after=NODE_LOSS_RECOVERY_SECONDS)
     assert scene.verbs() == ["evidence start"]
     scene.step(after=1)
     assert scene.verbs() == ["evidence start", "stop 1"]
-    verdict = attempts.verdict(scene.archive)
-    assert verdict and verdict.kind == "node_lost" and "worker-w1" in verdict.reason
-    scene.step(after=steward.STOP_AGAIN_SECONDS - 1)
+    cause = attempts.stop_cause(scene.archive)
+    assert cause and cause.kind == "node_lost" and "worker-w1" in cause.reason
+    scene.step(after=steward.STOP_RETRY_INTERVAL_SECONDS - 1)
     assert scene.verbs()[2:] == []
     scene.step(after=1)
     assert scene.verbs()[2:] == ["stop 1"]
-    assert attempts.verdict(scene.archive) == verdict
-    # The launcher was killed before it could record this: the verdict remains the reason.
+    assert attempts.stop_cause(scene.archive) == cause
+    # The launcher was killed before it could record this: the cause remains the reason.
     scene.head.records["one"]["status"] = "FAILED"
     scene.step(after=5)
-    scene.step(after=GRACE_SECONDS)
+    scene.step(after=END_RECORD_GRACE_SECONDS)
     status = scene.archive.read_status()
-    assert (status.state, status.reason) == ("RETRYING", verdict.reason)
+    assert (status.state, status.reason) == ("RETRYING", cause.reason)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_lost_node_of_another_job_does_not_matter(scene: Scene, change: dict[s
     scene.lose("w1")
     scene.head.actors[0].update(change)
     scene.step()
-    scene.step(after=LOST_NODE_SECONDS + 1)
+    scene.step(after=NODE_LOSS_RECOVERY_SECONDS + 1)
     assert "stop 1" not in scene.verbs()
 
 
@@ -80,10 +80,10 @@ def test_a_lost_node_of_another_job_does_not_matter(scene: Scene, change: dict[s
 def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene, before: bool) -> None:
     """The clock of the driver may be later than that of the head: the attempt seems to have started after the loss."""
     scene.lose("w1")
-    scene.clock.now += CLOCK_SECONDS + (1 if before else -1)
+    scene.clock.now += MAX_CLOCK_SKEW_SECONDS + (1 if before else -1)
     scene.running()
     scene.step()
-    scene.step(after=LOST_NODE_SECONDS + 1)
+    scene.step(after=NODE_LOSS_RECOVERY_SECONDS + 1)
     assert ("stop 1" in scene.verbs()) is not before
 
 
@@ -91,7 +91,7 @@ def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene, b
 def test_a_failure_with_a_lost_node_is_retried(scene: Scene, node: str, reason: str) -> None:
     """The driver's own node counts, too."""
     scene.running()
-    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    attempts.record_ending(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose(node)
     scene.head.actors[0]["death_cause"] = {"actor_died_error_context": {"reason": reason}}
     scene.step(after=1)
@@ -106,7 +106,7 @@ def test_a_node_that_was_lost_under_two_jobs_gets_no_retry_if_others_have_room(
     for number in range(jobs - 1):
         departures.remember_loss(scene.queue.directory, "worker-w1", f"sft-{number}", time.time())
     scene.running()
-    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    attempts.record_ending(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose("w1")
     scene.step(after=1)
     assert scene.archive.read_status().state == "RETRYING"
@@ -144,24 +144,24 @@ def test_an_actor_that_a_restarted_head_forgot(scene: Scene, actor: dict[str, An
     scene.head.actors = [{"job_id": "01", "state": "ALIVE", "node_id": "w0"}, {"job_id": "01", **actor}]
     scene.step(after=1)
     # Without a restart, it may wait as long as it likes.
-    scene.step(after=HEAD_LOST_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     assert "stop 1" not in scene.verbs()
     scene.restart_head(after=5)
     scene.step(after=1)
-    scene.step(after=HEAD_LOST_SECONDS)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS)
     assert "stop 1" not in scene.verbs()
     # One that is being made is not forgotten.
     forgotten, scene.head.actors[1] = scene.head.actors[1], {"job_id": "01", "state": "ALIVE", "node_id": "w0"}
     scene.start()
-    scene.step(after=HEAD_LOST_SECONDS)
-    scene.step(after=HEAD_LOST_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     assert "stop 1" not in scene.verbs()
     scene.head.actors[1] = forgotten
     scene.step(after=1)
-    scene.step(after=HEAD_LOST_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     assert scene.verbs()[-1] == "stop 1"
-    verdict = attempts.verdict(scene.archive)
-    assert verdict and verdict.kind == "head_lost"
+    cause = attempts.stop_cause(scene.archive)
+    assert cause and cause.kind == "head_lost"
 
 
 def test_an_attempt_goes_on_with_a_head_that_was_started_again(scene: Scene) -> None:
@@ -173,7 +173,7 @@ def test_an_attempt_goes_on_with_a_head_that_was_started_again(scene: Scene) -> 
         scene.archive.write_heartbeat("heartbeat.json", time=scene.clock.now, step=step)
         scene.step(after=1)
     assert scene.archive.read_status().state == "RUNNING"
-    scene.step(after=GRACE_SECONDS)
+    scene.step(after=END_RECORD_GRACE_SECONDS)
     assert scene.archive.read_status().state == "FAILED"
 
 
@@ -182,7 +182,7 @@ def test_a_submission_that_was_lost_with_the_head_is_sent_again(scene: Scene) ->
     scene.head.records["one"] = {"status": "PENDING"}
     scene.restart_head(after=1)
     scene.step(after=1)
-    scene.step(after=HEAD_LOST_SECONDS + 1)
+    scene.step(after=HEAD_RESTART_GRACE_SECONDS + 1)
     status = scene.archive.read_status()
     assert "cancel 1" in scene.verbs()
     assert (status.state, status.failure and status.failure.kind) == ("RETRYING", "head_lost")
@@ -193,5 +193,5 @@ def test_a_trainer_that_does_steps_is_not_stopped_for_a_lost_node(scene: Scene) 
     scene.lose("w1")
     for step in range(8):
         scene.archive.write_heartbeat("heartbeat.json", step=step)
-        scene.step(after=LOST_NODE_SECONDS - 1)
+        scene.step(after=NODE_LOSS_RECOVERY_SECONDS - 1)
     assert "stop 1" not in scene.verbs()

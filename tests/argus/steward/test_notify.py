@@ -20,7 +20,7 @@ from argus.archive.plan import Plan
 from argus.archive.status import Status
 from argus.io.schema import parse
 from argus.steward import notify
-from argus.steward.decisions import HeadAnswer, View
+from argus.steward.decisions import HeadReport, View
 from argus.steward.notify import Notification, Notifier, events
 
 NOW = 10_000.0
@@ -75,7 +75,7 @@ def test_an_address_gets_each_event_once(scene: Scene, address: str) -> None:
     second.finish()
     assert [(one["event"], one["state"], one["text"]) for one in Server.got] == [("ended", "FAILED", ENDED.text)]
     assert not_told(scene) == []
-    assert [file.name for file in scene.queue.directory.iterdir() if file.name.startswith(notify.TOLD)] == []
+    assert [file.name for file in scene.queue.directory.iterdir() if file.name.startswith(notify.SENT_EVENTS)] == []
 
 
 def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Pa
 def test_what_fails_is_an_event_and_delays_nothing(
     scene: Scene, address: str, target: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(notify, "CALL_TIMEOUT_SECONDS", 0.5)
     sender = notifier(scene, target.format(address=address))
     began = time.monotonic()
     sender.tell(ENDED)
@@ -122,7 +122,7 @@ def test_what_fails_is_an_event_and_delays_nothing(
     ],
 )
 def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, expected: list[str]) -> None:
-    answer = HeadAnswer(capacity_problem="no GPU is free")
+    answer = HeadReport(capacity_problem="no GPU is free")
     view = View(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
     assert [event.event for event in events("one", view, Heartbeat(stalled=stalled), away_for)] == expected
 
@@ -136,4 +136,4 @@ def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:
     scene.state("SUCCEEDED", attempt=2)
     assert scene.step()
     assert sorted((tmp_path / "told").read_text().splitlines()) == ["ended 2", "retried 1"]
-    assert not (scene.queue.directory / f"{notify.TOLD}one").exists()
+    assert not (scene.queue.directory / f"{notify.SENT_EVENTS}one").exists()

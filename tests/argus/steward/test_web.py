@@ -17,7 +17,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from real_processes import until
 
-from argus.archive.archive import ENGINES, Archive
+from argus.archive.archive import ENGINE_ADDRESSES, Archive
 from argus.steward import web
 
 NOW = 1_800_000_000.0
@@ -38,7 +38,7 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archive]:
     monkeypatch.setattr(web.time, "time", lambda: NOW)
     made = [make(tmp_path / "jobs", f"grpo-{state.lower()}", state) for state in ("RUNNING", "QUEUED")]
     made.append(make(tmp_path / "jobs", "grpo-failed", "FAILED", ended_at=NOW - 60))
-    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * web.ENDED_SECONDS))
+    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * web.ENDED_JOB_SECONDS))
     # What a job may have put there.
     broken = make(tmp_path / "jobs", "grpo-broken", "RUNNING")
     (broken.path / "status.json").write_text("[" * 100_000)
@@ -56,7 +56,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     with socket.socket() as free:
         free.bind(("", 0))
         number = int(free.getsockname()[1])
-    monkeypatch.setenv(web.PORT_OF_DASHBOARD, str(number - web.FURTHER))
+    monkeypatch.setenv(web.DASHBOARD_PORT_VARIABLE, str(number - web.PORT_OFFSET))
     return number
 
 
@@ -80,21 +80,21 @@ def test_where_prometheus_finds_the_engines_of_jobs(archives: list[Archive], por
         (archive.path / "config").mkdir(exist_ok=True)
         servers = ["172.18.0.3:38921", "[fd00::1]:38922", "not an address"]
         scraped = [{"job_name": "rollout", "static_configs": [{"targets": servers}]}]
-        (archive.path / ENGINES).write_text(yaml.dump({"scrape_configs": scraped}, default_flow_style=False))
+        (archive.path / ENGINE_ADDRESSES).write_text(yaml.dump({"scrape_configs": scraped}, default_flow_style=False))
     web.serve(lambda: archives)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{web.TARGETS}", timeout=10) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{web.TARGETS_PATH}", timeout=10) as page:
         groups = json.load(page)
     assert groups == [{"targets": ["172.18.0.3:38921", "[fd00::1]:38922"], "labels": {"submission_id": "grpo-running"}}]
 
 
 def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing; others send a little again and again, and would never end."""
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(web, "REQUEST_TIMEOUT_SECONDS", 1.0)
     before = threading.active_count()
     web.serve(lambda: archives)
     with contextlib.ExitStack() as stack:
         clients = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _number in range(web.THREADS * 2)
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(web.MAX_REQUESTS * 2)
         ]
         over = threading.Event()
         stack.callback(over.set)
@@ -108,7 +108,7 @@ def test_slow_clients_keep_nothing(archives: list[Archive], port: int, monkeypat
         threading.Thread(target=drip, daemon=True).start()
         assert read(port)
     # Timers that were cancelled end a moment later.
-    until(lambda: threading.active_count() <= before + 2 * web.THREADS + 1)
+    until(lambda: threading.active_count() <= before + 2 * web.MAX_REQUESTS + 1)
 
 
 def answer(port: int, path: str) -> tuple[int, str, str]:
@@ -123,7 +123,7 @@ def test_pages_are_for_those_who_know_the_token(
     archives: list[Archive], port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("secret\n")
-    monkeypatch.setenv(web.TOKEN_PATH, str(tmp_path / "token"))
+    monkeypatch.setenv(web.TOKEN_PATH_VARIABLE, str(tmp_path / "token"))
     archive = archives[0]
     (archive.jobs / "index.html").write_text("all jobs")
     (archive.path / "report.html").write_text("one job")
@@ -134,7 +134,7 @@ def test_pages_are_for_those_who_know_the_token(
     (archive.jobs / ".hidden").mkdir()
     (archive.jobs / ".hidden" / "report.html").write_text("hidden")
     web.serve(lambda: archives)
-    key = web.key_of("secret")
+    key = web.pages_key("secret")
     # As pages.yml makes it, with sha256sum.
     assert key == hashlib.sha256(b"secret pages").hexdigest()
     assert answer(port, f"{key}/index.html")[:2] == (200, "all jobs")
@@ -146,6 +146,6 @@ def test_pages_are_for_those_who_know_the_token(
         *(f"{archives[1].submission_id}/report.html", f"{archives[2].submission_id}/report.html"),
     ):
         assert answer(port, f"{key}/{path}")[0] == 404, path
-    for path in ("index.html", f"{'0' * 64}/index.html", f"{web.key_of('')}/index.html", "%c3%a4/index.html"):
+    for path in ("index.html", f"{'0' * 64}/index.html", f"{web.pages_key('')}/index.html", "%c3%a4/index.html"):
         _status, text, _policy = answer(port, path)
         assert "argus_job_state" in text and "all jobs" not in text

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from argus import cli
-from argus.archive.archive import JOB, Archive
-from argus.jobs.registry import Registered, Registry
+from argus.archive.archive import JOB_VARIABLE, Archive
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import OperationError
 from argus.ray.api import ALLOWED_HOST
 from argus.verbs import fetch
@@ -61,14 +61,14 @@ def test_what_people_see(
         return {"archive": str(job.path), "files": 43, "nodes": ["w0"], "problems": ["w2: no answer\x1b[A"]}
 
     monkeypatch.setattr(fetch, "collect", collect)
-    Registry().write(Registered("grpo-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))
+    Registry().write(RegisteredJob("grpo-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(tmp_path))
     assert cli.main(["evidence", "grpo-1"]) == 0
     shown = capfd.readouterr().out
     assert "43 files from w0" in shown and "w2: no answer\\x1b[A" in shown
 
 
-OTHER = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={JOB: "sft-2"})
+OTHER = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={JOB_VARIABLE: "sft-2"})
 
 
 @pytest.fixture(autouse=True, scope="module")

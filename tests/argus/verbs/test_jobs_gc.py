@@ -13,7 +13,7 @@ import pytest
 
 from argus import cli
 from argus.archive.archive import Archive
-from argus.jobs.registry import Registered, Registry
+from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE
 from argus.verbs import jobs_gc
 
@@ -60,7 +60,7 @@ def run(tmp_path: Path, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     def run(**request: Any) -> dict[str, Any]:
         code, answer = ask("gc", "--jobs", shared_root=str(tmp_path), **request)
         assert code == 0
-        answer["verdicts"] = {row[0]: row[3] for row in answer["result"]["rows"]}
+        answer["decisions"] = {row[0]: row[3] for row in answer["result"]["rows"]}
         return dict(answer)
 
     return run
@@ -92,7 +92,7 @@ def test_checkpoints_are_removed(
     for how in ({}, {"remove": True, "check": True}, {"remove": True}):
         answer, is_done = run(**options, **how), how == {"remove": True}
         word = "removed" if is_done else "to be removed"
-        assert {name for name, verdict in answer["verdicts"].items() if verdict == word} == changed
+        assert {name for name, verdict in answer["decisions"].items() if verdict == word} == changed
         assert answer["changed"] == (is_done and bool(changed))
         assert steps(jobs) == ({**EVERY, **left} if is_done else EVERY)
 
@@ -102,12 +102,12 @@ def test_archives_are_removed_unless_another_job_names_them(run: Callable[..., A
     make(jobs, "sft-next", "SUCCEEDED", 50, model=f"{jobs}/grpo-old/checkpoints/global_step_20/actor")
     registry = Registry(jobs.parent / "registry")
     for name in ("sft-failed", "grpo-old"):
-        registry.write(Registered(name, 1.0, {}, str(jobs.parent)))
+        registry.write(RegisteredJob(name, 1.0, {}, str(jobs.parent)))
     answer = run(keep_days=15, scope="archives", remove=True)
     assert registry.ids() == ["grpo-old"]
     assert {path.name for path in jobs.iterdir()} == {"grpo-old", "grpo-named", "grpo-new", "grpo-runs"}
-    assert answer["verdicts"]["grpo-old"] == "used by sft-next"
-    assert {"sft-next", "sft-failed"} == {name for name, text in answer["verdicts"].items() if text == "removed"}
+    assert answer["decisions"]["grpo-old"] == "used by sft-next"
+    assert {"sft-next", "sft-failed"} == {name for name, text in answer["decisions"].items() if text == "removed"}
 
 
 def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
@@ -118,8 +118,8 @@ def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
         make(jobs, "grpo-late", "WAITING", depends_on="grpo-old")
         return result
 
-    judged = jobs_gc.verdicts
-    monkeypatch.setattr(jobs_gc, "verdicts", verdicts)
+    judged = jobs_gc.decisions
+    monkeypatch.setattr(jobs_gc, "decisions", verdicts)
     run(keep_days=35, remove=True)
     assert steps(jobs)["grpo-old"] == [20]
 
@@ -133,7 +133,7 @@ def test_what_a_job_left_leads_nowhere(run: Callable[..., Any], jobs: Path, tmp_
     step.symlink_to(jobs / "grpo-new" / "checkpoints" / "global_step_10")
     make(jobs, "grpo-broken", "SUCCEEDED", 60).path.joinpath("status.json").write_text("{")
     make(jobs, "grpo-timeless", "SUCCEEDED", 60).set_status("SUCCEEDED", closed_at="yesterday")
-    verdicts = run(keep_days=35, remove=True)["verdicts"]
+    verdicts = run(keep_days=35, remove=True)["decisions"]
     assert verdicts["grpo-linked"] == "no such checkpoints"
     assert all(verdicts[name].startswith("cannot be read: ") for name in ("grpo-broken", "grpo-timeless"))
     assert steps(jobs)["grpo-new"] == [10, 20, 30] and step.parent.exists() and not step.is_symlink()
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_a_job_names_stays(run: Callable[..., Any], jobs: Path
     make(jobs, "sft-plan", "RUNNING").write_json("config/plan.json", plan)
     make(jobs, "sft-late", "QUEUED")
     defaults = {"model": f"{jobs}/grpo-c/checkpoints/global_step_10/huggingface"}
-    Registry(tmp_path / "registry").write(Registered("sft-late", 1.0, {}, str(tmp_path), defaults=defaults))
+    Registry(tmp_path / "registry").write(RegisteredJob("sft-late", 1.0, {}, str(tmp_path), defaults=defaults))
     run(keep_days=35, remove=True)
     assert [steps(jobs)[f"grpo-{name}"] for name in ("old", "b", "c")] == [[10, 20], [20, 30], [10, 20]]
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_a_job_names_stays(run: Callable[..., Any], jobs: Path
 def test_while_it_is_not_known_what_a_job_needs_all_stay(run: Callable[..., Any], jobs: Path) -> None:
     broken = make(jobs, "grpo-late", "RUNNING")
     (broken.path / "config/job_spec.json").write_bytes(b" " * (5 << 20))
-    assert run(keep_days=35, remove=True)["verdicts"]["grpo-old"].startswith("may be used by grpo-late")
+    assert run(keep_days=35, remove=True)["decisions"]["grpo-old"].startswith("may be used by grpo-late")
     # One that has ended needs nothing.
     broken.set_status("FAILED", closed_at=datetime.now(UTC).isoformat())
     run(keep_days=35, remove=True)

@@ -15,7 +15,7 @@ from real_processes import alive, until
 
 import argus
 from argus.archive.program import Program
-from argus.cluster.supervisor import LAST, rotate
+from argus.cluster.supervisor import NO_RESTART_FILE, rotate
 from argus.common.node_process import MARK, ORPHANED, RUNNING, STOPPED, NodeProcess, look
 from argus.jobs.services import OperationError
 from argus.verbs.node import NodeRequest, change, stop
@@ -151,13 +151,13 @@ def test_ray_that_ends_is_started_again_without_what_it_left(scene: Scene) -> No
 
 def test_a_node_that_leaves_is_not_started_again(scene: Scene) -> None:
     scene.start()
-    (scene.directory / LAST).touch()
+    (scene.directory / NO_RESTART_FILE).touch()
     os.kill(scene.ray, signal.SIGKILL)
     until(lambda: look(scene.directory).state == STOPPED)
     assert not any(map(alive, scene.pids()))
     # It may come back.
     scene.start()
-    assert not (scene.directory / LAST).exists()
+    assert not (scene.directory / NO_RESTART_FILE).exists()
 
 
 def test_a_killed_supervisor_takes_ray_with_it_and_the_rest_is_found(scene: Scene) -> None:
