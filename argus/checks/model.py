@@ -14,7 +14,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import size_text
-from .common import ITEM_BYTES, CheckRequest, Configuration, Facts, error_text, is_lfs_pointer, pointer_problem
+from .common import DTYPE_BYTES, CheckRequest, Configuration, Facts, error_text, is_lfs_pointer, lfs_pointer_problem
 
 # Settings of the job that the model's config.json contradicts: parallel sizes, lengths, and code of its own.
 #
@@ -62,7 +62,7 @@ def code_findings(request: CheckRequest, section: str, values: Mapping[str, Any]
     if request.has_critic and request.setting("critic.model.path", request.model_path) == request.model_path:
         keys.append("critic.model.trust_remote_code")
     # Before 0.9, trainer/main_ppo.py has a tokenizer of its own.
-    keys += [] if request.is_sft or request.is_since((0, 9)) else ["data.trust_remote_code"]
+    keys += [] if request.is_sft or request.verl_at_least((0, 9)) else ["data.trust_remote_code"]
     for key in keys:
         if not request.setting(key):
             problem = f"is false, but the classes of model_type {kind} are code beside the model (auto_map)"
@@ -75,7 +75,7 @@ def architecture_findings(request: CheckRequest, section: str, values: Mapping[s
     (name,) = values["architectures"]
     strategy = request.setting("engine.strategy" if request.is_sft else "actor_rollout_ref.actor.strategy")
     is_other = any(map(values.get, ("auto_map", *TEXT_PARTS))) or request.setting(f"{section}.external_lib")
-    is_loaded = strategy in ("fsdp", "fsdp2") and request.is_since((0, 9)) and not is_other
+    is_loaded = strategy in ("fsdp", "fsdp2") and request.verl_at_least((0, 9)) and not is_other
     if is_loaded and not any(part in str(name) for part in PREDICTING):
         problem = f"has architecture {name}, which verl loads without the head that predicts tokens"
         yield about("model", problem, "use a model with an architecture such as Qwen2ForCausalLM")
@@ -108,10 +108,11 @@ def head_findings(request: CheckRequest, model: Configuration) -> Iterator[Findi
 
 def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Finding]:
     """Findings about samples that are longer than the model's context."""
-    limit, longest, key = model.number("max_position_embeddings"), request.longest_sample, f"{ROLLOUT}.max_model_len"
+    limit, longest = model.number("max_position_embeddings"), request.max_sequence_length
+    key = f"{ROLLOUT}.max_model_len"
     max_len = 0 if request.is_sft else request.number(key)
     # workers/rollout/vllm_rollout/vllm_async_server.py: _validate_configs, generate
-    has_limit = not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES and request.is_since((0, 9))
+    has_limit = not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES and request.verl_at_least((0, 9))
     if has_limit and max_len > limit > 0:
         yield about(key, f"is {max_len}, more than the model's max_position_embeddings, {limit}", f"set it to {limit}")
     # Only inference engines ignore the scaling of rotary embeddings.
@@ -153,7 +154,7 @@ class ModelRef:
         return Finding(self.where, problem, remedy, severity, key=self.key)
 
     def pointer(self, path: Path) -> Finding:
-        return self.finding(*pointer_problem(path))
+        return self.finding(*lfs_pointer_problem(path))
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def overridden(key: str, path: str) -> ModelRef:
 def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     section, model = request.model_section, request.model_path
     # A name on the hub is resolved in HF_HOME, by rules of its own.
-    if not model.startswith("/") or (request.is_outside(model) and not Path(model).exists()):
+    if not model.startswith("/") or (request.is_outside_shared_root(model) and not Path(model).exists()):
         return []
     source = ModelRef(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
     findings = config_findings(request, facts, source, section)
@@ -309,7 +310,7 @@ def weights_of(source: ModelRef) -> Weights:
         elif torch_file_is_cut(path):
             findings.append(source.finding(f"{path} is truncated", TRUNCATED))
     if not all(shard.endswith(".safetensors") for shard in shards):
-        parameters = size // ITEM_BYTES.get(declared_dtype(model), 2)
+        parameters = size // DTYPE_BYTES.get(declared_dtype(model), 2)
     return Weights(tuple(findings), size, None if findings else parameters)
 
 

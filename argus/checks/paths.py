@@ -13,7 +13,7 @@ from pathlib import Path
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, outside, root_text, under_root
 from ..common.text import one_line
-from .common import CheckRequest, Configuration, Facts, error_text, leaves, listed
+from .common import CheckRequest, Configuration, Facts, as_list, error_text, flatten
 
 # The network, as variables of a job have it: interfaces and adapters of a node.
 
@@ -134,7 +134,7 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
 def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
     """The settings that name a file or a directory which is no data, no model and no result of a job."""
     paths: dict[str, str] = {}
-    for key, value in leaves(config.values, used=False):
+    for key, value in flatten(config.values, enabled_only=False):
         is_input = key.endswith("path") and not key.endswith(RESULTS) and HOMES.get(key, USER_CODE) == USER_CODE
         # Interpolations repeat a path.
         if is_input and isinstance(value, str) and value.startswith("/") and value not in paths.values():
@@ -149,7 +149,7 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         return []
     root = Path(request.shared_root).resolve()
     files = named_files(request.config, request.shared_root)
-    paths = [(key, path) for key in HOMES if key not in files for path in listed(request.setting(key))]
+    paths = [(key, path) for key in HOMES if key not in files for path in as_list(request.setting(key))]
     findings = []
     for key, path in [*paths, *files.items()]:
         if key.startswith("critic.") and not request.has_critic:

@@ -201,7 +201,7 @@ def token_findings(request: CheckRequest, sample: PromptSample, vocab_size: int 
         rows = f"{len(sample.refused)} of {sample.measured} rows in {sample.split}"
         text = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
         # A processor may render them in another way.
-        is_certain = not sample.lengths and request.reads_only_text
+        is_certain = not sample.lengths and request.is_text_only
         yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
     if vocab_size and sample.highest >= vocab_size:
         text = f"has no token {sample.highest}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"

@@ -16,7 +16,7 @@ from ..archive import checkpoints
 from ..archive.archive import Archive
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import COMMAND, VAL_ONLY
-from ..checks.common import Configuration, Facts, listed, read_verl_version
+from ..checks.common import Configuration, Facts, as_list, read_verl_version
 from ..checks.paths import named_files
 from ..common.findings import NOTE, WARNING, Finding, about, errors
 from ..common.shared_root import JOBS, USER_CODE, archive_path, root_text, under_root
@@ -163,7 +163,7 @@ def retry_findings(spec: JobSpec, config: Configuration) -> list[Finding]:
     sections += ["critic.checkpoint"] if config.get("critic.enable", spec.workload == PPO) else []
     findings = []
     for key in [f"{section}.save_contents" for section in sections if spec.retries]:
-        saved = listed(config.get(key, RESUMED))
+        saved = as_list(config.get(key, RESUMED))
         absent = ", ".join(part for part in RESUMED if part not in saved)
         if absent:
             text = (
@@ -207,7 +207,7 @@ def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
 
 def with_loggers(job: Job, config: Configuration) -> Job:
     """The job with TensorBoard's logger, if it works on the nodes."""
-    if TENSORBOARD not in listed(config.get(LOGGER)):
+    if TENSORBOARD not in as_list(config.get(LOGGER)):
         return job
     overrides = (WITH_TENSORBOARD if override == LOGGERS else override for override in job.plan.overrides)
     return replace(job, plan=replace(job.plan, overrides=tuple(overrides)))

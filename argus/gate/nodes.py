@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..archive.plan import COMMAND
-from ..checks.common import CheckRequest, Configuration, Facts, leaves
+from ..checks.common import CheckRequest, Configuration, Facts, flatten
 from ..checks.paths import check_node
 from ..checks.prompts import tokenizer_process
 from ..checks.worker import check_worker, required_verl_findings
@@ -50,7 +50,7 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     """
     if key in JobSpec.paths().values():
         return "it is a key of the JobSpec: write it beside trainer_overrides"
-    settings = [name for name, _value in leaves(job.values, used=False) if "[" not in name and name not in unread]
+    settings = [name for name, _ in flatten(job.values, enabled_only=False) if "[" not in name and name not in unread]
     settings += [] if "." in key else JobSpec.paths().values()
     similar = similar_settings(key, [name for name in settings if not name.startswith(tuple(absent_parts(job)))])
     refused = {name: owned_remedy(name) for name in similar}
@@ -252,7 +252,7 @@ def owned_findings(
     output = f"{job.archive}/{HYDRA_DIRECTORY}"
     if composed.output.removesuffix("/.") != output:
         findings.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))
-    secret = [key for key, value in leaves(composed.config, used=False) if PLACEHOLDER in f"{key} {value}"]
+    secret = [key for key, value in flatten(composed.config, enabled_only=False) if PLACEHOLDER in f"{key} {value}"]
     # A text may also have become a key.
     for key in dict.fromkeys(key.partition(PLACEHOLDER)[0].rstrip(".") for key in secret):
         remedy = "remove it: configurations are archived; the trainer finds secrets in its environment"

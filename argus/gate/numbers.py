@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..checks.common import leaves
+from ..checks.common import flatten
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import EVAL, SFT, release_of
 from .config import RULES, SFT_RULES, JobConfig
@@ -182,7 +182,7 @@ def is_number(text: str) -> bool:
 def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
     """The dotted keys and the values of all numbers and texts that the job reads."""
     unread = tuple(absent_parts(job))
-    for key, value in leaves(job.values):
+    for key, value in flatten(job.values):
         section, _dot, name = key.rpartition(".")
         # Texts without a value are interpolations, or missing.
         is_text = isinstance(value, str) and job.get(key) is not None
