@@ -21,7 +21,7 @@ from ..archive.program import Program
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, HUB_CACHE, JOBS, MODELS, SNAPSHOTS, resolve_path
 from ..io.reading import UnreadableError
 from .files import check_space, make_writable, remove_tree, sync_all
-from .hub import forget
+from .hub import delete_revision
 from .lock import Progress, lock_file, locked, try_lock
 from .manifest import (
     ADDED,
@@ -336,7 +336,8 @@ def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, 
     if not manifest or not manifest.commit or removed.status is not Status.REMOVED:
         return removed
     if not any(needs(path, manifest) for path in target.parent.iterdir()):
-        forget(shared_root / HUB_CACHE, manifest.source, manifest.commit, "model" if kind == "model" else "dataset")
+        repo_type = "model" if kind == "model" else "dataset"
+        delete_revision(shared_root / HUB_CACHE, manifest.source, manifest.commit, repo_type)
     return removed
 
 

@@ -14,7 +14,7 @@ from ...checks.dataset import RL, SPLITS
 from ...common.identity import SHARED_ROOT
 from ...common.shared_root import HUB_CACHE, under_root
 from ..files import matching
-from ..hub import NAME, Repository, fetch, matches, missing_bytes, resolve_endpoint
+from ..hub import REPO_ID, RepoRevision, fetch, matches, missing_bytes, resolve_endpoint
 from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
@@ -30,37 +30,37 @@ from .source import Fetched, RowSource, Upload
 class HubRows(RowSource):
     """Files of a dataset repository of the hub. None of its code is run."""
 
-    repository: Repository
+    repository: RepoRevision
     patterns: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> HubRows:
         patterns = options.patterns
-        if not NAME.fullmatch(name):
+        if not REPO_ID.fullmatch(name):
             remedy = "Give it with its organization: openai/gsm8k."
             raise StagingError("hub", f'"{name}" is not a repository.', remedy)
 
         def select(names: Sequence[str]) -> set[str]:
             return {file_name for several in chosen(name, patterns, names).values() for file_name in several}
 
-        repository = Repository(
+        repository = RepoRevision(
             name,
             options.revision,
             shared_root / HUB_CACHE,
             resolve_endpoint(how.endpoint, how.token),
             how.token or None,
             select=select,
-            kind="dataset",
+            repo_type="dataset",
         )
         return cls(repository, patterns)
 
     @property
     def label(self) -> str:
-        return self.repository.name
+        return self.repository.repo_id
 
     @property
     def identity(self) -> Facts:
-        return {"hub": self.repository.name, "files": {split: list(paths) for split, paths in self.patterns.items()}}
+        return {"hub": self.repository.repo_id, "files": {split: list(paths) for split, paths in self.patterns.items()}}
 
     def size(self) -> int:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
@@ -78,8 +78,8 @@ class HubRows(RowSource):
         if manifest and manifest.commit:
             # A branch may have moved since.
             repository = dataclasses.replace(repository, revision=manifest.commit)
-        names = chosen(repository.name, self.patterns, sorted(fetch(repository, progress)))
-        files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
+        names = chosen(repository.repo_id, self.patterns, sorted(fetch(repository, progress)))
+        files = {split: [repository.snapshot_dir / name for name in several] for split, several in names.items()}
         revision = self.repository.revision
         return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.endpoint})
 
