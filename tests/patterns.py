@@ -54,7 +54,7 @@ OF_THE_OPERATOR = {
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
-    r"f'{re.escape(shared_root_text(shared_root))}(?![\\w/.-])'",
+    r"f'{name}(?![\\w/.-])'",
     '''f"""["']{flag}["']"""''',
     """f"(?:^|[\\\\s'\\\\u2018]){re.escape(place.engine)}{NOT_THERE}\"""",
 }

@@ -19,7 +19,7 @@ from ..archive.plan import COMMAND, VAL_ONLY
 from ..checks.common import Configuration, Facts, as_list, read_verl_version
 from ..checks.paths import named_files
 from ..common.findings import NOTE, WARNING, Finding, about, errors
-from ..common.shared_root import JOBS, USER_CODE, archive_path, root_text, under_root
+from ..common.shared_root import JOBS_DIR, USER_CODE_DIR, archive_path, shared_root_text, under_root
 from ..common.text import nearest
 from ..io import reading
 from ..io.hydra import override_key
@@ -98,7 +98,7 @@ def examine(
     can_run = not errors(findings)
     answers = ask(spec, job, profile.version if profile else "", workers_of(nodes))
     findings += new_findings(answers.findings, findings)
-    user_code = f"{spec.shared_root}/{USER_CODE}"
+    user_code = f"{spec.shared_root}/{USER_CODE_DIR}"
     files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
@@ -236,9 +236,9 @@ def snapshot_findings(code_path: Path, is_command: bool) -> list[Finding]:
 def file_findings(spec: JobSpec) -> list[Finding]:
     """Problems with the files that a JobSpec names, as the head sees them. Links are followed."""
     root = Path(spec.shared_root)
-    if not (root / JOBS).is_dir():
+    if not (root / JOBS_DIR).is_dir():
         remedy = "set shared_root to the path at which nodes see it; cluster_up.yml creates jobs/ in it"
-        return [about("shared_root", f"{root / JOBS} does not exist on the head", remedy)]
+        return [about("shared_root", f"{root / JOBS_DIR} does not exist on the head", remedy)]
     code_path = Path(spec.inputs.code_path)
     findings = snapshot_findings(code_path, bool(spec.command)) if spec.code_path else []
     if spec.command:
@@ -262,7 +262,7 @@ def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding
     """Whether a required file of an input exists. Every node tells whether it leads out of the shared root."""
     if file.is_file():
         return []
-    remedy = f"stage it with stage.yml, copy it into {root_text(str(root))}, or correct {key}"
+    remedy = f"stage it with stage.yml, copy it into {shared_root_text(str(root))}, or correct {key}"
     if not path.exists():
         siblings = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
         remedy = nearest(path.name, siblings) or remedy

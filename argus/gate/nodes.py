@@ -20,7 +20,7 @@ from ..checks.paths import check_node
 from ..checks.prompts import tokenizer_process
 from ..checks.worker import check_worker, required_verl_findings
 from ..common.findings import WARNING, Finding, about
-from ..common.shared_root import USER_CODE
+from ..common.shared_root import USER_CODE_DIR
 from ..common.text import one_line
 from ..io.hydra import override_key
 from ..jobspec.capacity import pool_overrides
@@ -120,7 +120,7 @@ def inspect_job(
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     # While another process composes the configuration, this one prepares everything else that the checks need.
     with ThreadPoolExecutor(1) as beside, contextlib.closing(tokenizer_process()) as tokenizer:
-        user_code = f"{request.shared_root}/{USER_CODE}"
+        user_code = f"{request.shared_root}/{USER_CODE_DIR}"
         composing = beside.submit(
             compose, request.code_path, module, overrides, environment, tensorboard, user_code, directory
         )
@@ -285,7 +285,7 @@ def unread_findings(spec: JobSpec, added: Sequence[str], job: JobConfig, version
 def estimator_findings(composed: Composition, version: str) -> Iterator[Finding]:
     if composed.estimators:
         name = str(Configuration(composed.config or {}).get(ESTIMATOR))
-        problem = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE} registers"
+        problem = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE_DIR} registers"
         near = difflib.get_close_matches(name, composed.estimators, MOST_HINTS) or composed.estimators
         yield about(ESTIMATOR, problem, f"choose one of these: {', '.join(near)}")
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..archive.archive import SUBMISSION_ID
-from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, MODELS_DIR, USER_CODE_DIR, full_path
 from ..io.hydra import override_list
 from ..ray.api import parse_address
 
@@ -431,9 +431,9 @@ class JobSpec(BaseModel):
     @property
     def inputs(self) -> Inputs:
         return Inputs(
-            code_path=resolve_path(self.code_path, self.shared_root, SNAPSHOTS) if self.code_path else "",
-            model=resolve_path(self.model, self.shared_root, MODELS),
-            dataset=resolve_path(self.dataset, self.shared_root, DATASETS),
+            code_path=full_path(self.code_path, self.shared_root, CODE_DIR) if self.code_path else "",
+            model=full_path(self.model, self.shared_root, MODELS_DIR),
+            dataset=full_path(self.dataset, self.shared_root, DATASETS_DIR),
             reward=self._reward(),
         )
 
@@ -442,9 +442,9 @@ class JobSpec(BaseModel):
             return None
         path, _dummy, function = self.reward_fn_path.partition(":")
         if is_module_entry(self.reward_fn_path):
-            file = resolve_path(f"{path.replace('.', '/')}.py", self.shared_root, USER_CODE)
+            file = full_path(f"{path.replace('.', '/')}.py", self.shared_root, USER_CODE_DIR)
             return RewardFunction(file, function, path)
-        return RewardFunction(resolve_path(path, self.shared_root, USER_CODE), function or "compute_score")
+        return RewardFunction(full_path(path, self.shared_root, USER_CODE_DIR), function or "compute_score")
 
 
 def tree(paths: Iterable[str]) -> dict[str, Any]:

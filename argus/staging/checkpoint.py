@@ -13,7 +13,7 @@ from typing import Any
 
 from ..archive import checkpoints
 from ..archive.archive import Archive
-from ..common.shared_root import HF_HOME, JOBS, under_root
+from ..common.shared_root import HF_HOME, JOBS_DIR, under_root
 from ..common.text import printable, size_text
 from ..io.hydra import override_key, override_text
 from ..io.reading import UnreadableError, list_directory
@@ -184,7 +184,7 @@ class CheckpointSource:
     def find(self) -> MergeRequest:
         """The checkpoint, without a target; an error if there is none that can be merged."""
         where = f"{PREFIX}{self.job}"
-        archive = Archive(self.shared_root / JOBS / self.job)
+        archive = Archive(self.shared_root / JOBS_DIR / self.job)
         try:
             plan = archive.plan()
             if plan is None or plan.workload not in checkpoints.PARTS:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..archive import checkpoints
 from ..common.findings import ERROR, WARNING, Finding
-from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, MODELS_DIR
 from ..common.text import size_text
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
@@ -18,7 +18,7 @@ from .options import StagingError, Verify, listed
 from .store import LEFTOVER, used_by
 from .upload import INBOX
 
-PARENTS = (MODELS, DATASETS, SNAPSHOTS)
+PARENTS = (MODELS_DIR, DATASETS_DIR, CODE_DIR)
 # Kinds of entries without a manifest: not staged, or being staged or removed, perhaps by a process that was killed.
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
 # Facts of a manifest that are returned if it has them.

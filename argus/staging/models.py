@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..checks import model as model_checks
 from ..common.findings import errors
-from ..common.shared_root import HUB_CACHE, MODELS
+from ..common.shared_root import HUB_CACHE, MODELS_DIR
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
@@ -202,7 +202,7 @@ def request(shared_root: Path, name: str | None, source: ModelSource) -> BuildRe
             raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
         source = source.pinned()
         name = source.default_name
-    directory = check_shared_root(shared_root) / MODELS
+    directory = check_shared_root(shared_root) / MODELS_DIR
     target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -230,6 +230,6 @@ def check_complete(target: Path, directory: Path) -> None:
 
 def remove_model(shared_root: Path, name: str, *, check: bool = False) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
-    models = check_shared_root(shared_root) / MODELS
+    models = check_shared_root(shared_root) / MODELS_DIR
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
     return remove_downloaded(shared_root, KIND, name, target, check=check)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..common.shared_root import SNAPSHOTS, USER_CODE
+from ..common.shared_root import CODE_DIR, USER_CODE_DIR
 from ..common.text import printable
 from . import source_tree
 from .files import file_sha256, write_file
@@ -188,7 +188,7 @@ def request(shared_root: Path, source: CodeSource, code_id: str = "", overlays: 
 
 
 def snapshots(shared_root: Path) -> Path:
-    return check_shared_root(shared_root) / SNAPSHOTS
+    return check_shared_root(shared_root) / CODE_DIR
 
 
 def source_of(shared_root: Path, parts: Sequence[SourceSpec], number: int, received: Path | None) -> CodeSource:
@@ -291,7 +291,7 @@ def stage_user_code(
 
     diff: whether the result has their content before.
     """
-    code = check_shared_root(shared_root) / USER_CODE
+    code = check_shared_root(shared_root) / USER_CODE_DIR
     for file in item.files:
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")

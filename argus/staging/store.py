@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from ..archive.archive import Archive, archives
 from ..archive.program import Program
-from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, HUB_CACHE, JOBS, MODELS, SNAPSHOTS, resolve_path
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, HUB_CACHE, JOBS_DIR, MODELS_DIR, full_path
 from ..io.reading import UnreadableError
 from .files import check_space, make_writable, remove_tree, sync_all
 from .hub import delete_revision
@@ -44,7 +44,7 @@ from .options import StageOptions, StagingError, listed, reported
 # The jobs that use staged items, according to their archives.
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
-USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}
+USES = {"code_path": CODE_DIR, "model": MODELS_DIR, "dataset": DATASETS_DIR}
 
 
 def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
@@ -71,7 +71,7 @@ def uses(spec: Mapping[str, object]) -> Iterator[PurePosixPath]:
     root = PurePosixPath(str(spec.get("shared_root", DEFAULT_SHARED_ROOT)))
     for key, home in USES.items():
         if spec.get(key):
-            path = PurePosixPath(resolve_path(str(spec[key]), str(root), home))
+            path = PurePosixPath(full_path(str(spec[key]), str(root), home))
             if path.is_relative_to(root):
                 yield path.relative_to(root)
     # A reward model, or the data of further datasets, is named in trainer_overrides or env_vars.
@@ -94,7 +94,7 @@ def open_archives(shared_root: Path) -> list[Archive]:
     """
     unfinished: list[Archive] = []
     with contextlib.suppress(UnreadableError):
-        for archive in archives(shared_root / JOBS):
+        for archive in archives(shared_root / JOBS_DIR):
             state = archive.state()
             if not (state and state.ended):
                 unfinished.append(archive)

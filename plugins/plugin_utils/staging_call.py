@@ -19,7 +19,7 @@ from ansible import constants as C  # noqa: N812
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE_DIR
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.source import (
     CONTROLLER,
@@ -120,7 +120,7 @@ def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Fin
 def targets(source: str) -> Iterator[tuple[str, Path]]:
     """The files of a source by the paths that they get: of DIR/, those of its contents."""
     for name, file in itertools.islice(every_file(source), MOST_FILES):
-        yield f"{USER_CODE}/{name}", file
+        yield f"{USER_CODE_DIR}/{name}", file
 
 
 def every_file(source: str) -> Iterator[tuple[str, Path]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checks.dataset import RL, SFT, SPLITS
-from ...common.shared_root import DATASETS
+from ...common.shared_root import DATASETS_DIR
 from ...common.text import one_line
 from ..files import remove_tree
 from ..items import COLUMN_TEXTS, Dataset
@@ -114,7 +114,7 @@ def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Uplo
     """A dataset under the shared root. upload: its files, if they are on the controller."""
     check_shared_root(shared_root)
     source, form = source_of(options, shared_root, how, upload), Form(options)
-    target = shared_root / DATASETS / check_name("name", options.name)
+    target = shared_root / DATASETS_DIR / check_name("name", options.name)
     form_identity = {**form.identity, **({} if options.val_rows is None else {"val_rows": options.val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -154,7 +154,7 @@ def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload
 
 def remove_dataset(shared_root: Path, name: str, workload: str, *, check: bool = False) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
-    datasets = check_shared_root(shared_root) / DATASETS
+    datasets = check_shared_root(shared_root) / DATASETS_DIR
     target = datasets / check_name("name", name)
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
