@@ -132,7 +132,6 @@ class CheckRequest:
 
     @property
     def max_sequence_length(self) -> int:
-        """The maximum number of tokens in a sample."""
         rl = self.number("data.max_prompt_length") + self.number("data.max_response_length")
         return self.number("data.max_length") if self.is_sft else rl
 

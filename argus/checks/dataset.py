@@ -133,8 +133,8 @@ def is_text(kind: Any) -> bool:
 # Checks of the dataset: its columns, its first rows, and whether it has enough rows.
 
 # The rows of each file that are read.
-SAMPLE_ROWS = 64
-SHOWN_ROLE = 60
+MAX_SAMPLE_ROWS = 64
+MAX_ROLE_CHARS = 60
 finding = partial(about, "dataset")
 STAGE_AGAIN = "correct the data and stage it again"
 
@@ -234,7 +234,7 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
         if errors(findings):
             return findings, rows
         try:
-            batch = next(file.iter_batches(SAMPLE_ROWS, columns=columns), None)
+            batch = next(file.iter_batches(MAX_SAMPLE_ROWS, columns=columns), None)
         except (OSError, ArrowException) as error:
             return [finding(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
         return findings + row_findings(request, facts, path, batch.to_pylist() if batch else []), rows
@@ -290,7 +290,7 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
     for number, row in enumerate(sample):
         for severity, problem, role in message_problems(kind_of(request), row[messages_key(request)]):
             problems.setdefault(
-                (f"{problem} ({one_line(role, SHOWN_ROLE)})" if role else problem, severity), []
+                (f"{problem} ({one_line(role, MAX_ROLE_CHARS)})" if role else problem, severity), []
             ).append(number)
         if "reward_model" not in row:
             continue

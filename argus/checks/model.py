@@ -132,7 +132,7 @@ def stretched(limit: int, rope: Mapping[str, Any]) -> int:
 # Checks of the model: its configuration, its tokenizer, and its weights by their headers and sizes.
 
 # The format's own limit of a header.
-SAFETENSORS_HEADER_LIMIT = 100_000_000
+MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
 # In the order in which transformers looks for them.
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 VOCABULARIES = ("vocab*", "*.model", "*.tiktoken", "merges.txt", "tekken.json")
@@ -319,7 +319,7 @@ def safetensors_problem(path: Path) -> tuple[str | None, int]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > SAFETENSORS_HEADER_LIMIT:
+        if size < 8 or length > MAX_SAFETENSORS_HEADER_BYTES:
             return f"has no safetensors header ({size_text(size)})", 0
         if size < 8 + length:
             return f"has {size} bytes, but its header alone has {8 + length}: it is truncated", 0

@@ -20,15 +20,15 @@ from .child import ProgramOutput, run_program
 from .common import MAX_ERROR_CHARS, CheckRequest, Facts
 from .dataset import data_files, first_rows
 
-IMPORT_SECONDS, CALLS_SECONDS = 20.0, 20.0
-MEMORY_BYTES = 8 << 30
+IMPORT_TIMEOUT_SECONDS, CALLS_TIMEOUT_SECONDS = 20.0, 20.0
+MAX_MEMORY_BYTES = 8 << 30
 # verl's reward managers pass these by name (experimental/reward_loop/reward_manager/*.py: run_single).
 REWARD_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 # Additional arguments if a reward model is enabled.
 REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
 # The texts that the function gets as the model's answer for each row.
 ANSWERS = ("the ground truth", "an empty text")
-SHOWN_RESULTS = 4
+MAX_LISTED_RESULTS = 4
 REGISTERED = re.compile(r"@register\w*\([\"'](\w+)")
 finding = partial(about, "reward_fn_path")
 CORRECT_NAME = "correct the name in reward_fn_path"
@@ -150,8 +150,8 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         "answers": ANSWERS,
         "rows": rows,
     }
-    seconds = IMPORT_SECONDS + (CALLS_SECONDS if rows else 0)
-    answer = run_program(PROGRAM, question, request.environment, seconds, MEMORY_BYTES)
+    seconds = IMPORT_TIMEOUT_SECONDS + (CALLS_TIMEOUT_SECONDS if rows else 0)
+    answer = run_program(PROGRAM, question, request.environment, seconds, MAX_MEMORY_BYTES)
     if not answer.lines:
         if answer.status is None:
             problem = f"{path} could not be imported within {seconds:g} s, so its function was not checked"
@@ -254,7 +254,7 @@ def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Find
     for call in calls:
         if call.problem:
             kinds.setdefault(one_line(call.problem, MAX_ERROR_CHARS), []).append(call)
-    for text, same in list(kinds.items())[:SHOWN_RESULTS]:
+    for text, same in list(kinds.items())[:MAX_LISTED_RESULTS]:
         first = same[0]
         where = f"{request.reward_file}, line {first.line}" if first.line else str(request.reward_file)
         more = f", and in {len(same) - 1} more of {len(calls)} calls" if len(same) > 1 else ""
@@ -275,7 +275,7 @@ def end_findings(request: CheckRequest, answer: ProgramOutput, calls: Sequence[C
     done = f"{len(calls)} of {count} calls of {function} have ended"
     if answer.status is None:
         remedy = "make it faster, or lower check_reward if it is meant to be that slow"
-        yield finding(f"{path}: {done} within {CALLS_SECONDS:g} s", remedy, WARNING)
+        yield finding(f"{path}: {done} within {CALLS_TIMEOUT_SECONDS:g} s", remedy, WARNING)
     else:
         problem = f"{path}: {function} ends the process (exit status {answer.status}); {done}"
         yield finding(problem, "correct the function: it ends verl's reward worker as well")
@@ -289,6 +289,6 @@ def note(facts: Facts, calls: Sequence[Call]) -> None:
     results = []
     for answer in ANSWERS:
         scores = [f"{call.score:g}" for call in calls if call.answer == answer and call.score is not None]
-        results.append(f"{', '.join(scores[:SHOWN_RESULTS]) or 'no number'} for {answer}")
+        results.append(f"{', '.join(scores[:MAX_LISTED_RESULTS]) or 'no number'} for {answer}")
     took = f"{len(calls)} calls of {1000 * mean:.1f} ms each, the longest {1000 * longest:.1f} ms"
     facts.notes.append(f"Reward: {took}; {'; '.join(results)}")

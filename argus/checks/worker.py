@@ -35,8 +35,7 @@ ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": (
 QUEUE, BACKENDS = "transferqueue", "verl-core"
 WITHOUT_QUEUE = "install it in the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
 KNOWN_TO_WORK = "no action is needed if this image is known to work"
-# The maximum number of conflicting packages that a finding names.
-MOST_NAMED = 3
+MAX_NAMED_CONFLICTS = 3
 REQUIRED_VERL, REQUIRED_VERL_BYTES = "REQUIRED_VERL.txt", 1 << 16
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
 DEBUGPY = (1, 8)
@@ -98,8 +97,8 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         problem = f"{verl} is tested for {extra or BACKENDS} with {', '.join(tested)}"
         findings.append(about("code_path", problem, KNOWN_TO_WORK, WARNING))
     if conflicts := unmet_requirements(request, imported):
-        more = f" and {len(conflicts) - MOST_NAMED} more" if len(conflicts) > MOST_NAMED else ""
-        problem = f"packages of the workers do not fit together: {', '.join(conflicts[:MOST_NAMED])}{more}"
+        more = f" and {len(conflicts) - MAX_NAMED_CONFLICTS} more" if len(conflicts) > MAX_NAMED_CONFLICTS else ""
+        problem = f"packages of the workers do not fit together: {', '.join(conflicts[:MAX_NAMED_CONFLICTS])}{more}"
         findings.append(about("code_path", problem, f"{KNOWN_TO_WORK}; `pip check` there names all", WARNING))
     return findings
 

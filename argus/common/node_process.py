@@ -22,7 +22,7 @@ MARK = "ARGUS_VERL_NODE_DIRECTORY"
 # The directory of the nodes in a cluster's state directory.
 NODES = "nodes"
 ORDER, STATE, LOCK, LOG = "node.json", "state.json", "lock", "node.log"
-MOST_BYTES = 1 << 20
+MAX_JSON_BYTES = 1 << 20
 RUNNING, STOPPED, ORPHANED = "running", "stopped", "orphaned"
 # struct flock of fcntl(2): type, whence, start, length, process.
 FLOCK = "hhqqi4x"
@@ -91,7 +91,7 @@ def recorded(directory: Path) -> dict[str, Any]:
 
 def read_json(file: Path) -> Any:
     with open_nonblocking(file) as source:
-        return json.loads(source.read(MOST_BYTES))
+        return json.loads(source.read(MAX_JSON_BYTES))
 
 
 def open_nonblocking(file: Path) -> IO[bytes]:

@@ -57,7 +57,7 @@ def escaped(character: str) -> str:
 
 
 # The narrowest column in which wrapped text is still easy to read.
-LEAST_COLUMN = 24
+MIN_COLUMN_WIDTH = 24
 # The widest line of running text.
 SENTENCE_WIDTH = 120
 # Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and the engine's.
@@ -68,7 +68,7 @@ COMMAND = re.compile(
     rf"|(?:docker|podman) (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
 )
 # Commands are only searched in lines up to this length.
-LONGEST_WRAPPED = 4000
+MAX_WRAPPED_CHARS = 4000
 # Stands for a blank at which a line is not wrapped.
 FIXED_BLANK = "\ue000"
 LABEL = re.compile(r"[A-Z][\w ]{0,14}: +")
@@ -110,12 +110,12 @@ def table(
 def least_width(column: Sequence[str], limit: int) -> int:
     """The narrowest width of a column. Narrow columns, words and commands are not wrapped."""
     words = [len(word) for text in column for word in unbroken(text).split()]
-    return max(*words, min(limit, LEAST_COLUMN), 0)
+    return max(*words, min(limit, MIN_COLUMN_WIDTH), 0)
 
 
 def unbroken(text: str) -> str:
     """Text whose commands have no blanks at which they would be wrapped."""
-    if len(text) > LONGEST_WRAPPED:
+    if len(text) > MAX_WRAPPED_CHARS:
         return text
     return COMMAND.sub(lambda match: match[0].replace(" ", FIXED_BLANK), text)
 

@@ -24,11 +24,11 @@ from typing import Any
 # The source of this module, whose file may be inside the program's archive.
 SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name__])
 # Takes about 0.7 s on two cores, 1.4 s with a key to search for. The limit is for a shared root that does not answer.
-TIMEOUT_SECONDS = 60
+COMPOSITION_TIMEOUT_SECONDS = 60
 # The largest trainer of verl has 100 KiB.
-SOURCE_BYTES = 4 << 20
+MAX_SOURCE_BYTES = 4 << 20
 # The maximum number of files of a snapshot or of users' code. verl has 600.
-SOURCE_FILES = 3000
+MAX_SOURCE_FILES = 3000
 # Precedes the answer, because resolvers may print something before it.
 MARK = "\nCOMPOSED "
 # The attributes of @hydra.main that options of Hydra's command line replace.
@@ -108,11 +108,11 @@ def compose(
             text=True,
             env=env,
             cwd=directory or None,
-            timeout=TIMEOUT_SECONDS,
+            timeout=COMPOSITION_TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return failed(f"composing {module} took more than {TIMEOUT_SECONDS} s")
+        return failed(f"composing {module} took more than {COMPOSITION_TIMEOUT_SECONDS} s")
     _dummy, mark, answer = done.stdout.rpartition(MARK)
     if done.returncode or not mark:
         last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
@@ -228,8 +228,8 @@ def main_decorator(path: Path) -> dict[str, Any]:
     Parsed, not imported: importing verl takes ten times as long as everything else here.
     """
     # Opening a FIFO would wait for ever.
-    if path.exists() and not (path.is_file() and path.stat().st_size <= SOURCE_BYTES):
-        raise ValueError(f"{path} is not a file of at most {SOURCE_BYTES >> 20} MiB")
+    if path.exists() and not (path.is_file() and path.stat().st_size <= MAX_SOURCE_BYTES):
+        raise ValueError(f"{path} is not a file of at most {MAX_SOURCE_BYTES >> 20} MiB")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "hydra.main":
@@ -327,8 +327,8 @@ def sources(place: Path) -> list[str]:
     files = [place] if place.suffix == ".py" else [*place.rglob("*.py"), place.with_suffix(".py")]
     return [
         file.read_text("utf-8", "replace")
-        for file in files[:SOURCE_FILES]
-        if file.is_file() and file.stat().st_size <= SOURCE_BYTES
+        for file in files[:MAX_SOURCE_FILES]
+        if file.is_file() and file.stat().st_size <= MAX_SOURCE_BYTES
     ]
 
 

@@ -39,8 +39,8 @@ from .numbers import config_findings
 # that the job reads, and that would not be refused as well.
 
 # The ratio of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
-SIMILAR = 0.75
-MOST_HINTS = 3
+MIN_SIMILARITY = 0.75
+MAX_HINTS = 3
 
 
 def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
@@ -57,7 +57,7 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     if owned := next(filter(None, refused.values()), ""):
         return owned
     refused = {name: (profile and profile.unread_hint(job.workload, name)) or "" for name in similar}
-    accepted = [name for name in similar if not refused[name]][:MOST_HINTS]
+    accepted = [name for name in similar if not refused[name]][:MAX_HINTS]
     if accepted:
         return f"did you mean {' or '.join(accepted)}?"
     return next(iter(refused.values()), "")
@@ -69,15 +69,15 @@ def similar_settings(key: str, settings: list[str]) -> list[str]:
     if same_end := [setting for setting in settings if setting.endswith(f".{key}")]:
         return same_end
     siblings = {setting.rpartition(".")[2]: setting for setting in settings if setting.rpartition(".")[0] == section}
-    if similar := difflib.get_close_matches(name, siblings, MOST_HINTS, SIMILAR):
+    if similar := difflib.get_close_matches(name, siblings, MAX_HINTS, MIN_SIMILARITY):
         return [siblings[setting] for setting in similar]
     same_name = [setting for setting in settings if setting.endswith(f".{name}")]
-    return same_name if len(same_name) <= MOST_HINTS else []
+    return same_name if len(same_name) <= MAX_HINTS else []
 
 
 # The job is composed, and its files are read, where it will run.
 
-ANSWER_SECONDS = 60.0
+ANSWER_TIMEOUT_SECONDS = 60.0
 # The name of the call that inspects the job, besides the names of the workers.
 INSPECTION = ""
 SAMPLES = "trainer.log_val_generations"
@@ -159,7 +159,7 @@ def ask_nodes(
     started = {INSPECTION: connection.on(node, inspect_job, request, module, overrides, tensorboard, directory or "")}
     others = {node_id: name for node_id, name in workers.items() if node_id != node}
     started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
-    values, problems = connection.results(started, ANSWER_SECONDS)
+    values, problems = connection.results(started, ANSWER_TIMEOUT_SECONDS)
     # The shutdown waits for a quarter of a second, and the end of this process would do the same.
     threading.Thread(target=connection.ray.shutdown, daemon=True).start()
     findings = [
@@ -286,7 +286,7 @@ def estimator_findings(composed: Composition, version: str) -> Iterator[Finding]
     if composed.estimators:
         name = str(Configuration(composed.config or {}).get(ESTIMATOR))
         problem = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE_DIR} registers"
-        near = difflib.get_close_matches(name, composed.estimators, MOST_HINTS) or composed.estimators
+        near = difflib.get_close_matches(name, composed.estimators, MAX_HINTS) or composed.estimators
         yield about(ESTIMATOR, problem, f"choose one of these: {', '.join(near)}")
 
 

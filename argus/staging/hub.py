@@ -95,7 +95,6 @@ class RepoRevision:
 
     @functools.cached_property
     def _commit_and_files(self) -> tuple[str, list[RemoteFile]]:
-        """The commit, and all files."""
         api = self.library.HfApi(endpoint=self.endpoint, token=self.token or False)
         options = {"repo_type": self.repo_type, "revision": self.revision, "files_metadata": True}
         with hub_errors_as_staging_errors(self):

@@ -281,7 +281,7 @@ def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str
 
 MODE = 0o644
 # The maximum size of a diff that Ansible shows.
-DIFF_BYTES = 104448
+MAX_DIFF_BYTES = 104448
 
 
 def stage_user_code(
@@ -321,6 +321,6 @@ def text_of(path: Path) -> str:
     """The content of a file that can be shown."""
     try:
         with path.open(encoding="utf-8") as file:
-            return file.read(DIFF_BYTES)
+            return file.read(MAX_DIFF_BYTES)
     except (OSError, UnicodeError):
         return ""

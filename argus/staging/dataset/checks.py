@@ -27,8 +27,8 @@ GSM8K = "openai/gsm8k"
 # utils/reward_score/gsm8k.py: extract_solution finds such a number in an answer, and removes its commas.
 NUMBER = re.compile(r"-?[0-9.]+")
 # The number of rows shown for each kind of problem.
-SHOWN_ROWS = 10
-SHOWN_CHARACTERS = 60
+MAX_LISTED_ROWS = 10
+MAX_VALUE_CHARS = 60
 Conversation = Sequence[Mapping[str, Any]]
 
 
@@ -54,7 +54,7 @@ def shown(value: object) -> str:
     """A value as text; only the beginning of a long one."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split()) if text.strip() else repr(text)
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
 
 
 def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
@@ -100,7 +100,7 @@ class Checker:
         problem = self.problems.setdefault((split, text), RowProblem(split, text, severity))
         if row != problem.last_row:
             problem.count, problem.last_row = problem.count + 1, row
-            if len(problem.shown) < SHOWN_ROWS:
+            if len(problem.shown) < MAX_LISTED_ROWS:
                 problem.shown[row] = value
 
     def check(self, split: str, batch: Batch, rows: Sequence[int]) -> None:

@@ -103,7 +103,7 @@ FORMATS = (".parquet", ".jsonl", ".json", ".csv")
 # The size of a batch, and of a row group of the output; it has fewer rows if they are large, for example with images.
 BATCH_ROWS, BATCH_BYTES = 16_384, 64 << 20
 # The maximum size of a CSV value; the module's own limit is 128 KiB.
-LARGEST_VALUE = 1 << 30
+MAX_CSV_FIELD_CHARS = 1 << 30
 # pyarrow's own types, which are not available to the type checker.
 Array = Any
 Batch = Any
@@ -229,7 +229,7 @@ def text_file(path: Path, kind: str, progress: Progress, selection: ColumnSelect
 
 def csv_rows(text: Iterable[str]) -> Iterator[dict[str, str]]:
     """Rows with names in the first line. Everything is text: 007 stays 007."""
-    csv.field_size_limit(LARGEST_VALUE)
+    csv.field_size_limit(MAX_CSV_FIELD_CHARS)
     reader = csv.DictReader(text, strict=True)
     if not reader.fieldnames:
         raise ValueError("it is empty")

@@ -312,7 +312,7 @@ def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: 
         until((tmp_path / "held").exists)
         assert is_held(target)
         with monkeypatch.context() as patched:
-            patched.setattr(staging_lock, "SILENT_SECONDS", 0.3)
+            patched.setattr(staging_lock, "HEARTBEAT_TIMEOUT_SECONDS", 0.3)
             message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no"
             with pytest.raises(StagingError, match=message):
                 stage(build_of(target, no_build))
@@ -346,7 +346,7 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(staging_lock, "PROGRESS_INTERVAL_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
     with file.open("r+") as lock:
@@ -396,7 +396,7 @@ def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, stale)
-        patched.setattr(staging_lock, "LOCK_SECONDS", 0.01)
+        patched.setattr(staging_lock, "LOCK_RETRY_INTERVAL_SECONDS", 0.01)
         with locked(tmp_path / "tiny"):
             assert len(tries) > 1
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
