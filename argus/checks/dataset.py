@@ -189,7 +189,7 @@ def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str,
     from pyarrow import ArrowException
 
     try:
-        with opened(path) as file:
+        with open_parquet(path) as file:
             names = [name for name in columns if name in file.schema_arrow.names]
             batch = next(file.iter_batches(count, columns=names), None)
             return batch.to_pylist() if batch else []
@@ -197,7 +197,7 @@ def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str,
         return []
 
 
-def opened(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
     """A file of Parquet, to be read in pieces: a column chunk may hold a gigabyte of images."""
     from pyarrow import parquet
 
@@ -216,7 +216,7 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
     try:
         if is_lfs_pointer(path):
             return [finding(*lfs_pointer_problem(path))], None
-        file = opened(path)
+        file = open_parquet(path)
     except FileNotFoundError:
         # The check of paths reports files outside the shared root.
         missing = [finding(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]

@@ -116,7 +116,7 @@ def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Fin
     if has_limit and max_len > limit > 0:
         yield about(key, f"is {max_len}, more than the model's max_position_embeddings, {limit}", f"set it to {limit}")
     # Only inference engines ignore the scaling of rotary embeddings.
-    length = limit if has_limit else stretched(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
+    length = limit if has_limit else rope_limit(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
     if longest > length > 0 and not max_len:
         end = "answers end there, and the job ends at a prompt of that length" if has_limit else "the rest is new to it"
         key = "data.max_length" if request.is_sft else "data.max_response_length"
@@ -124,7 +124,7 @@ def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Fin
         yield about(key, f"{problem}: {end}", f"set lengths of at most {length} together", WARNING)
 
 
-def stretched(limit: int, rope: Mapping[str, Any]) -> int:
+def rope_limit(limit: int, rope: Mapping[str, Any]) -> int:
     """The number of positions with the scaling of rotary embeddings."""
     return max(limit, int((rope.get("original_max_position_embeddings") or limit) * (rope.get("factor") or 1)))
 
@@ -166,7 +166,7 @@ class Weights:
     parameters: int | None = None
 
 
-def overridden(key: str, path: str) -> ModelRef:
+def model_ref(key: str, path: str) -> ModelRef:
     """A model that an override names."""
     return ModelRef(Path(path), f"trainer_overrides: {key}", f"trainer_overrides.{key}")
 
@@ -176,7 +176,7 @@ def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     # A name on the hub is resolved in HF_HOME, by rules of its own.
     if not model.startswith("/") or (request.is_outside_shared_root(model) and not Path(model).exists()):
         return []
-    source = ModelRef(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
+    source = ModelRef(Path(model), "model", "model") if model == request.model else model_ref(f"{section}.path", model)
     findings = config_findings(request, facts, source, section)
     if not source.path.is_dir():
         return findings
@@ -195,7 +195,7 @@ def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Fin
     facts.critic_parameters = facts.parameters
     if critic == model or not critic.startswith("/"):
         return []
-    source = overridden("critic.model.path", critic)
+    source = model_ref("critic.model.path", critic)
     weights = weights_of(source)
     facts.critic_parameters = weights.parameters
     return [*config_findings(request, Facts(), source, "critic.model"), *weights.findings]

@@ -14,7 +14,7 @@ from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
 from .common import CheckRequest, Facts
-from .dataset import data_files, finding, messages_key, opened
+from .dataset import data_files, finding, messages_key, open_parquet
 
 # The number of rows measured per split, from several places of its files, and the limit of their text.
 MAX_SAMPLED_ROWS, MAX_SAMPLED_CHARS = 320, 4 << 20
@@ -133,7 +133,7 @@ def read_sample(request: CheckRequest, split: str) -> PromptSample:
     files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
     for name in files:
         # The check of the dataset tells why a file cannot be read.
-        with contextlib.suppress(OSError, ArrowException), opened(Path(name)) as file:
+        with contextlib.suppress(OSError, ArrowException), open_parquet(Path(name)) as file:
             if key not in file.schema_arrow.names or set(MEDIA_COLUMNS) & set(file.schema_arrow.names):
                 continue
             total += file.metadata.num_rows

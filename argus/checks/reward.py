@@ -84,7 +84,7 @@ async def call(arguments):
         return await function(**arguments)
     return await asyncio.get_running_loop().run_in_executor(None, lambda: function(**arguments))
 
-def judged(result):
+def score_result(result):
     score = result["score"] if isinstance(result, dict) and "score" in result else result
     try:
         number = math.nan if isinstance(score, str) else float(score)
@@ -102,7 +102,7 @@ async def main():
             arguments = {**row, "solution_str": text, "extra_info": extra, **question["arguments"]}
             started = time.perf_counter()
             try:
-                outcome = judged(await call(arguments))
+                outcome = score_result(await call(arguments))
             except BaseException as error:
                 outcome = {"problem": f"raises {type(error).__name__}: {error}"[:1000], "line": line_of(error)}
             say(row=number, answer=answer, seconds=time.perf_counter() - started, **outcome)

@@ -59,7 +59,7 @@ def look(directory: Path) -> NodeProcess:
         state = STOPPED
     else:
         return NodeProcess()
-    return NodeProcess(state, pid or 0, **recorded(directory))
+    return NodeProcess(state, pid or 0, **read_record(directory))
 
 
 def supervisor(directory: Path) -> int | None:
@@ -73,7 +73,7 @@ def supervisor(directory: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
-def recorded(directory: Path) -> dict[str, Any]:
+def read_record(directory: Path) -> dict[str, Any]:
     """The order that a supervisor was started with, and the state that it has written."""
     try:
         order, state = (read_json(directory / name) for name in (ORDER, STATE))

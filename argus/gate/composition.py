@@ -112,18 +112,18 @@ def compose(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return failed(f"composing {module} took more than {COMPOSITION_TIMEOUT_SECONDS} s")
+        return failed_composition(f"composing {module} took more than {COMPOSITION_TIMEOUT_SECONDS} s")
     _dummy, mark, answer = done.stdout.rpartition(MARK)
     if done.returncode or not mark:
         last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
-        return failed(f"{sys.executable} could not compose {module}: {last_lines}")
+        return failed_composition(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
     values["errors"] = tuple(Refusal(**error) for error in values["errors"])
     values |= {name: tuple(values[name]) for name in ("unread", "estimators")}
     return Composition(**values)
 
 
-def failed(error: str) -> Composition:
+def failed_composition(error: str) -> Composition:
     return Composition(errors=(Refusal(error),))
 
 
@@ -139,19 +139,19 @@ def has_tensorboard() -> bool:
     return True
 
 
-def composed(
+def compose_here(
     code_path: str, module: str, overrides: Overrides, tensorboard: str = "", user_code: str = ""
 ) -> Composition:
     try:
         from hydra import initialize_config_dir
     except ImportError as error:
-        return failed(f"{error}, which verl needs, for {sys.executable}")
+        return failed_composition(f"{error}, which verl needs, for {sys.executable}")
     places = [Path(place, *module.split(".")).with_suffix(".py") for place in (code_path, user_code or code_path)]
     path = next((place for place in places if place.exists()), places[0])
     try:
         main = main_decorator(path)
     except (OSError, SyntaxError, ValueError) as error:
-        return failed(str(error))
+        return failed_composition(str(error))
     main.update({OPTIONS[key]: override.partition("=")[2] for key, override in overrides if key in OPTIONS})
     overrides = [(key, override) for key, override in overrides if key not in OPTIONS]
     if tensorboard and has_tensorboard():
@@ -341,4 +341,4 @@ def message_of(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(MARK + json.dumps(asdict(composed(*json.load(sys.stdin)))))
+    sys.stdout.write(MARK + json.dumps(asdict(compose_here(*json.load(sys.stdin)))))

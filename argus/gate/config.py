@@ -93,7 +93,7 @@ def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Findings
         yield about(remove_padding, f"is false, but {key} is {sequence}", f"set {remove_padding}=True")
 
 
-def missing(job: JobConfig) -> Findings:
+def missing_values(job: JobConfig) -> Findings:
     # omegaconf: MissingMandatoryValue, when verl reads it.
     for key, value in flatten(job.values):
         if value == OMEGACONF_MISSING:
@@ -196,4 +196,4 @@ def sft_validation(job: JobConfig) -> Findings:
 SFT_RULES = (sft_batches, sft_lengths, sft_validation)
 
 
-RULES = (missing, length_of_training, saving, loggers, resuming)
+RULES = (missing_values, length_of_training, saving, loggers, resuming)

@@ -246,7 +246,7 @@ def owned_findings(
     for key, value in expected.items():
         actual = without_nulls(settings.get(key))
         if actual != value and key not in missing:
-            problem = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
+            problem = f"is {value_text(actual)}, but the JobSpec makes it {value_text(value)}"
             remedy = OWNED_OVERRIDES.get(key, "set resources.pools")
             findings.append(about(key, problem, f"correct {OVERRIDES}: {remedy}"))
     output = f"{job.archive}/{HYDRA_DIRECTORY}"
@@ -267,7 +267,7 @@ def without_nulls(value: Any) -> Any:
     return {name: part for name, part in value.items() if without_nulls(part) is not None} or None
 
 
-def shortened(value: Any) -> str:
+def value_text(value: Any) -> str:
     return "not set" if value is None else one_line(value, 200)
 
 

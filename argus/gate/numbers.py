@@ -145,7 +145,7 @@ ENDS = {
 def number_findings(job: JobConfig) -> Iterator[Finding]:
     """Findings about invalid numbers, and texts in place of numbers. Disabled parts are skipped."""
     for key, value in used_values(job):
-        if not (rule := violated(key, value)):
+        if not (rule := violated_rule(key, value)):
             continue
         severity = ERROR if isinstance(value, str) else rule.violation(value)
         is_nan = isinstance(value, float) and math.isnan(value)
@@ -154,7 +154,7 @@ def number_findings(job: JobConfig) -> Iterator[Finding]:
         yield about(key, problem, f"set it to {expected}", severity)
 
 
-def violated(key: str, value: Any) -> NumberRule | None:
+def violated_rule(key: str, value: Any) -> NumberRule | None:
     """The rule that a value violates; None if there is none."""
     rules = rules_of(key)
     if isinstance(value, str):

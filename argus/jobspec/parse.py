@@ -168,7 +168,7 @@ def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
         value: Any = override_text(override)
         section, _dot, name = path.partition(".")
         if path in fields:
-            parts, value = path.split("."), converted(fields[path], value)
+            parts, value = path.split("."), convert_value(fields[path], value)
         elif section in FREE_MAPPINGS and name:
             parts = [section, name]
         else:
@@ -180,7 +180,7 @@ def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
     return keys, rest
 
 
-def converted(name: str, value: Any) -> Any:
+def convert_value(name: str, value: Any) -> Any:
     """The text of a key on the command line in the type of the key.
 
     Text that cannot be converted is returned unchanged, so that parse_jobspec reports it.
@@ -198,7 +198,7 @@ def converted(name: str, value: Any) -> Any:
         return value
 
 
-def misplaced(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
+def set_only_findings(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """Findings for extra variables that only `set` can change."""
     findings = []
     for name in dict.fromkeys(name for extra_vars in variables for name in extra_vars):

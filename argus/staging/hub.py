@@ -24,7 +24,7 @@ from ..ray.api import is_loopback
 from .files import file_sha256, parallel_map
 from .git import COMMIT, without_password
 from .lock import Progress
-from .options import StagingError, listed
+from .options import StagingError, join_items
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -86,7 +86,6 @@ class RepoRevision:
 
     @property
     def all_names(self) -> list[str]:
-        """The names of all files."""
         return [file.name for file in self._commit_and_files[1]]
 
     @functools.cached_property
@@ -183,7 +182,7 @@ def fetch(repository: RepoRevision, progress: Progress) -> dict[str, str]:
         hashes |= download(repository, pending, progress) if pending else {}
         pending = [file for file in repository.files if file.name not in hashes]
     if pending:
-        problem = f"sent content that does not match its size or hash: {listed(file.name for file in pending)}."
+        problem = f"sent content that does not match its size or hash: {join_items(file.name for file in pending)}."
         remedy = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
         raise StagingError(repository.display_name, problem, remedy)
     for file in repository.files:

@@ -98,7 +98,7 @@ class Progress:
             self.done += size
 
     @contextlib.contextmanager
-    def written(self) -> Iterator[None]:
+    def write_heartbeats(self) -> Iterator[None]:
         """Writes the progress every second, even if nothing can be counted: it is the heartbeat of the holder."""
         over = threading.Event()
 
@@ -160,14 +160,14 @@ def is_held(target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(target: Path) -> Iterator[Progress]:
+def hold_lock(target: Path) -> Iterator[Progress]:
     """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(wait_for_lock(target, file), "rb") as lock:
         progress = Progress(lock.fileno())
         try:
-            with progress.written():
+            with progress.write_heartbeats():
                 yield progress
         finally:
             file.unlink(missing_ok=True)

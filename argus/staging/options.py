@@ -27,7 +27,7 @@ class StagingError(Exception):
 
 
 @contextlib.contextmanager
-def reported(target: Path, action: str) -> Iterator[None]:
+def as_staging_errors(target: Path, action: str) -> Iterator[None]:
     """Turns errors of the file system into a StagingError for the target. action: a participle, such as "staged"."""
     try:
         yield
@@ -43,8 +43,8 @@ def first_items(items: Iterable[str]) -> list[str]:
     return [*items[:MAX_LISTED_NAMES], *([f"and {more} more"] if more > 0 else [])]
 
 
-def listed(items: Iterable[str]) -> str:
-    """The items of `first` as text."""
+def join_items(items: Iterable[str]) -> str:
+    """The items of `first_items` as text."""
     return ", ".join(first_items(items))
 
 

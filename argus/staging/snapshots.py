@@ -27,11 +27,11 @@ from .options import (
     NAME_WITH_CAPITALS,
     StageOptions,
     StagingError,
+    as_staging_errors,
     changed_meanwhile,
     check_name,
     check_shared_root,
-    listed,
-    reported,
+    join_items,
 )
 from .source_tree import (
     CONTENT,
@@ -83,7 +83,7 @@ def read_snapshot(path: Path, manifest: Manifest) -> Content:
     differences = problems(path, manifest, full=True)
     if differences:
         remedy = "Restore it as it was staged first."
-        raise StagingError(path, f"no longer fits its manifest: {listed(differences)}.", remedy)
+        raise StagingError(path, f"no longer fits its manifest: {join_items(differences)}.", remedy)
     names = [name for name in manifest.files if name not in (MARKER, MANIFEST)]
     return Content(openers(path, names), manifest.select(SOURCE_FACTS))
 
@@ -295,7 +295,7 @@ def stage_user_code(
     for file in item.files:
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
-    with reported(code / item.name, "copied"):
+    with as_staging_errors(code / item.name, "copied"):
         changed = [file for file in item.files if not is_same(code / file.path, file)]
         before = {file.path: text_of(code / file.path) for file in changed} if diff else {}
         for file in [] if check else changed:

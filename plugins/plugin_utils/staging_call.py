@@ -26,9 +26,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.s
     Upload,
     place_of,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching_files
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, reported
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, as_staging_errors
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
     Opener,
     content_identity,
@@ -67,7 +67,7 @@ def upload_of(files: Files, inventory: Path) -> Upload:
     for split, patterns in files.items():
         for pattern in patterns:
             full = str(inventory / Path(pattern).expanduser())
-            paths = matching(full)
+            paths = matching_files(full)
             if not paths:
                 missing.setdefault(split, []).append(full)
             uploads.setdefault(split, []).extend(upload_file(split, path, controller) for path in paths)
@@ -209,7 +209,7 @@ class StagingCalls(NodeAction):
         """The result for an item with files of the controller, by their paths in the tar. hashes: their SHA-256."""
         shell = self._connection._shell
         with tempfile.NamedTemporaryFile(dir=C.DEFAULT_LOCAL_TMP) as file:
-            with reported(Path(C.DEFAULT_LOCAL_TMP), "written"):
+            with as_staging_errors(Path(C.DEFAULT_LOCAL_TMP), "written"):
                 attachment = Attachment(content_identity(hashes), pack(file.name, files))
             if not shell.tmpdir:
                 self._make_tmp_path()

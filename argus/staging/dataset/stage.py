@@ -61,7 +61,7 @@ class DatasetBuilder:
         taken = spread(rows.count(), val_rows) if val_rows is not None else None
         start = 0
         for batch in rows.batches():
-            for to, part, numbers in divided(split, batch, start, taken):
+            for to, part, numbers in split_batch(split, batch, start, taken):
                 converted = self.form.apply(part, to, numbers, writers[to].rows, self.checker)
                 schema_mismatch = schema_problem(converted.schema, self.form.workload)
                 if schema_mismatch:
@@ -80,7 +80,7 @@ def spread(count: int, rows: int) -> frozenset[int]:
     return frozenset(index * count // rows for index in range(rows))
 
 
-def divided(
+def split_batch(
     split: str, batch: Batch, start: int, taken: frozenset[int] | None
 ) -> Iterator[tuple[str, Batch, Sequence[int]]]:
     """The parts of a batch, each with its split and the numbers of its rows."""

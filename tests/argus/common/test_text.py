@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus.common.text import MIN_COLUMN_WIDTH, filled, sentence, table
+from argus.common.text import MIN_COLUMN_WIDTH, fill, sentence, table
 
 
 def test_the_widest_columns_of_a_table_are_wrapped() -> None:
@@ -23,7 +23,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_not_wrapped(command: str) -> None:
-    lines = filled(f"run one of these: {command}, or wait", 24, "  ").splitlines()
+    lines = fill(f"run one of these: {command}, or wait", 24, "  ").splitlines()
     assert any(line.startswith(f"  {command},") for line in lines)
 
 

@@ -78,7 +78,7 @@ def pairs(*overrides: str) -> list[tuple[str, str]]:
 
 
 def composed(code: str, *overrides: str, module: str = MODULE, user_code: str = "") -> Composition:
-    return composition.composed(code, module, pairs(*overrides), user_code=user_code)
+    return composition.compose_here(code, module, pairs(*overrides), user_code=user_code)
 
 
 def test_it_is_what_hydra_makes_of_it_in_a_real_run(code: str, tmp_path: Path) -> None:
