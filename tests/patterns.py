@@ -51,11 +51,10 @@ OF_THE_OPERATOR = {
     "self.pattern",
     "expression",
     "self.options.ground_truth_pattern",
-    "fnmatch.translate(normal(pattern))",
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
-    r"f'{re.escape(root_text(shared_root))}(?![\\w/.-])'",
+    r"f'{name}(?![\\w/.-])'",
     '''f"""["']{flag}["']"""''',
     """f"(?:^|[\\\\s'\\\\u2018]){engine}{NOT_FOUND_TEXT}\"""",
 }

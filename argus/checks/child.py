@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ANSWER_BYTES = 1 << 20
+MAX_ANSWER_BYTES = 1 << 20
 # Marks every process that the code starts, whatever session it moves to.
 MARK = "ARGUS_VERL_CHECK"
 # The beginning of each program. `say` adds a line to the output; everything else is discarded.
@@ -78,7 +78,7 @@ class ChildProcess:
             status = self._process.returncode
         end_all(self._process, self._mark)
         self._answer.seek(0)
-        return ProgramOutput(lines_of(self._answer.read(ANSWER_BYTES)), status)
+        return ProgramOutput(lines_of(self._answer.read(MAX_ANSWER_BYTES)), status)
 
     def close(self) -> None:
         """End a program that got no question."""

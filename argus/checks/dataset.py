@@ -11,7 +11,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about, errors
 from ..common.text import one_line
-from .common import CheckRequest, Facts, error_text, is_lfs_pointer, listed, pointer_problem
+from .common import CheckRequest, Facts, as_list, error_text, is_lfs_pointer, lfs_pointer_problem
 
 # verl's requirements on the columns and messages of a dataset. Staging checks all rows, the gate only the first ones.
 #
@@ -133,8 +133,8 @@ def is_text(kind: Any) -> bool:
 # Checks of the dataset: its columns, its first rows, and whether it has enough rows.
 
 # The rows of each file that are read.
-SAMPLE_ROWS = 64
-SHOWN_ROLE = 60
+MAX_SAMPLE_ROWS = 64
+MAX_ROLE_CHARS = 60
 finding = partial(about, "dataset")
 STAGE_AGAIN = "correct the data and stage it again"
 
@@ -166,7 +166,7 @@ def data_files(request: CheckRequest, split: str) -> list[str]:
         file = f"{request.dataset}/{split}.parquet"
         # Only PPO and GRPO need data for validation.
         return [] if request.is_sft and split == "val" and not Path(file).exists() else [file]
-    files = map(str, listed(request.setting(f"data.{split}_files")))
+    files = map(str, as_list(request.setting(f"data.{split}_files")))
     return [file if "://" in file else str(Path(file).expanduser()) for file in files]
 
 
@@ -189,7 +189,7 @@ def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str,
     from pyarrow import ArrowException
 
     try:
-        with opened(path) as file:
+        with open_parquet(path) as file:
             names = [name for name in columns if name in file.schema_arrow.names]
             batch = next(file.iter_batches(count, columns=names), None)
             return batch.to_pylist() if batch else []
@@ -197,7 +197,7 @@ def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str,
         return []
 
 
-def opened(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
     """A file of Parquet, to be read in pieces: a column chunk may hold a gigabyte of images."""
     from pyarrow import parquet
 
@@ -215,12 +215,12 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
         return [], None
     try:
         if is_lfs_pointer(path):
-            return [finding(*pointer_problem(path))], None
-        file = opened(path)
+            return [finding(*lfs_pointer_problem(path))], None
+        file = open_parquet(path)
     except FileNotFoundError:
         # The check of paths reports files outside the shared root.
         missing = [finding(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
-        return [] if request.is_outside(str(path)) else missing, None
+        return [] if request.is_outside_shared_root(str(path)) else missing, None
     except (OSError, ArrowException) as error:
         problem = f"{path} cannot be read as Parquet: {error_text(error)}"
         return [finding(problem, "stage it again: the file may be truncated")], None
@@ -234,7 +234,7 @@ def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[li
         if errors(findings):
             return findings, rows
         try:
-            batch = next(file.iter_batches(SAMPLE_ROWS, columns=columns), None)
+            batch = next(file.iter_batches(MAX_SAMPLE_ROWS, columns=columns), None)
         except (OSError, ArrowException) as error:
             return [finding(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
         return findings + row_findings(request, facts, path, batch.to_pylist() if batch else []), rows
@@ -245,12 +245,12 @@ def media_findings(request: CheckRequest, path: Path, file: Any) -> Iterator[Fin
     keys = {str(request.setting(f"data.{key}_key", f"{key}s")) for key in ("image", "video")}
     columns = sorted(keys & set(file.schema_arrow.names))
     # A row alone may have many megabytes.
-    batch = next(file.iter_batches(1, columns=columns), None) if columns and request.reads_only_text else None
+    batch = next(file.iter_batches(1, columns=columns), None) if columns and request.is_text_only else None
     used = [name for name, values in (batch.to_pydict() if batch else {}).items() if values[0]]
     if used:
         # utils/dataset/multiturn_sft_dataset.py, rl_dataset.py: _build_messages
         problem = f"{path} has {', '.join(used)}, but the model reads only text: it has no preprocessor_config.json"
-        severity = ERROR if request.is_since((0, 9)) else WARNING
+        severity = ERROR if request.verl_at_least((0, 9)) else WARNING
         yield finding(problem, "choose a model that reads them, or stage the data without them", severity)
 
 
@@ -267,7 +267,7 @@ def schema_findings(request: CheckRequest, path: Path, schema: Any) -> tuple[lis
     """Problems with the columns, and those columns that verl reads and the file has."""
     key, reward = messages_key(request), [request.data_source_key, "reward_model"]
     # experimental/reward_loop/reward_loop.py: compute_score uses only the reward model.
-    if request.reward_manager is None or (request.has_reward_model and not request.reward_file):
+    if request.per_sample_reward_manager is None or (request.has_reward_model and not request.reward_file):
         reward = []
     message_problem = messages_problem(schema, kind_of(request), key)
     if message_problem:
@@ -290,7 +290,7 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
     for number, row in enumerate(sample):
         for severity, problem, role in message_problems(kind_of(request), row[messages_key(request)]):
             problems.setdefault(
-                (f"{problem} ({one_line(role, SHOWN_ROLE)})" if role else problem, severity), []
+                (f"{problem} ({one_line(role, MAX_ROLE_CHARS)})" if role else problem, severity), []
             ).append(number)
         if "reward_model" not in row:
             continue

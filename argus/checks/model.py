@@ -14,7 +14,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import size_text
-from .common import ITEM_BYTES, CheckRequest, Configuration, Facts, error_text, is_lfs_pointer, pointer_problem
+from .common import DTYPE_BYTES, CheckRequest, Configuration, Facts, error_text, is_lfs_pointer, lfs_pointer_problem
 
 # Settings of the job that the model's config.json contradicts: parallel sizes, lengths, and code of its own.
 #
@@ -62,7 +62,7 @@ def code_findings(request: CheckRequest, section: str, values: Mapping[str, Any]
     if request.has_critic and request.setting("critic.model.path", request.model_path) == request.model_path:
         keys.append("critic.model.trust_remote_code")
     # Before 0.9, trainer/main_ppo.py has a tokenizer of its own.
-    keys += [] if request.is_sft or request.is_since((0, 9)) else ["data.trust_remote_code"]
+    keys += [] if request.is_sft or request.verl_at_least((0, 9)) else ["data.trust_remote_code"]
     for key in keys:
         if not request.setting(key):
             problem = f"is false, but the classes of model_type {kind} are code beside the model (auto_map)"
@@ -75,7 +75,7 @@ def architecture_findings(request: CheckRequest, section: str, values: Mapping[s
     (name,) = values["architectures"]
     strategy = request.setting("engine.strategy" if request.is_sft else "actor_rollout_ref.actor.strategy")
     is_other = any(map(values.get, ("auto_map", *TEXT_PARTS))) or request.setting(f"{section}.external_lib")
-    is_loaded = strategy in ("fsdp", "fsdp2") and request.is_since((0, 9)) and not is_other
+    is_loaded = strategy in ("fsdp", "fsdp2") and request.verl_at_least((0, 9)) and not is_other
     if is_loaded and not any(part in str(name) for part in PREDICTING):
         problem = f"has architecture {name}, which verl loads without the head that predicts tokens"
         yield about("model", problem, "use a model with an architecture such as Qwen2ForCausalLM")
@@ -108,14 +108,15 @@ def head_findings(request: CheckRequest, model: Configuration) -> Iterator[Findi
 
 def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Finding]:
     """Findings about samples that are longer than the model's context."""
-    limit, longest, key = model.number("max_position_embeddings"), request.longest_sample, f"{ROLLOUT}.max_model_len"
+    limit, longest = model.number("max_position_embeddings"), request.max_sequence_length
+    key = f"{ROLLOUT}.max_model_len"
     max_len = 0 if request.is_sft else request.number(key)
     # workers/rollout/vllm_rollout/vllm_async_server.py: _validate_configs, generate
-    has_limit = not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES and request.is_since((0, 9))
+    has_limit = not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES and request.verl_at_least((0, 9))
     if has_limit and max_len > limit > 0:
         yield about(key, f"is {max_len}, more than the model's max_position_embeddings, {limit}", f"set it to {limit}")
     # Only inference engines ignore the scaling of rotary embeddings.
-    length = limit if has_limit else stretched(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
+    length = limit if has_limit else rope_limit(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
     if longest > length > 0 and not max_len:
         end = "answers end there, and the job ends at a prompt of that length" if has_limit else "the rest is new to it"
         key = "data.max_length" if request.is_sft else "data.max_response_length"
@@ -123,7 +124,7 @@ def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Fin
         yield about(key, f"{problem}: {end}", f"set lengths of at most {length} together", WARNING)
 
 
-def stretched(limit: int, rope: Mapping[str, Any]) -> int:
+def rope_limit(limit: int, rope: Mapping[str, Any]) -> int:
     """The number of positions with the scaling of rotary embeddings."""
     return max(limit, int((rope.get("original_max_position_embeddings") or limit) * (rope.get("factor") or 1)))
 
@@ -131,7 +132,7 @@ def stretched(limit: int, rope: Mapping[str, Any]) -> int:
 # Checks of the model: its configuration, its tokenizer, and its weights by their headers and sizes.
 
 # The format's own limit of a header.
-SAFETENSORS_HEADER_LIMIT = 100_000_000
+MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
 # In the order in which transformers looks for them.
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 VOCABULARIES = ("vocab*", "*.model", "*.tiktoken", "merges.txt", "tekken.json")
@@ -153,7 +154,7 @@ class ModelRef:
         return Finding(self.where, problem, remedy, severity, key=self.key)
 
     def pointer(self, path: Path) -> Finding:
-        return self.finding(*pointer_problem(path))
+        return self.finding(*lfs_pointer_problem(path))
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Weights:
     parameters: int | None = None
 
 
-def overridden(key: str, path: str) -> ModelRef:
+def model_ref(key: str, path: str) -> ModelRef:
     """A model that an override names."""
     return ModelRef(Path(path), f"trainer_overrides: {key}", f"trainer_overrides.{key}")
 
@@ -173,9 +174,9 @@ def overridden(key: str, path: str) -> ModelRef:
 def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     section, model = request.model_section, request.model_path
     # A name on the hub is resolved in HF_HOME, by rules of its own.
-    if not model.startswith("/") or (request.is_outside(model) and not Path(model).exists()):
+    if not model.startswith("/") or (request.is_outside_shared_root(model) and not Path(model).exists()):
         return []
-    source = ModelRef(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
+    source = ModelRef(Path(model), "model", "model") if model == request.model else model_ref(f"{section}.path", model)
     findings = config_findings(request, facts, source, section)
     if not source.path.is_dir():
         return findings
@@ -194,7 +195,7 @@ def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Fin
     facts.critic_parameters = facts.parameters
     if critic == model or not critic.startswith("/"):
         return []
-    source = overridden("critic.model.path", critic)
+    source = model_ref("critic.model.path", critic)
     weights = weights_of(source)
     facts.critic_parameters = weights.parameters
     return [*config_findings(request, Facts(), source, "critic.model"), *weights.findings]
@@ -309,7 +310,7 @@ def weights_of(source: ModelRef) -> Weights:
         elif torch_file_is_cut(path):
             findings.append(source.finding(f"{path} is truncated", TRUNCATED))
     if not all(shard.endswith(".safetensors") for shard in shards):
-        parameters = size // ITEM_BYTES.get(declared_dtype(model), 2)
+        parameters = size // DTYPE_BYTES.get(declared_dtype(model), 2)
     return Weights(tuple(findings), size, None if findings else parameters)
 
 
@@ -318,7 +319,7 @@ def safetensors_problem(path: Path) -> tuple[str | None, int]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > SAFETENSORS_HEADER_LIMIT:
+        if size < 8 or length > MAX_SAFETENSORS_HEADER_BYTES:
             return f"has no safetensors header ({size_text(size)})", 0
         if size < 8 + length:
             return f"has {size} bytes, but its header alone has {8 + length}: it is truncated", 0

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ..common import shared_root as layout
 from ..common.findings import ERROR, WARNING, Finding, about
-from ..common.shared_root import DATASETS, JOBS, MODELS, USER_CODE, bring, outside, root_text, under_root
 from ..common.text import one_line
-from .common import CheckRequest, Configuration, Facts, error_text, leaves, listed
+from .common import CheckRequest, Configuration, Facts, as_list, error_text, flatten
 
 # The network, as variables of a job have it: interfaces and adapters of a node.
 
@@ -56,18 +56,18 @@ def selects(value: str, present: Iterable[str]) -> bool:
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
 # The settings with paths, and the directory of the shared root where such files belong.
 HOMES = {
-    "data.train_files": DATASETS,
-    "data.val_files": DATASETS,
-    "data.custom_cls.path": USER_CODE,
-    "actor_rollout_ref.model.path": MODELS,
-    "actor_rollout_ref.model.tokenizer_path": MODELS,
-    "actor_rollout_ref.model.lora_adapter_path": MODELS,
-    "critic.model.path": MODELS,
-    "critic.model.tokenizer_path": MODELS,
-    "model.path": MODELS,
-    "model.tokenizer_path": MODELS,
-    "reward.reward_model.model_path": MODELS,
-    "trainer.resume_from_path": JOBS,
+    "data.train_files": layout.DATASETS_DIR,
+    "data.val_files": layout.DATASETS_DIR,
+    "data.custom_cls.path": layout.USER_CODE_DIR,
+    "actor_rollout_ref.model.path": layout.MODELS_DIR,
+    "actor_rollout_ref.model.tokenizer_path": layout.MODELS_DIR,
+    "actor_rollout_ref.model.lora_adapter_path": layout.MODELS_DIR,
+    "critic.model.path": layout.MODELS_DIR,
+    "critic.model.tokenizer_path": layout.MODELS_DIR,
+    "model.path": layout.MODELS_DIR,
+    "model.tokenizer_path": layout.MODELS_DIR,
+    "reward.reward_model.model_path": layout.MODELS_DIR,
+    "trainer.resume_from_path": layout.JOBS_DIR,
 }
 # The last parts of settings with paths that a job writes.
 RESULTS = ("save_path", "dump_path", "output_path")
@@ -114,7 +114,7 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
         real = path.resolve()
         if not real.is_relative_to(root):
             remedy = f"copy it there: other nodes may not have {real}"
-            return [about(key, f"{path} leads out of {root_text(str(root))}, to {real}", remedy)]
+            return [about(key, f"{path} leads out of {layout.shared_root_text(str(root))}, to {real}", remedy)]
         status = path.stat()
         if path.is_file():
             with path.open("rb"):
@@ -134,12 +134,13 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
 def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
     """The settings that name a file or a directory which is no data, no model and no result of a job."""
     paths: dict[str, str] = {}
-    for key, value in leaves(config.values, used=False):
-        is_input = key.endswith("path") and not key.endswith(RESULTS) and HOMES.get(key, USER_CODE) == USER_CODE
+    for key, value in flatten(config.values, enabled_only=False):
+        is_code = HOMES.get(key, layout.USER_CODE_DIR) == layout.USER_CODE_DIR
+        is_input = is_code and key.endswith("path") and not key.endswith(RESULTS)
         # Interpolations repeat a path.
         if is_input and isinstance(value, str) and value.startswith("/") and value not in paths.values():
             paths[key] = value
-    return {key: path for key, path in paths.items() if not under_root(path, f"{shared_root}/{JOBS}")}
+    return {key: path for key, path in paths.items() if not layout.under_root(path, f"{shared_root}/{layout.JOBS_DIR}")}
 
 
 def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -149,25 +150,25 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         return []
     root = Path(request.shared_root).resolve()
     files = named_files(request.config, request.shared_root)
-    paths = [(key, path) for key in HOMES if key not in files for path in listed(request.setting(key))]
+    paths = [(key, path) for key in HOMES if key not in files for path in as_list(request.setting(key))]
     findings = []
     for key, path in [*paths, *files.items()]:
         if key.startswith("critic.") and not request.has_critic:
             continue
         if not isinstance(path, str) or not path.startswith("/"):
             continue
-        if under_root(path, request.shared_root):
+        if layout.under_root(path, request.shared_root):
             is_of_jobspec = path == request.reward_file
             for finding in file_findings(key, Path(path), None, root) if key in files and not is_of_jobspec else []:
                 is_missing = finding.remedy == SAME_FILE_SYSTEM
-                findings.append(
-                    replace(finding, remedy=f"correct it, or {bring(USER_CODE)}") if is_missing else finding
-                )
+                remedy = f"correct it, or {layout.copy_remedy(layout.USER_CODE_DIR)}"
+                findings.append(replace(finding, remedy=remedy) if is_missing else finding)
             continue
-        problem, severity = outside(path, request.shared_root), ERROR
+        problem, severity = layout.outside_root_text(path, request.shared_root), ERROR
         if Path(path).exists():
             problem, severity = f"{problem}: this worker has it, but others may not have the same", WARNING
-        findings.append(Finding(key, problem, bring(HOMES.get(key, USER_CODE)), severity, key=key))
+        remedy = layout.copy_remedy(HOMES.get(key, layout.USER_CODE_DIR))
+        findings.append(Finding(key, problem, remedy, severity, key=key))
     for key in TEMPLATES:
         if str(request.setting(key, "")).startswith("/"):
             problem = "is a path, but verl takes it for the text of a template"

@@ -14,28 +14,29 @@ from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
 from .common import CheckRequest, Facts
-from .dataset import data_files, finding, messages_key, opened
+from .dataset import data_files, finding, messages_key, open_parquet
 
 # The number of rows measured per split, from several places of its files, and the limit of their text.
-SAMPLED_ROWS, SAMPLED_BYTES = 320, 4 << 20
-PLACES = 8
-# The program stops after this time and reports its measurements so far; importing transformers comes on top.
-MEASURING_SECONDS = 3.0
-LONGEST_SECONDS = 15.0
-MEMORY_BYTES = 4 << 30
+MAX_SAMPLED_ROWS, MAX_SAMPLED_CHARS = 320, 4 << 20
+MAX_ROW_GROUPS = 8
+# The child stops measuring after this time and reports its measurements so far; importing transformers comes on top.
+MAX_MEASURING_SECONDS = 3.0
+PROCESS_TIMEOUT_SECONDS = 15.0
+MAX_MEMORY_BYTES = 4 << 30
 # Rows with media are longer by an amount that only a processor knows.
-MEDIA = ("images", "videos", "audios")
+MEDIA_COLUMNS = ("images", "videos", "audios")
 # Hides torch from transformers, which makes most of the import time.
-IMPORTS = """
+CHILD_IMPORTS = """
 import importlib.util, time
 find_spec = importlib.util.find_spec
 hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "sklearn", "pandas", "PIL"}
 importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
 from transformers import AutoTokenizer
 """
-PROGRAM = """
+# The child gets `question` and calls `say`; see child.py.
+CHILD_PROGRAM = """
 tokenizer = AutoTokenizer.from_pretrained(question["directory"])
-arguments = {**question["arguments"], "add_generation_prompt": question["generation"], "tokenize": False}
+arguments = {**question["arguments"], "add_generation_prompt": question["add_generation_prompt"], "tokenize": False}
 if question["template"]:
     arguments["chat_template"] = question["template"]
 until = time.monotonic() + question["seconds"]
@@ -51,14 +52,14 @@ def tokens_of(message):
         before = [{"role": "user", "content": [{"type": "text", "text": ""}]}]
         return tokens([*before, message])[len(tokens(before)):]
 
-def tokens_one_by_one(row):
+def tokens_per_message(row):
     # verl/utils/dataset/multiturn_sft_dataset.py: __init__, __getitem__, sanity_check
     user = {"role": "user", "content": ""}
     single, double = tokens([user]), tokens([user, user])
-    system = len(single[:len(single) - len(double)])
+    system_length = len(single[:len(single) - len(double)])  # The tokens of the default system prompt.
     ids = []
     for index, message in enumerate(row):
-        ids += tokens_of(message)[0 if message["role"] == "system" or not index else system:]
+        ids += tokens_of(message)[0 if message["role"] == "system" or not index else system_length:]
     if ids != tokens(row) and question["must_match"]:
         raise ValueError("verl renders each message alone, which gives other tokens than the whole conversation; "
                          "data.ignore_input_ids_mismatch=True allows that")
@@ -69,11 +70,11 @@ for split, rows in question["rows"].items():
         if time.monotonic() > until:
             break
         try:
-            ids = tokens_one_by_one(row) if question["one_by_one"] else tokens(row)
+            ids = tokens_per_message(row) if question["per_message"] else tokens(row)
         except Exception as error:
             say(split=split, refused=f"{type(error).__name__}: {error}"[:300])
         else:
-            say(split=split, length=len(ids), highest=max(ids, default=0))
+            say(split=split, length=len(ids), max_token_id=max(ids, default=0))
 """
 
 
@@ -81,18 +82,18 @@ for split, rows in question["rows"].items():
 class PromptSample:
     """Conversations from several places of a split with `total` rows, and their measurements.
 
-    lengths: in tokens. highest: the largest token. refused: why the chat template refused other rows.
+    lengths: in tokens. max_token_id: the largest token id. refused: why the chat template refused other rows.
     """
 
     split: str
     rows: tuple[Any, ...]
     total: int
     lengths: tuple[int, ...] = ()
-    highest: int = 0
+    max_token_id: int = 0
     refused: tuple[str, ...] = ()
 
     @property
-    def measured(self) -> int:
+    def tried_count(self) -> int:
         return len(self.lengths) + len(self.refused)
 
     @property
@@ -102,7 +103,7 @@ class PromptSample:
 
 def tokenizer_process() -> ChildProcess:
     """The process that measures prompts. It imports transformers, while the caller goes on."""
-    return ChildProcess(PROGRAM, {"HF_HUB_OFFLINE": "1"}, MEMORY_BYTES, IMPORTS)
+    return ChildProcess(CHILD_PROGRAM, {"HF_HUB_OFFLINE": "1"}, MAX_MEMORY_BYTES, CHILD_IMPORTS)
 
 
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -113,9 +114,9 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     if not is_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
         return []
     findings: list[Finding] = []
-    samples = [sample for split in request.splits if (sample := sample_of(request, split)).rows]
-    for sample in measure(request, directory, samples) if samples else ():
-        if sample.measured:
+    samples = [sample for split in request.splits if (sample := read_sample(request, split)).rows]
+    for sample in measure_samples(request, directory, samples) if samples else ():
+        if sample.tried_count:
             longest = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
             facts.notes.append(f"Prompts: {len(sample.lengths)} of {sample.total} in {sample.split} measured{longest}")
             findings += length_findings(request, sample, key, limit)
@@ -123,7 +124,7 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     return findings
 
 
-def sample_of(request: CheckRequest, split: str) -> PromptSample:
+def read_sample(request: CheckRequest, split: str) -> PromptSample:
     from pyarrow import ArrowException
 
     conversations: list[Any] = []
@@ -132,50 +133,49 @@ def sample_of(request: CheckRequest, split: str) -> PromptSample:
     files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
     for name in files:
         # The check of the dataset tells why a file cannot be read.
-        with contextlib.suppress(OSError, ArrowException), opened(Path(name)) as file:
-            if key not in file.schema_arrow.names or set(MEDIA) & set(file.schema_arrow.names):
+        with contextlib.suppress(OSError, ArrowException), open_parquet(Path(name)) as file:
+            if key not in file.schema_arrow.names or set(MEDIA_COLUMNS) & set(file.schema_arrow.names):
                 continue
             total += file.metadata.num_rows
             groups = file.metadata.num_row_groups
-            places = sorted({groups * place // PLACES for place in range(PLACES)}) if groups else []
+            places = sorted({groups * place // MAX_ROW_GROUPS for place in range(MAX_ROW_GROUPS)}) if groups else []
             for place in places:
-                count = -(-SAMPLED_ROWS // len(files) // len(places))
+                count = -(-MAX_SAMPLED_ROWS // len(files) // len(places))
                 batch = next(file.iter_batches(count, row_groups=[place], columns=[key]), None)
                 for messages in filter(None, batch.column(0).to_pylist() if batch else ()):
                     size += len(str(messages))
-                    conversations += [messages] if size <= SAMPLED_BYTES and len(conversations) < SAMPLED_ROWS else []
+                    if size <= MAX_SAMPLED_CHARS and len(conversations) < MAX_SAMPLED_ROWS:
+                        conversations.append(messages)
     return PromptSample(split, tuple(conversations), total)
 
 
-def measure(request: CheckRequest, directory: str, samples: list[PromptSample]) -> Iterator[PromptSample]:
-    arguments, thinks = (
-        request.setting("data.apply_chat_template_kwargs"),
-        request.setting("data.enable_thinking_default"),
-    )
+def measure_samples(request: CheckRequest, directory: str, samples: list[PromptSample]) -> Iterator[PromptSample]:
+    arguments = request.setting("data.apply_chat_template_kwargs")
+    enable_thinking = request.setting("data.enable_thinking_default")
     question = {
         "directory": directory,
         "template": request.setting(f"{request.model_section}.custom_chat_template"),
         "arguments": {
             **(arguments if isinstance(arguments, dict) else {}),
-            **({"enable_thinking": bool(thinks)} if request.is_sft and thinks is not None else {}),
+            **({"enable_thinking": bool(enable_thinking)} if request.is_sft and enable_thinking is not None else {}),
         },
-        "generation": not request.is_sft,
-        "one_by_one": request.is_sft and renders_one_by_one(request),
+        "add_generation_prompt": not request.is_sft,
+        "per_message": request.is_sft and renders_messages_separately(request),
         "must_match": not request.setting("data.ignore_input_ids_mismatch"),
-        "seconds": MEASURING_SECONDS,
+        "seconds": MAX_MEASURING_SECONDS,
         "rows": {sample.split: sample.rows for sample in samples},
     }
-    lines = (request.tokenizer_process or tokenizer_process()).answer(question, LONGEST_SECONDS).lines
+    lines = (request.tokenizer_process or tokenizer_process()).answer(question, PROCESS_TIMEOUT_SECONDS).lines
     for sample in samples:
         measurements = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in measurements if isinstance(line.get("length"), int))
-        highest = max((line["highest"] for line in measurements if isinstance(line.get("highest"), int)), default=0)
+        ids = [line["max_token_id"] for line in measurements if isinstance(line.get("max_token_id"), int)]
         refused = tuple(str(line["refused"]) for line in measurements if "refused" in line)
-        yield replace(sample, lengths=lengths, highest=highest, refused=refused)
+        yield replace(sample, lengths=lengths, max_token_id=max(ids, default=0), refused=refused)
 
 
-def renders_one_by_one(request: CheckRequest) -> bool:
-    """Whether the snapshot's dataset for SFT is that of verl 0.9.1."""
+def renders_messages_separately(request: CheckRequest) -> bool:
+    """Whether the snapshot's dataset for SFT has verl 0.9.1's per-message rendering."""
     with contextlib.suppress(OSError, UnreadableError):
         source = read_text(Path(request.code_path, "verl/utils/dataset/multiturn_sft_dataset.py"))
         return "messages=[message]" in source and "def sanity_check" in source
@@ -186,26 +186,13 @@ def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit
     longer = sum(length > limit for length in sample.lengths)
     if longer:
         outcome, severity = long_prompt_outcome(request, sample, longer)
-        sampled = "" if sample.measured >= sample.total else "sampled "
+        sampled = "" if sample.tried_count >= sample.total else "sampled "
         kind = "conversations" if request.is_sft else "prompts"
-        problem = f"is {limit}, but {longer} of {sample.measured} {sampled}{kind} in {sample.split} are longer"
+        problem = f"is {limit}, but {longer} of {sample.tried_count} {sampled}{kind} in {sample.split} are longer"
         remedy = f"set it to {sample.longest} or more, with the memory that this takes"
         if not request.is_sft:
             remedy += ", or data.filter_overlong_prompts=True to leave them out"
         yield about(key, f"{problem} (the longest has {sample.longest} tokens): {outcome}", remedy, severity)
-
-
-def token_findings(request: CheckRequest, sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:
-    """Rows that the chat template refuses, or whose tokens the model does not have."""
-    if sample.refused:
-        rows = f"{len(sample.refused)} of {sample.measured} rows in {sample.split}"
-        text = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
-        # A processor may render them in another way.
-        is_certain = not sample.lengths and request.reads_only_text
-        yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
-    if vocab_size and sample.highest >= vocab_size:
-        text = f"has no token {sample.highest}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"
-        yield about("model", text, "use the model's own tokenizer, or resize the model's embeddings to it")
 
 
 def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int) -> tuple[str, str]:
@@ -217,12 +204,26 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
         outcome = "verl ends at the first (data.truncation: error)" if ends else "verl cuts off their ends"
         return outcome, ERROR if ends else WARNING
     if request.setting("data.filter_overlong_prompts"):
-        remaining = sample.measured - longer
+        remaining = sample.tried_count - longer
         batch = request.number("data.train_batch_size", 1)
         if not remaining:
             return "verl drops them all (data.filter_overlong_prompts)", ERROR
-        if sample.split == "train" and sample.measured >= sample.total and remaining < batch:
+        if sample.split == "train" and sample.tried_count >= sample.total and remaining < batch:
             return f"verl drops them, and the {remaining} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
     # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, for any data.truncation
     return "verl cuts off their beginnings, whatever data.truncation is", WARNING
+
+
+def token_findings(request: CheckRequest, sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:
+    """Rows that the chat template refuses, or whose tokens the model does not have."""
+    if sample.refused:
+        rows = f"{len(sample.refused)} of {sample.tried_count} rows in {sample.split}"
+        text = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
+        # A processor may render them in another way.
+        is_certain = not sample.lengths and request.is_text_only
+        yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
+    token = sample.max_token_id
+    if vocab_size and token >= vocab_size:
+        text = f"has no token {token}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"
+        yield about("model", text, "use the model's own tokenizer, or resize the model's embeddings to it")

@@ -17,18 +17,18 @@ from pydantic import BaseModel, ValidationError
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
 from .child import ProgramOutput, run_program
-from .common import LONGEST_ERROR, CheckRequest, Facts
+from .common import MAX_ERROR_CHARS, CheckRequest, Facts
 from .dataset import data_files, first_rows
 
-IMPORT_SECONDS, CALLS_SECONDS = 20.0, 20.0
-MEMORY_BYTES = 8 << 30
+IMPORT_TIMEOUT_SECONDS, CALLS_TIMEOUT_SECONDS = 20.0, 20.0
+MAX_MEMORY_BYTES = 8 << 30
 # verl's reward managers pass these by name (experimental/reward_loop/reward_manager/*.py: run_single).
 REWARD_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 # Additional arguments if a reward model is enabled.
 REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
 # The texts that the function gets as the model's answer for each row.
 ANSWERS = ("the ground truth", "an empty text")
-SHOWN_RESULTS = 4
+MAX_LISTED_RESULTS = 4
 REGISTERED = re.compile(r"@register\w*\([\"'](\w+)")
 finding = partial(about, "reward_fn_path")
 CORRECT_NAME = "correct the name in reward_fn_path"
@@ -84,7 +84,7 @@ async def call(arguments):
         return await function(**arguments)
     return await asyncio.get_running_loop().run_in_executor(None, lambda: function(**arguments))
 
-def judged(result):
+def score_result(result):
     score = result["score"] if isinstance(result, dict) and "score" in result else result
     try:
         number = math.nan if isinstance(score, str) else float(score)
@@ -102,7 +102,7 @@ async def main():
             arguments = {**row, "solution_str": text, "extra_info": extra, **question["arguments"]}
             started = time.perf_counter()
             try:
-                outcome = judged(await call(arguments))
+                outcome = score_result(await call(arguments))
             except BaseException as error:
                 outcome = {"problem": f"raises {type(error).__name__}: {error}"[:1000], "line": line_of(error)}
             say(row=number, answer=answer, seconds=time.perf_counter() - started, **outcome)
@@ -133,7 +133,7 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         return findings
     path, function = Path(request.reward_file), request.reward_function
     # Other managers than verl's own call the function differently.
-    passed = passed_arguments(request) if request.reward_manager else ()
+    passed = passed_arguments(request) if request.per_sample_reward_manager else ()
     is_tried = request.trial_rows > 0 and bool(passed) and not request.has_reward_model
     if request.trial_rows and not is_tried:
         problem = (
@@ -150,8 +150,8 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         "answers": ANSWERS,
         "rows": rows,
     }
-    seconds = IMPORT_SECONDS + (CALLS_SECONDS if rows else 0)
-    answer = run_program(PROGRAM, question, request.environment, seconds, MEMORY_BYTES)
+    seconds = IMPORT_TIMEOUT_SECONDS + (CALLS_TIMEOUT_SECONDS if rows else 0)
+    answer = run_program(PROGRAM, question, request.environment, seconds, MAX_MEMORY_BYTES)
     if not answer.lines:
         if answer.status is None:
             problem = f"{path} could not be imported within {seconds:g} s, so its function was not checked"
@@ -168,9 +168,9 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
 
 def manager_findings(request: CheckRequest) -> list[Finding]:
     """A reward manager that the snapshot does not have: trainer/ppo/reward.py: resolve_reward_manager_cls."""
-    manager, code = request.registered_manager, Path(request.code_path, "verl")
+    manager, code = request.registered_reward_manager, Path(request.code_path, "verl")
     files = [*code.glob("experimental/reward_loop/reward_manager/*.py")]
-    files += [] if request.is_since((0, 9)) else code.glob("workers/reward_manager/*.py")
+    files += [] if request.verl_at_least((0, 9)) else code.glob("workers/reward_manager/*.py")
     managers = sorted({name for file in files for name in REGISTERED.findall(file.read_text(encoding="utf-8"))})
     if manager is None or manager in managers or "naive" not in managers:
         return []
@@ -191,7 +191,7 @@ def import_findings(request: CheckRequest, path: Path, reply: Mapping[str, Any],
             text = f"{line}: imports {missing}, which the workers do not have"
             yield finding(text, "add it to the image, or remove the import")
     elif "error" in reply:
-        yield finding(f"{line}: the import fails with {one_line(reply['error'], LONGEST_ERROR)}", "correct the file")
+        yield finding(f"{line}: the import fails with {one_line(reply['error'], MAX_ERROR_CHARS)}", "correct the file")
     elif "elsewhere" in reply:
         text = f"the module is imported from {reply['elsewhere']}, not from {path}: another one has its name"
         yield finding(text, "rename the package or the module")
@@ -200,13 +200,13 @@ def import_findings(request: CheckRequest, path: Path, reply: Mapping[str, Any],
         yield finding(f"{path} has no function {function}; {has}", CORRECT_NAME)
     elif "type" in reply:
         yield finding(f"{path}: {function} is of type {reply['type']}, not a function", CORRECT_NAME)
-    elif reply.get("is_async") and request.reward_manager == "remote":
+    elif reply.get("is_async") and request.per_sample_reward_manager == "remote":
         text = f"{path}: {function} is async, which verl's reward manager remote does not support"
         yield finding(text, "use a plain function, or another reward manager")
     elif is_checked and "mismatch" in reply:
         text = f"{path}: {function} does not accept what verl passes by name ({', '.join(passed_arguments(request))})"
         remedy = f"define it as def {function}(data_source, solution_str, ground_truth, extra_info=None, **kwargs)"
-        yield finding(f"{text}: {function}{one_line(reply['mismatch'], LONGEST_ERROR)}", remedy)
+        yield finding(f"{text}: {function}{one_line(reply['mismatch'], MAX_ERROR_CHARS)}", remedy)
 
 
 def passed_arguments(request: CheckRequest) -> list[str]:
@@ -253,8 +253,8 @@ def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Find
     kinds: dict[str, list[Call]] = {}
     for call in calls:
         if call.problem:
-            kinds.setdefault(one_line(call.problem, LONGEST_ERROR), []).append(call)
-    for text, same in list(kinds.items())[:SHOWN_RESULTS]:
+            kinds.setdefault(one_line(call.problem, MAX_ERROR_CHARS), []).append(call)
+    for text, same in list(kinds.items())[:MAX_LISTED_RESULTS]:
         first = same[0]
         where = f"{request.reward_file}, line {first.line}" if first.line else str(request.reward_file)
         more = f", and in {len(same) - 1} more of {len(calls)} calls" if len(same) > 1 else ""
@@ -275,7 +275,7 @@ def end_findings(request: CheckRequest, answer: ProgramOutput, calls: Sequence[C
     done = f"{len(calls)} of {count} calls of {function} have ended"
     if answer.status is None:
         remedy = "make it faster, or lower check_reward if it is meant to be that slow"
-        yield finding(f"{path}: {done} within {CALLS_SECONDS:g} s", remedy, WARNING)
+        yield finding(f"{path}: {done} within {CALLS_TIMEOUT_SECONDS:g} s", remedy, WARNING)
     else:
         problem = f"{path}: {function} ends the process (exit status {answer.status}); {done}"
         yield finding(problem, "correct the function: it ends verl's reward worker as well")
@@ -289,6 +289,6 @@ def note(facts: Facts, calls: Sequence[Call]) -> None:
     results = []
     for answer in ANSWERS:
         scores = [f"{call.score:g}" for call in calls if call.answer == answer and call.score is not None]
-        results.append(f"{', '.join(scores[:SHOWN_RESULTS]) or 'no number'} for {answer}")
+        results.append(f"{', '.join(scores[:MAX_LISTED_RESULTS]) or 'no number'} for {answer}")
     took = f"{len(calls)} calls of {1000 * mean:.1f} ms each, the longest {1000 * longest:.1f} ms"
     facts.notes.append(f"Reward: {took}; {'; '.join(results)}")

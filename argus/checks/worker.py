@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line, size_text
 from ..io.reading import UnreadableError, read_text
-from .common import ITEM_BYTES, LONGEST_VERSION, CheckRequest, Facts, error_text, listed
+from .common import DTYPE_BYTES, MAX_VERSION_CHARS, CheckRequest, Facts, as_list, error_text
 from .dataset import dataset_findings
 from .model import model_findings
 from .paths import path_findings
@@ -35,8 +35,7 @@ ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": (
 QUEUE, BACKENDS = "transferqueue", "verl-core"
 WITHOUT_QUEUE = "install it in the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
 KNOWN_TO_WORK = "no action is needed if this image is known to work"
-# The maximum number of conflicting packages that a finding names.
-MOST_NAMED = 3
+MAX_NAMED_CONFLICTS = 3
 REQUIRED_VERL, REQUIRED_VERL_BYTES = "REQUIRED_VERL.txt", 1 << 16
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
 DEBUGPY = (1, 8)
@@ -68,7 +67,7 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     image_remedy = "use an image built for this verl, use another snapshot, or set accept: [requirements]"
     unneeded = unneeded_packages(request, facts)
     # trainer/main_ppo.py:main
-    is_v1 = request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
+    is_v1 = request.verl_at_least((0, 9)) and request.setting("trainer.use_v1", True) is not False
     imported = [QUEUE] if is_v1 and not request.is_sft else []
     extras = [extra, BACKENDS] if imported else [extra]
     imported += [engine] if engine else []
@@ -98,8 +97,8 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         problem = f"{verl} is tested for {extra or BACKENDS} with {', '.join(tested)}"
         findings.append(about("code_path", problem, KNOWN_TO_WORK, WARNING))
     if conflicts := unmet_requirements(request, imported):
-        more = f" and {len(conflicts) - MOST_NAMED} more" if len(conflicts) > MOST_NAMED else ""
-        problem = f"packages of the workers do not fit together: {', '.join(conflicts[:MOST_NAMED])}{more}"
+        more = f" and {len(conflicts) - MAX_NAMED_CONFLICTS} more" if len(conflicts) > MAX_NAMED_CONFLICTS else ""
+        problem = f"packages of the workers do not fit together: {', '.join(conflicts[:MAX_NAMED_CONFLICTS])}{more}"
         findings.append(about("code_path", problem, f"{KNOWN_TO_WORK}; `pip check` there names all", WARNING))
     return findings
 
@@ -186,7 +185,7 @@ def required_verl_findings(code_path: str, module: str) -> list[Finding]:
     fits = [pin == actual for pin, actual in ((release, version), (pinned, commit)) if pin and actual]
     if not pins.get("MODE", "").startswith("pinned") or not fits or any(fits):
         return []
-    names = one_line(f"verl {release}" if release else f"commit {pinned}", LONGEST_VERSION)
+    names = one_line(f"verl {release}" if release else f"commit {pinned}", MAX_VERSION_CHARS)
     text = f"{module} is made for {names} ({REQUIRED_VERL}), but the snapshot is verl {version} {commit[:12]}".rstrip()
     return [about("code_path", text, "use a snapshot of that verl; no action is needed if it runs with this", WARNING)]
 
@@ -196,7 +195,7 @@ def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
 
     Read in verl 0.9.0 and 0.9.1. Every job imports the other packages that they require, dill by way of datasets.
     """
-    loggers = set(listed(request.setting("trainer.logger")))
+    loggers = set(as_list(request.setting("trainer.logger")))
     sources = () if request.reward_file else facts.data_sources or ()
     needed = {
         "wandb": bool({"wandb", "tracking"} & loggers),  # utils/tracking.py: Tracking
@@ -305,7 +304,7 @@ def queue_bytes(request: CheckRequest) -> int:
     if request.is_sft or request.setting("trainer.v1.trainer_mode", SYNC) == SYNC:
         return 0
     samples = request.number("data.train_batch_size") * request.number("actor_rollout_ref.rollout.n", 1)
-    return samples * request.longest_sample * QUEUED_TOKEN_BYTES
+    return samples * request.max_sequence_length * QUEUED_TOKEN_BYTES
 
 
 def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], int | None]:
@@ -381,7 +380,7 @@ def checkpoint_bytes(request: CheckRequest, part: TrainedModel, facts: Facts) ->
     parameters = facts.critic_parameters if part == CRITIC else facts.parameters
     contents = request.setting(f"{part.trainer}checkpoint.save_contents", ["model", "optimizer", "extra"])
     # Training is in fp32 by default (trainer/config/engine/fsdp.yaml), and so are Adam's two moments.
-    item = ITEM_BYTES.get(request.setting(f"{part.engine}.model_dtype", "fp32"), 4)
+    item = DTYPE_BYTES.get(request.setting(f"{part.engine}.model_dtype", "fp32"), 4)
     lora_rank = request.setting(f"{part.model}.lora_rank") or request.setting(f"{part.model}.lora.rank") or 0
     has_lora = lora_rank > 0
     items = 0

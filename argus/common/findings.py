@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from .text import filled, printable, table
+from .text import fill, printable, table
 
 ERROR = "error"
 WARNING = "warning"
@@ -64,6 +64,6 @@ def paragraph(finding: Finding, width: int) -> str:
     """A finding as a paragraph. Lines that a job has written are indented, so that they look like no other line."""
     remedy = f"To do: {finding.remedy}" if finding.remedy else ""
     texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.problem, remedy) if text)]
-    lines = [filled(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]
+    lines = [fill(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]
     lines[0] = f"{finding.severity:{len(INDENT)}}{lines[0].removeprefix(INDENT)}"
     return "\n".join(lines)

@@ -22,7 +22,7 @@ MARK = "ARGUS_VERL_NODE_DIRECTORY"
 # The directory of the nodes in a cluster's state directory.
 NODES = "nodes"
 ORDER, STATE, LOCK, LOG = "node.json", "state.json", "lock", "node.log"
-MOST_BYTES = 1 << 20
+MAX_JSON_BYTES = 1 << 20
 RUNNING, STOPPED, ORPHANED = "running", "stopped", "orphaned"
 # struct flock of fcntl(2): type, whence, start, length, process.
 FLOCK = "hhqqi4x"
@@ -59,7 +59,7 @@ def look(directory: Path) -> NodeProcess:
         state = STOPPED
     else:
         return NodeProcess()
-    return NodeProcess(state, pid or 0, **recorded(directory))
+    return NodeProcess(state, pid or 0, **read_record(directory))
 
 
 def supervisor(directory: Path) -> int | None:
@@ -73,7 +73,7 @@ def supervisor(directory: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
-def recorded(directory: Path) -> dict[str, Any]:
+def read_record(directory: Path) -> dict[str, Any]:
     """The order that a supervisor was started with, and the state that it has written."""
     try:
         order, state = (read_json(directory / name) for name in (ORDER, STATE))
@@ -91,7 +91,7 @@ def recorded(directory: Path) -> dict[str, Any]:
 
 def read_json(file: Path) -> Any:
     with open_nonblocking(file) as source:
-        return json.loads(source.read(MOST_BYTES))
+        return json.loads(source.read(MAX_JSON_BYTES))
 
 
 def open_nonblocking(file: Path) -> IO[bytes]:

@@ -34,7 +34,7 @@ def printable(text: object, lines: bool = True) -> str:
 
     lines: whether line ends stay.
     """
-    shown = CONTROL.sub(lambda match: escaped(match[0]), str(text))
+    shown = CONTROL.sub(lambda match: escape(match[0]), str(text))
     return shown if lines else shown.replace("\n", "\\n")
 
 
@@ -43,21 +43,21 @@ def printable_line(line: str, colour: bool) -> str:
 
     def shown(match: re.Match[str]) -> str:
         if match["control"]:
-            return escaped(match["control"])
+            return escape(match["control"])
         return match["colour"] if colour and match["colour"] else ""
 
     text = SEQUENCE.sub(shown, line).replace("\n", "\\n")
     return f"{text}{NO_COLOUR}" if NO_COLOUR[:1] in text else text
 
 
-def escaped(character: str) -> str:
+def escape(character: str) -> str:
     return (
         character.encode("ascii", "backslashreplace").decode() if ord(character) > 127 else f"\\x{ord(character):02x}"
     )
 
 
 # The narrowest column in which wrapped text is still easy to read.
-LEAST_COLUMN = 24
+MIN_COLUMN_WIDTH = 24
 # The widest line of running text.
 SENTENCE_WIDTH = 120
 # Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and the engine's.
@@ -68,7 +68,7 @@ COMMAND = re.compile(
     rf"|(?:docker|podman) (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
 )
 # Commands are only searched in lines up to this length.
-LONGEST_WRAPPED = 4000
+MAX_WRAPPED_CHARS = 4000
 # Stands for a blank at which a line is not wrapped.
 FIXED_BLANK = "\ue000"
 LABEL = re.compile(r"[A-Z][\w ]{0,14}: +")
@@ -98,8 +98,7 @@ def table(
     lines: list[Sequence[str]] = []
     for row in cells:
         texts = (
-            "\n".join(filled(line, limit) for line in text.splitlines())
-            for text, limit in zip(row, limits, strict=True)
+            "\n".join(fill(line, limit) for line in text.splitlines()) for text, limit in zip(row, limits, strict=True)
         )
         lines += itertools.zip_longest(*(text.splitlines() or [""] for text in texts), fillvalue="")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -109,23 +108,23 @@ def table(
 
 def least_width(column: Sequence[str], limit: int) -> int:
     """The narrowest width of a column. Narrow columns, words and commands are not wrapped."""
-    words = [len(word) for text in column for word in unbroken(text).split()]
-    return max(*words, min(limit, LEAST_COLUMN), 0)
+    words = [len(word) for text in column for word in keep_commands_whole(text).split()]
+    return max(*words, min(limit, MIN_COLUMN_WIDTH), 0)
 
 
-def unbroken(text: str) -> str:
+def keep_commands_whole(text: str) -> str:
     """Text whose commands have no blanks at which they would be wrapped."""
-    if len(text) > LONGEST_WRAPPED:
+    if len(text) > MAX_WRAPPED_CHARS:
         return text
     return COMMAND.sub(lambda match: match[0].replace(" ", FIXED_BLANK), text)
 
 
-def filled(line: str, width: int, indent: str = "") -> str:
+def fill(line: str, width: int, indent: str = "") -> str:
     """A line wrapped at blanks. The indent is that of all lines but the first. Paths and commands are never broken."""
     if len(line) <= width:
         return line
     lines = textwrap.wrap(
-        unbroken(line), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        keep_commands_whole(line), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(lines).replace(FIXED_BLANK, " ")
 
@@ -140,7 +139,7 @@ def sentence(line: str, width: int | None) -> str:
     label = LABEL.match(line)
     if label and COMMAND.fullmatch(line, label.end()):
         return line
-    return filled(line, min(width, SENTENCE_WIDTH), " " * (label.end() if label else 2))
+    return fill(line, min(width, SENTENCE_WIDTH), " " * (label.end() if label else 2))
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: admission of a job. It finds out whether a job can run before anything is submitted.
+"""Admission checks of a job: find out, before submission, whether it can run.
 
-Lives here: the order of checks, and those on the head (gate); the checks on workers (nodes); the composition of the
-trainer's configuration (composition), and the rules for it (config, config_rl, numbers, pools).
+Modules: the order of checks, and those on the head (gate); the actors that run the others on nodes (nodes); the
+trainer's composed configuration (composition), its rules (config, config_rl, pools), and those for numbers (numbers).
 Called by: ray_job, before a submission and in check mode.
 """

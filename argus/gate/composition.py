@@ -24,11 +24,11 @@ from typing import Any
 # The source of this module, whose file may be inside the program's archive.
 SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name__])
 # Takes about 0.7 s on two cores, 1.4 s with a key to search for. The limit is for a shared root that does not answer.
-TIMEOUT_SECONDS = 60
+COMPOSITION_TIMEOUT_SECONDS = 60
 # The largest trainer of verl has 100 KiB.
-SOURCE_BYTES = 4 << 20
+MAX_SOURCE_BYTES = 4 << 20
 # The maximum number of files of a snapshot or of users' code. verl has 600.
-SOURCE_FILES = 3000
+MAX_SOURCE_FILES = 3000
 # Precedes the answer, because resolvers may print something before it.
 MARK = "\nCOMPOSED "
 # The attributes of @hydra.main that options of Hydra's command line replace.
@@ -108,22 +108,22 @@ def compose(
             text=True,
             env=env,
             cwd=directory or None,
-            timeout=TIMEOUT_SECONDS,
+            timeout=COMPOSITION_TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return failed(f"composing {module} took more than {TIMEOUT_SECONDS} s")
+        return failed_composition(f"composing {module} took more than {COMPOSITION_TIMEOUT_SECONDS} s")
     _dummy, mark, answer = done.stdout.rpartition(MARK)
     if done.returncode or not mark:
         last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
-        return failed(f"{sys.executable} could not compose {module}: {last_lines}")
+        return failed_composition(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
     values["errors"] = tuple(Refusal(**error) for error in values["errors"])
     values |= {name: tuple(values[name]) for name in ("unread", "estimators")}
     return Composition(**values)
 
 
-def failed(error: str) -> Composition:
+def failed_composition(error: str) -> Composition:
     return Composition(errors=(Refusal(error),))
 
 
@@ -139,19 +139,19 @@ def has_tensorboard() -> bool:
     return True
 
 
-def composed(
+def compose_here(
     code_path: str, module: str, overrides: Overrides, tensorboard: str = "", user_code: str = ""
 ) -> Composition:
     try:
         from hydra import initialize_config_dir
     except ImportError as error:
-        return failed(f"{error}, which verl needs, for {sys.executable}")
+        return failed_composition(f"{error}, which verl needs, for {sys.executable}")
     places = [Path(place, *module.split(".")).with_suffix(".py") for place in (code_path, user_code or code_path)]
     path = next((place for place in places if place.exists()), places[0])
     try:
         main = main_decorator(path)
     except (OSError, SyntaxError, ValueError) as error:
-        return failed(str(error))
+        return failed_composition(str(error))
     main.update({OPTIONS[key]: override.partition("=")[2] for key, override in overrides if key in OPTIONS})
     overrides = [(key, override) for key, override in overrides if key not in OPTIONS]
     if tensorboard and has_tensorboard():
@@ -228,8 +228,8 @@ def main_decorator(path: Path) -> dict[str, Any]:
     Parsed, not imported: importing verl takes ten times as long as everything else here.
     """
     # Opening a FIFO would wait for ever.
-    if path.exists() and not (path.is_file() and path.stat().st_size <= SOURCE_BYTES):
-        raise ValueError(f"{path} is not a file of at most {SOURCE_BYTES >> 20} MiB")
+    if path.exists() and not (path.is_file() and path.stat().st_size <= MAX_SOURCE_BYTES):
+        raise ValueError(f"{path} is not a file of at most {MAX_SOURCE_BYTES >> 20} MiB")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "hydra.main":
@@ -327,8 +327,8 @@ def sources(place: Path) -> list[str]:
     files = [place] if place.suffix == ".py" else [*place.rglob("*.py"), place.with_suffix(".py")]
     return [
         file.read_text("utf-8", "replace")
-        for file in files[:SOURCE_FILES]
-        if file.is_file() and file.stat().st_size <= SOURCE_BYTES
+        for file in files[:MAX_SOURCE_FILES]
+        if file.is_file() and file.stat().st_size <= MAX_SOURCE_BYTES
     ]
 
 
@@ -341,4 +341,4 @@ def message_of(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(MARK + json.dumps(asdict(composed(*json.load(sys.stdin)))))
+    sys.stdout.write(MARK + json.dumps(asdict(compose_here(*json.load(sys.stdin)))))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..checks.common import MISSING, Configuration, leaves
+from ..checks.common import OMEGACONF_MISSING, Configuration, flatten
 from ..common.findings import WARNING, Finding, about
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
@@ -93,10 +93,10 @@ def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Findings
         yield about(remove_padding, f"is false, but {key} is {sequence}", f"set {remove_padding}=True")
 
 
-def missing(job: JobConfig) -> Findings:
+def missing_values(job: JobConfig) -> Findings:
     # omegaconf: MissingMandatoryValue, when verl reads it.
-    for key, value in leaves(job.values):
-        if value == MISSING:
+    for key, value in flatten(job.values):
+        if value == OMEGACONF_MISSING:
             yield about(key, "has no value, and verl has no default for it", f"set {key}")
 
 
@@ -196,4 +196,4 @@ def sft_validation(job: JobConfig) -> Findings:
 SFT_RULES = (sft_batches, sft_lengths, sft_validation)
 
 
-RULES = (missing, length_of_training, saving, loggers, resuming)
+RULES = (missing_values, length_of_training, saving, loggers, resuming)

@@ -126,7 +126,7 @@ def generated_batch(job: JobConfig) -> Findings:
 
 def mini_batches(job: JobConfig) -> Findings:
     size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
-    for section in trained(job):
+    for section in trained_sections(job):
         key = f"{section}.ppo_mini_batch_size"
         mini = job.number(key)
         ranks = data_parallel(job) if section == ACTOR else 0
@@ -153,7 +153,7 @@ def is_padded(job: JobConfig) -> bool:
     return job.release >= (0, 9) and bool(job.get("trainer.use_v1"))
 
 
-def trained(job: JobConfig) -> list[str]:
+def trained_sections(job: JobConfig) -> list[str]:
     return [ACTOR, "critic"] if needs_critic(job) else [ACTOR]
 
 
@@ -161,7 +161,7 @@ def added_samples(job: JobConfig) -> int:
     """How many samples verl adds to those of a step, so that all mini-batches and all ranks are full."""
     # trainer/ppo/v1/trainer_base.py:_get_required_batch_multiple, padding_utils.py:upsample_batch_to_divisible_size
     answers = job.number(f"{ROLLOUT}.n", 1)
-    minis = [job.number(f"{section}.ppo_mini_batch_size") * answers for section in trained(job)]
+    minis = [job.number(f"{section}.ppo_mini_batch_size") * answers for section in trained_sections(job)]
     multiple = math.lcm(data_parallel(job) or 1, *minis) if is_padded(job) else 0
     return -job.number("data.train_batch_size") * answers % multiple if multiple else 0
 

@@ -16,10 +16,10 @@ from ..archive import checkpoints
 from ..archive.archive import Archive
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import COMMAND, VAL_ONLY
-from ..checks.common import Configuration, Facts, listed, read_verl_version
+from ..checks.common import Configuration, Facts, as_list, read_verl_version
 from ..checks.paths import named_files
 from ..common.findings import NOTE, WARNING, Finding, about, errors
-from ..common.shared_root import JOBS, USER_CODE, archive_path, root_text, under_root
+from ..common.shared_root import JOBS_DIR, USER_CODE_DIR, archive_path, shared_root_text, under_root
 from ..common.text import nearest
 from ..io import reading
 from ..io.hydra import override_key
@@ -98,7 +98,7 @@ def examine(
     can_run = not errors(findings)
     answers = ask(spec, job, profile.version if profile else "", workers_of(nodes))
     findings += new_findings(answers.findings, findings)
-    user_code = f"{spec.shared_root}/{USER_CODE}"
+    user_code = f"{spec.shared_root}/{USER_CODE_DIR}"
     files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
@@ -163,7 +163,7 @@ def retry_findings(spec: JobSpec, config: Configuration) -> list[Finding]:
     sections += ["critic.checkpoint"] if config.get("critic.enable", spec.workload == PPO) else []
     findings = []
     for key in [f"{section}.save_contents" for section in sections if spec.retries]:
-        saved = listed(config.get(key, RESUMED))
+        saved = as_list(config.get(key, RESUMED))
         absent = ", ".join(part for part in RESUMED if part not in saved)
         if absent:
             text = (
@@ -207,7 +207,7 @@ def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
 
 def with_loggers(job: Job, config: Configuration) -> Job:
     """The job with TensorBoard's logger, if it works on the nodes."""
-    if TENSORBOARD not in listed(config.get(LOGGER)):
+    if TENSORBOARD not in as_list(config.get(LOGGER)):
         return job
     overrides = (WITH_TENSORBOARD if override == LOGGERS else override for override in job.plan.overrides)
     return replace(job, plan=replace(job.plan, overrides=tuple(overrides)))
@@ -236,9 +236,9 @@ def snapshot_findings(code_path: Path, is_command: bool) -> list[Finding]:
 def file_findings(spec: JobSpec) -> list[Finding]:
     """Problems with the files that a JobSpec names, as the head sees them. Links are followed."""
     root = Path(spec.shared_root)
-    if not (root / JOBS).is_dir():
+    if not (root / JOBS_DIR).is_dir():
         remedy = "set shared_root to the path at which nodes see it; cluster_up.yml creates jobs/ in it"
-        return [about("shared_root", f"{root / JOBS} does not exist on the head", remedy)]
+        return [about("shared_root", f"{root / JOBS_DIR} does not exist on the head", remedy)]
     code_path = Path(spec.inputs.code_path)
     findings = snapshot_findings(code_path, bool(spec.command)) if spec.code_path else []
     if spec.command:
@@ -262,7 +262,7 @@ def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding
     """Whether a required file of an input exists. Every node tells whether it leads out of the shared root."""
     if file.is_file():
         return []
-    remedy = f"stage it with stage.yml, copy it into {root_text(str(root))}, or correct {key}"
+    remedy = f"stage it with stage.yml, copy it into {shared_root_text(str(root))}, or correct {key}"
     if not path.exists():
         siblings = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
         remedy = nearest(path.name, siblings) or remedy

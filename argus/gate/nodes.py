@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ..archive.plan import COMMAND
-from ..checks.common import CheckRequest, Configuration, Facts, leaves
+from ..checks.common import CheckRequest, Configuration, Facts, flatten
 from ..checks.paths import check_node
 from ..checks.prompts import tokenizer_process
 from ..checks.worker import check_worker, required_verl_findings
 from ..common.findings import WARNING, Finding, about
-from ..common.shared_root import USER_CODE
+from ..common.shared_root import USER_CODE_DIR
 from ..common.text import one_line
 from ..io.hydra import override_key
 from ..jobspec.capacity import pool_overrides
@@ -39,8 +39,8 @@ from .numbers import config_findings
 # that the job reads, and that would not be refused as well.
 
 # The ratio of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
-SIMILAR = 0.75
-MOST_HINTS = 3
+MIN_SIMILARITY = 0.75
+MAX_HINTS = 3
 
 
 def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
@@ -50,14 +50,14 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     """
     if key in JobSpec.paths().values():
         return "it is a key of the JobSpec: write it beside trainer_overrides"
-    settings = [name for name, _value in leaves(job.values, used=False) if "[" not in name and name not in unread]
+    settings = [name for name, _ in flatten(job.values, enabled_only=False) if "[" not in name and name not in unread]
     settings += [] if "." in key else JobSpec.paths().values()
     similar = similar_settings(key, [name for name in settings if not name.startswith(tuple(absent_parts(job)))])
     refused = {name: owned_remedy(name) for name in similar}
     if owned := next(filter(None, refused.values()), ""):
         return owned
     refused = {name: (profile and profile.unread_hint(job.workload, name)) or "" for name in similar}
-    accepted = [name for name in similar if not refused[name]][:MOST_HINTS]
+    accepted = [name for name in similar if not refused[name]][:MAX_HINTS]
     if accepted:
         return f"did you mean {' or '.join(accepted)}?"
     return next(iter(refused.values()), "")
@@ -69,15 +69,15 @@ def similar_settings(key: str, settings: list[str]) -> list[str]:
     if same_end := [setting for setting in settings if setting.endswith(f".{key}")]:
         return same_end
     siblings = {setting.rpartition(".")[2]: setting for setting in settings if setting.rpartition(".")[0] == section}
-    if similar := difflib.get_close_matches(name, siblings, MOST_HINTS, SIMILAR):
+    if similar := difflib.get_close_matches(name, siblings, MAX_HINTS, MIN_SIMILARITY):
         return [siblings[setting] for setting in similar]
     same_name = [setting for setting in settings if setting.endswith(f".{name}")]
-    return same_name if len(same_name) <= MOST_HINTS else []
+    return same_name if len(same_name) <= MAX_HINTS else []
 
 
 # The job is composed, and its files are read, where it will run.
 
-ANSWER_SECONDS = 60.0
+ANSWER_TIMEOUT_SECONDS = 60.0
 # The name of the call that inspects the job, besides the names of the workers.
 INSPECTION = ""
 SAMPLES = "trainer.log_val_generations"
@@ -120,7 +120,7 @@ def inspect_job(
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     # While another process composes the configuration, this one prepares everything else that the checks need.
     with ThreadPoolExecutor(1) as beside, contextlib.closing(tokenizer_process()) as tokenizer:
-        user_code = f"{request.shared_root}/{USER_CODE}"
+        user_code = f"{request.shared_root}/{USER_CODE_DIR}"
         composing = beside.submit(
             compose, request.code_path, module, overrides, environment, tensorboard, user_code, directory
         )
@@ -159,7 +159,7 @@ def ask_nodes(
     started = {INSPECTION: connection.on(node, inspect_job, request, module, overrides, tensorboard, directory or "")}
     others = {node_id: name for node_id, name in workers.items() if node_id != node}
     started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
-    values, problems = connection.results(started, ANSWER_SECONDS)
+    values, problems = connection.results(started, ANSWER_TIMEOUT_SECONDS)
     # The shutdown waits for a quarter of a second, and the end of this process would do the same.
     threading.Thread(target=connection.ray.shutdown, daemon=True).start()
     findings = [
@@ -246,13 +246,13 @@ def owned_findings(
     for key, value in expected.items():
         actual = without_nulls(settings.get(key))
         if actual != value and key not in missing:
-            problem = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
+            problem = f"is {value_text(actual)}, but the JobSpec makes it {value_text(value)}"
             remedy = OWNED_OVERRIDES.get(key, "set resources.pools")
             findings.append(about(key, problem, f"correct {OVERRIDES}: {remedy}"))
     output = f"{job.archive}/{HYDRA_DIRECTORY}"
     if composed.output.removesuffix("/.") != output:
         findings.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))
-    secret = [key for key, value in leaves(composed.config, used=False) if PLACEHOLDER in f"{key} {value}"]
+    secret = [key for key, value in flatten(composed.config, enabled_only=False) if PLACEHOLDER in f"{key} {value}"]
     # A text may also have become a key.
     for key in dict.fromkeys(key.partition(PLACEHOLDER)[0].rstrip(".") for key in secret):
         remedy = "remove it: configurations are archived; the trainer finds secrets in its environment"
@@ -267,7 +267,7 @@ def without_nulls(value: Any) -> Any:
     return {name: part for name, part in value.items() if without_nulls(part) is not None} or None
 
 
-def shortened(value: Any) -> str:
+def value_text(value: Any) -> str:
     return "not set" if value is None else one_line(value, 200)
 
 
@@ -285,8 +285,8 @@ def unread_findings(spec: JobSpec, added: Sequence[str], job: JobConfig, version
 def estimator_findings(composed: Composition, version: str) -> Iterator[Finding]:
     if composed.estimators:
         name = str(Configuration(composed.config or {}).get(ESTIMATOR))
-        problem = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE} registers"
-        near = difflib.get_close_matches(name, composed.estimators, MOST_HINTS) or composed.estimators
+        problem = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE_DIR} registers"
+        near = difflib.get_close_matches(name, composed.estimators, MAX_HINTS) or composed.estimators
         yield about(ESTIMATOR, problem, f"choose one of these: {', '.join(near)}")
 
 

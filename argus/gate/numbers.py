@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..checks.common import leaves
+from ..checks.common import flatten
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import EVAL, SFT, release_of
 from .config import RULES, SFT_RULES, JobConfig
@@ -145,7 +145,7 @@ ENDS = {
 def number_findings(job: JobConfig) -> Iterator[Finding]:
     """Findings about invalid numbers, and texts in place of numbers. Disabled parts are skipped."""
     for key, value in used_values(job):
-        if not (rule := violated(key, value)):
+        if not (rule := violated_rule(key, value)):
             continue
         severity = ERROR if isinstance(value, str) else rule.violation(value)
         is_nan = isinstance(value, float) and math.isnan(value)
@@ -154,7 +154,7 @@ def number_findings(job: JobConfig) -> Iterator[Finding]:
         yield about(key, problem, f"set it to {expected}", severity)
 
 
-def violated(key: str, value: Any) -> NumberRule | None:
+def violated_rule(key: str, value: Any) -> NumberRule | None:
     """The rule that a value violates; None if there is none."""
     rules = rules_of(key)
     if isinstance(value, str):
@@ -182,7 +182,7 @@ def is_number(text: str) -> bool:
 def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
     """The dotted keys and the values of all numbers and texts that the job reads."""
     unread = tuple(absent_parts(job))
-    for key, value in leaves(job.values):
+    for key, value in flatten(job.values):
         section, _dot, name = key.rpartition(".")
         # Texts without a value are interpolations, or missing.
         is_text = isinstance(value, str) and job.get(key) is not None

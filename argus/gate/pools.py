@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..archive.plan import Plan, Pool
-from ..checks.common import Configuration, leaves
+from ..checks.common import Configuration, flatten
 from ..common.findings import Finding, about
 from ..jobspec.capacity import pool
 from ..jobspec.spec import POOLS, JobSpec
@@ -37,7 +37,7 @@ def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...
     }
     sections = {name: section for name, section in POOLS.items() if is_used[name]}
     if is_other:
-        keys = (key.rpartition(".") for key, _value in leaves(config.values))
+        keys = (key.rpartition(".") for key, _value in flatten(config.values))
         verl_sections = {"trainer", *POOLS.values()}
         sections |= {name: name for name, _dot, number in keys if number == GPUS and name not in verl_sections}
     sizes = {

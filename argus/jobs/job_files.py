@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from ..archive.archive import Archive
 from ..common.findings import WARNING, Finding, about
-from ..common.shared_root import USER_CODE, under_root
+from ..common.shared_root import USER_CODE_DIR, under_root
 from ..io.reading import MIB, UnreadableError, read_text
 from ..jobspec.spec import JobSpec
 
@@ -65,7 +65,7 @@ def job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str)
 
     setting_paths: the paths that settings of the trainer name. python_path: PYTHONPATH of the job.
     """
-    root, home, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE}", spec.inputs.reward
+    root, home, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE_DIR}", spec.inputs.reward
     searched = [path for path in python_path.split(":") if path == home or under_root(path, home)]
     search = ImportSearch(root, [str(PurePosixPath(path).relative_to(root)) for path in searched])
     paths = {**setting_paths, **({"reward_fn_path": reward.file} if reward else {})}
@@ -78,7 +78,7 @@ def job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str)
         and not Path(path).is_dir()
     }
     # Importing a module runs the packages above it first.
-    module = search.modules(USER_CODE, reward.module.split(".")) if reward and reward.module else []
+    module = search.modules(USER_CODE_DIR, reward.module.split(".")) if reward and reward.module else []
     search.follow([*module, *entries.values()])
     hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in search.texts.items()}
     return JobFiles(FilesRecord(entries, hashes, search.left_out), search.texts)
@@ -146,7 +146,7 @@ class ImportSearch:
             yield from self.absolute(parts)
         elif level < len(PurePosixPath(name).parents):
             package = PurePosixPath(name).parents[level - 1]
-            if str(package) == USER_CODE or under_root(str(package), USER_CODE):
+            if str(package) == USER_CODE_DIR or under_root(str(package), USER_CODE_DIR):
                 yield from self.modules(str(package), parts)
 
     def absolute(self, parts: list[str]) -> list[str]:

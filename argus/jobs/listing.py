@@ -13,7 +13,7 @@ from typing import Any
 
 from ..archive.archive import SUBMISSION_ID, Archive, archives
 from ..archive.status import ray_id, submission_id_of
-from ..common.shared_root import JOBS, archive_path
+from ..common.shared_root import JOBS_DIR, archive_path
 from ..common.text import printable
 from ..io.reading import UnreadableError
 from ..queue import attempts
@@ -168,7 +168,7 @@ def job_status(
 
     Raises UnknownJobError, UnreadableError, PositionError and OperationError.
     """
-    archive = find_job(root / JOBS, submission_id)
+    archive = find_job(root / JOBS_DIR, submission_id)
     read = tail if selection == ALL_LINES else None
     job = with_machine_path(wait_for_end(archive, head, read, wait_timeout, log_position), root)
     job = replace(job, root_problem=root_problem(root))
@@ -184,9 +184,9 @@ def job_status(
 
 def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any]) -> dict[str, Any]:
     """The latest jobs, at most `limit`, those with all of these tags. Raises UnreadableError."""
-    listed = latest_jobs(root / JOBS, head, limit, tags)
+    listed = latest_jobs(root / JOBS_DIR, head, limit, tags)
     jobs = tuple(with_machine_path(job, root) for job in listed.jobs)
-    directory = f"{on_machines(str(root))}/{JOBS}"
+    directory = f"{on_machines(str(root))}/{JOBS_DIR}"
     return {
         **moment(head),
         **replace(listed, jobs=jobs, directory=directory, root_problem=root_problem(root)).to_json(),

@@ -16,7 +16,7 @@ from ..io.hydra import override_list
 from ..io.reading import UnreadableError
 from ..jobspec.environment import secret_value_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
-from ..jobspec.parse import defaults_for, has_key, misplaced, parse_jobspec, with_command_line, with_defaults
+from ..jobspec.parse import defaults_for, has_key, parse_jobspec, set_only_findings, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 from ..ray import departures
@@ -93,7 +93,7 @@ class JobRequest(BaseModel):
             further = [*inventory_findings(spec, self.defaults), *secret_value_findings(spec.secrets, self.secrets)]
             findings += [finding for finding in further if finding.key not in keys]
         findings = [with_place(finding, author_jobspec, self.defaults) for finding in findings]
-        return [*misplaced(self.command_line), *limit_findings(self.limits), *findings], spec
+        return [*set_only_findings(self.command_line), *limit_findings(self.limits), *findings], spec
 
 
 def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from ..archive.archive import Archive
 from ..archive.failures import FailureKind
 from ..archive.status import ENDED, JobState, submission_id_of
 from ..common.findings import WARNING, Finding
-from ..common.shared_root import JOBS
+from ..common.shared_root import JOBS_DIR
 from ..hooks import redact
 from ..io.reading import UnreadableError
 from ..queue import attempts
@@ -33,7 +33,7 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
 
     who: ``user@controller``, for the archive.
     """
-    jobs = Path(shared_root) / JOBS
+    jobs = Path(shared_root) / JOBS_DIR
     try:
         archive = find_job(jobs, submission_id, harms=True)
     except UnknownJobError as error:

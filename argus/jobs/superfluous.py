@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from ..archive import checkpoints
 from ..archive.archive import SUBMISSION_ID, Archive, archives
 from ..archive.status import Status
-from ..common.shared_root import JOBS
+from ..common.shared_root import JOBS_DIR
 from ..io.reading import UnreadableError
 from .listing import has_tags
 from .registry import Registry
@@ -27,7 +27,7 @@ SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
 # The keys of a JobSpec that name an earlier job, and paths in the archive of one.
 NAMED_JOB = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
-ARCHIVE_PATH = re.compile(rf"/{JOBS}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
+ARCHIVE_PATH = re.compile(rf"/{JOBS_DIR}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
 SLASHES = re.compile(r"/(?:\.?/)+")
 MAX_LISTED_USERS = 3
 # The jobs that name a job, by its id, or one of its checkpoints, by the path below the archives.
@@ -148,7 +148,7 @@ def job_uses(archives: Iterable[Archive], registry: Registry) -> Uses:
             text = SLASHES.sub("/", archive.read_text("config/job_spec.json") + json.dumps(parts))
             names |= {match[1] for match in NAMED_JOB.finditer(text)}
             for match in ARCHIVE_PATH.finditer(text):
-                names |= {match["job"], match[0].removeprefix(f"/{JOBS}/")}
+                names |= {match["job"], match[0].removeprefix(f"/{JOBS_DIR}/")}
         except (UnreadableError, OSError):
             # A job that was just reserved may use any job, and an ended job uses none.
             names |= set() if is_closed else {ANY_JOB}

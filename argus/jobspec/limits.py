@@ -14,7 +14,7 @@ from ..common.findings import Finding
 # A JobSpec of several hundred overrides has 1,000 values and 50 KiB. Mappings and lists count as values.
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
-MAX_CHARACTERS = 1 << 20
+MAX_CHARS = 1 << 20
 # Python writes no longer ones as text.
 MAX_BITS = 1024
 # Characters that are not text, or change what a terminal shows. Line feeds and tabs are allowed.
@@ -47,8 +47,8 @@ def limit_findings(jobspec: Any) -> list[Finding]:
             waiting += [(_below(key, name), name, depth + 1) for name in names]
         elif isinstance(value, str):
             characters += len(value)
-            if characters > MAX_CHARACTERS:
-                return [_finding("", f"has more than {MAX_CHARACTERS:,} characters", SHORTER)]
+            if characters > MAX_CHARS:
+                return [_finding("", f"has more than {MAX_CHARS:,} characters", SHORTER)]
             if match := CONTROL.search(value):
                 return [_finding(key, f"contains the control character U+{ord(match[0]):04X}", "remove it")]
         elif isinstance(value, float) and not math.isfinite(value):

@@ -31,12 +31,12 @@ VERL_UNITS = 8
 # The settings that determine the tokens of a step, with the defaults of verl or of this file.
 STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
 # verl decodes a step in a process that its trainer waits for, one to three million tokens a second.
-SAMPLED_TOKENS = 8_000_000
+MAX_SAMPLED_TOKENS = 8_000_000
 # verl's own default is [console,wandb], which fails without an account.
 LOGGER = "trainer.logger"
 LOGGERS, WITH_TENSORBOARD = f"{LOGGER}=[console,file]", f"{LOGGER}=[console,file,tensorboard]"
 # A size with this many digits exceeds the limit alone.
-LEAST_DIGITS = 8
+TOO_MANY_DIGITS = 8
 
 
 def default_overrides(
@@ -154,8 +154,8 @@ def sample_overrides(overrides: Iterable[str], archive: str) -> list[str]:
     """
     values = {override_key(override): override_text(override) for override in overrides}
     sizes = [values.get(key, str(default)) for key, default in STEP_TOKENS.items()]
-    is_known = all(size.isdecimal() and len(size) < LEAST_DIGITS for size in sizes)
-    is_small = is_known and math.prod(map(int, sizes)) <= SAMPLED_TOKENS
+    is_known = all(size.isdecimal() and len(size) < TOO_MANY_DIGITS for size in sizes)
+    is_small = is_known and math.prod(map(int, sizes)) <= MAX_SAMPLED_TOKENS
     kinds = {"validation_data_dir": "validation", **({"rollout_data_dir": "rollouts"} if is_small else {})}
     return [f"trainer.{key}={hydra_value(raw_directory(archive, kind))}" for key, kind in kinds.items()]
 

@@ -59,7 +59,7 @@ def about_override(override: str, problem: str, remedy: str, severity: str = ERR
 
 
 def override_findings(spec: JobSpec) -> Iterator[Finding]:
-    yield from repeated(spec.trainer_overrides)
+    yield from repetition_findings(spec.trainer_overrides)
     repeatable = repeatable_values(spec)
     for override in spec.trainer_overrides:
         key = override_key(override)
@@ -113,7 +113,7 @@ def repetition_notes(spec: JobSpec) -> Iterator[Finding]:
             yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
 
 
-def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
+def repetition_findings(overrides: Sequence[str]) -> Iterator[Finding]:
     """Keys that are set more than once. Deleting a key and adding it again is the way to replace a group."""
     values: dict[str, list[str]] = {}
     for override in overrides:

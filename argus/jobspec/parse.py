@@ -18,7 +18,7 @@ from .owned import OVERRIDES
 from .spec import DURATIONS, KEYS, OF_TRAININGS, OPTIONAL_FOR_COMMANDS, JobSpec, UnfitError
 from .spec_checks import spec_findings
 
-LONGEST_VALUE = 100
+MAX_VALUE_CHARS = 100
 # Keys whose values are not shown: someone may have written a secret in place of its name.
 MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
 # Keys of a JobSpec, and further overrides for trainer_overrides. Each -e set=… adds to those before it.
@@ -65,7 +65,7 @@ def finding_of(problem: Mapping[str, Any], key: str) -> Finding:
     input_value, error = problem["input"], problem.get("ctx", {}).get("error")
     remedy = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
     shows_type = key in MAY_HOLD_SECRETS or isinstance(input_value, (dict, list))
-    value = f"a {type(input_value).__name__}" if shows_type else repr(input_value)[:LONGEST_VALUE]
+    value = f"a {type(input_value).__name__}" if shows_type else repr(input_value)[:MAX_VALUE_CHARS]
     if problem["type"] == "missing":
         text = "is required"
     elif isinstance(error, UnfitError):
@@ -168,7 +168,7 @@ def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
         value: Any = override_text(override)
         section, _dot, name = path.partition(".")
         if path in fields:
-            parts, value = path.split("."), converted(fields[path], value)
+            parts, value = path.split("."), convert_value(fields[path], value)
         elif section in FREE_MAPPINGS and name:
             parts = [section, name]
         else:
@@ -180,7 +180,7 @@ def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
     return keys, rest
 
 
-def converted(name: str, value: Any) -> Any:
+def convert_value(name: str, value: Any) -> Any:
     """The text of a key on the command line in the type of the key.
 
     Text that cannot be converted is returned unchanged, so that parse_jobspec reports it.
@@ -198,7 +198,7 @@ def converted(name: str, value: Any) -> Any:
         return value
 
 
-def misplaced(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
+def set_only_findings(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """Findings for extra variables that only `set` can change."""
     findings = []
     for name in dict.fromkeys(name for extra_vars in variables for name in extra_vars):

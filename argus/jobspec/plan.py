@@ -13,7 +13,7 @@ from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE, OUTPUT
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
-from ..common.shared_root import USER_CODE, archive_path
+from ..common.shared_root import USER_CODE_DIR, archive_path
 from ..hooks import redact
 from ..io.hydra import merge
 from ..launcher import torchrun
@@ -107,7 +107,7 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
     chosen, reward = requested_variables(spec), spec.inputs.reward
     launcher = Program.of_this_process().python_path if hook else ""
     is_imported = spec.module or spec.command or (reward and reward.module)
-    user_code = f"{spec.shared_root}/{USER_CODE}" if is_imported else ""
+    user_code = f"{spec.shared_root}/{USER_CODE_DIR}" if is_imported else ""
     # with_python_path appends the path of the nodes.
     paths = [path for path in chosen.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
     python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *paths, launcher)))

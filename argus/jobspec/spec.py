@@ -17,17 +17,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..archive.archive import SUBMISSION_ID
-from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, MODELS_DIR, USER_CODE_DIR, full_path
 from ..io.hydra import override_list
 from ..ray.api import parse_address
 
 NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
 # Longer durations are typing errors, or numbers that clocks cannot add.
-LONGEST_DAYS = 3650
+MAX_DURATION_DAYS = 3650
 # ray/_common/ray_option_utils.py:_validate_resource_quantity
-SMALLEST_AMOUNT = 0.0001
-MOST_TRIAL_ROWS = 64
+MIN_AMOUNT = 0.0001
+MAX_TRIAL_ROWS = 64
 # The section of settings of each GPU pool beside the trainer's.
 POOLS = {"rollout": "actor_rollout_ref.rollout", "reward": "reward.reward_model", "teacher": "distillation"}
 
@@ -113,8 +113,8 @@ def no_truth_value(value: object) -> object:
 def amount(value: Any) -> Any:
     """The amount of a resource that Ray accepts for a job."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (is_number and (value == 0 or SMALLEST_AMOUNT <= value < math.inf)):
-        raise UnfitError(f"is {value!r}", f"give a number: 0, or {SMALLEST_AMOUNT} or more")
+    if not (is_number and (value == 0 or MIN_AMOUNT <= value < math.inf)):
+        raise UnfitError(f"is {value!r}", f"give a number: 0, or {MIN_AMOUNT} or more")
     return value
 
 
@@ -127,8 +127,8 @@ def seconds(value: object) -> float | None:
         raise UnfitError(f"{text!r} is not a duration", "give seconds, or a value such as 90m, 1h30m or 2d")
     days, hours, minutes, rest = (float(part or 0) for part in match.groups())
     total = days * 86_400 + hours * 3600 + minutes * 60 + rest
-    if total > LONGEST_DAYS * 86_400:
-        raise UnfitError(f"{text!r} is longer than {LONGEST_DAYS} days", "give a shorter duration")
+    if total > MAX_DURATION_DAYS * 86_400:
+        raise UnfitError(f"{text!r} is longer than {MAX_DURATION_DAYS} days", "give a shorter duration")
     return total or None
 
 
@@ -402,7 +402,7 @@ class JobSpec(BaseModel):
     )
     tags: Values = key("Labels of the job, as names and values.", {})
     check_reward: Annotated[
-        Whole, between(0, MOST_TRIAL_ROWS, "the number of rows with which the gate calls the reward function")
+        Whole, between(0, MAX_TRIAL_ROWS, "the number of rows with which the gate calls the reward function")
     ] = key(
         "The number of rows, `0` to `64`, with which the gate calls the reward function, each with its ground "
         "truth and with an empty answer.",
@@ -431,9 +431,9 @@ class JobSpec(BaseModel):
     @property
     def inputs(self) -> Inputs:
         return Inputs(
-            code_path=resolve_path(self.code_path, self.shared_root, SNAPSHOTS) if self.code_path else "",
-            model=resolve_path(self.model, self.shared_root, MODELS),
-            dataset=resolve_path(self.dataset, self.shared_root, DATASETS),
+            code_path=full_path(self.code_path, self.shared_root, CODE_DIR) if self.code_path else "",
+            model=full_path(self.model, self.shared_root, MODELS_DIR),
+            dataset=full_path(self.dataset, self.shared_root, DATASETS_DIR),
             reward=self._reward(),
         )
 
@@ -442,9 +442,9 @@ class JobSpec(BaseModel):
             return None
         path, _dummy, function = self.reward_fn_path.partition(":")
         if is_module_entry(self.reward_fn_path):
-            file = resolve_path(f"{path.replace('.', '/')}.py", self.shared_root, USER_CODE)
+            file = full_path(f"{path.replace('.', '/')}.py", self.shared_root, USER_CODE_DIR)
             return RewardFunction(file, function, path)
-        return RewardFunction(resolve_path(path, self.shared_root, USER_CODE), function or "compute_score")
+        return RewardFunction(full_path(path, self.shared_root, USER_CODE_DIR), function or "compute_score")
 
 
 def tree(paths: Iterable[str]) -> dict[str, Any]:

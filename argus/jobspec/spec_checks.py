@@ -10,8 +10,8 @@ from typing import Any
 
 from ..archive.archive import SUBMISSION_ID
 from ..archive.plan import COMMAND, TORCHRUN
+from ..common import shared_root as layout
 from ..common.findings import Finding, about
-from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from ..io.hydra import override_key, override_text
 from ..ray.api import is_loopback, parse_address
 from .capacity import Cluster
@@ -46,9 +46,9 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
         yield about("shared_root", f"{root!r} contains ..", "give the path that nodes see, such as /private")
         return
     inputs = (
-        ("code_path", spec.code_path, SNAPSHOTS),
-        ("model", spec.model, MODELS),
-        ("dataset", spec.dataset, DATASETS),
+        ("code_path", spec.code_path, layout.CODE_DIR),
+        ("model", spec.model, layout.MODELS_DIR),
+        ("dataset", spec.dataset, layout.DATASETS_DIR),
     )
     for key, value, home in inputs:
         if not value and spec.workload == COMMAND:
@@ -57,8 +57,8 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
             if not STAGED_NAME.fullmatch(value):
                 remedy = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
                 yield about(key, f"{value!r} is neither a name nor an absolute path", remedy)
-        elif not under_root(value, root):
-            yield about(key, outside(value, root), bring(home))
+        elif not layout.under_root(value, root):
+            yield about(key, layout.outside_root_text(value, root), layout.copy_remedy(home))
         elif NOT_IN_PATHS.search(value):
             yield about(key, f"{value!r} has characters that {NOT_PLAIN}", RENAME)
 
@@ -68,8 +68,8 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
     if entry is None:
         return
     path, _dummy, function = entry.partition(":")
-    if path.startswith("/") and spec.shared_root.startswith("/") and not under_root(path, spec.shared_root):
-        yield about(key, outside(path, spec.shared_root), bring(USER_CODE))
+    if path.startswith("/") and spec.shared_root.startswith("/") and not layout.under_root(path, spec.shared_root):
+        yield about(key, layout.outside_root_text(path, spec.shared_root), layout.copy_remedy(layout.USER_CODE_DIR))
     if is_module_entry(entry):
         pass
     elif not path.endswith(".py") or ".." in PurePosixPath(path).parts:
@@ -128,7 +128,7 @@ def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[F
 
     defaults: those of the inventory, with the keys of a JobSpec.
     """
-    root = plain_root(str(defaults.get("shared_root") or DEFAULT_SHARED_ROOT))
+    root = plain_root(str(defaults.get("shared_root") or layout.DEFAULT_SHARED_ROOT))
     if spec.shared_root != root:
         problem = f"is {spec.shared_root}, but the shared root of this inventory is {root}"
         yield about("shared_root", problem, "remove it; to use another shared root, use an inventory that has it")

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..archive import checkpoints
 from ..archive.archive import Archive
-from ..common.shared_root import HF_HOME, JOBS, under_root
+from ..common.shared_root import HF_HOME, JOBS_DIR, under_root
 from ..common.text import printable, size_text
 from ..io.hydra import override_key, override_text
 from ..io.reading import UnreadableError, list_directory
@@ -31,8 +31,7 @@ WORKER = "worker_node"
 CPUS = 2
 # verl's merger holds all shards and then the merged weights in memory, in bfloat16 and at first as saved.
 MEMORY_FACTOR, MEMORY_MORE = 2, 2 << 30
-# The time limits for waiting until jobs release CPUs and memory, and for a merge.
-ROOM_SECONDS, MERGE_SECONDS = 60.0, 6 * 3600.0
+FREE_WORKER_TIMEOUT_SECONDS, MERGE_TIMEOUT_SECONDS = 60.0, 6 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,9 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
     # The placement group reserves the room, so that the start of the merge is known.
     room = placement_group([request.needs])
     try:
-        if not room.wait(ROOM_SECONDS):
-            text = f"found no worker with {needs_text(request.needs)} free within {ROOM_SECONDS:.0f} s: jobs use them."
+        if not room.wait(FREE_WORKER_TIMEOUT_SECONDS):
+            within = f"free within {FREE_WORKER_TIMEOUT_SECONDS:.0f} s"
+            text = f"found no worker with {needs_text(request.needs)} {within}: jobs use them."
             raise StagingError(request.label, text, "Run it again when a job has ended; status.yml lists them.")
         progress.begin(f"merging {request.label}", counter=lambda: checkpoints.size(request.target))
         needs = dict(request.needs)
@@ -114,7 +114,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
             scheduling_strategy=PlacementGroupSchedulingStrategy(room),
         )
         where = request.code_path, request.checkpoint, str(request.target), request.hf_home
-        code, output = ray.get(task.remote(*where, MERGE_SECONDS, request.adapter))
+        code, output = ray.get(task.remote(*where, MERGE_TIMEOUT_SECONDS, request.adapter))
         return int(code), str(output)
     except StagingError:
         raise
@@ -132,7 +132,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
 SOURCE = re.compile(rf"job:(?P<job>{NAME.pattern})(?:@(?P<step>0|[1-9][0-9]{{0,14}}))?")
 PREFIX = "job:"
 STATUS = "status.yml shows the checkpoints of a job"
-SHOWN_LINES = 12
+MAX_OUTPUT_LINES = 12
 # The setting of the initial adapter: verl saves only the rank and alpha of an adapter's configuration.
 ADAPTER_PATH = "model.lora_adapter_path"
 Merge = Callable[[MergeRequest, Progress], tuple[int, str]]
@@ -175,7 +175,7 @@ class CheckpointSource:
         progress.begin(f"waiting for a worker to merge {merge.label}")
         code, output = self.merge(replace(merge, target=directory), progress)
         if code:
-            lines = [printable(line, lines=False) for line in output.strip().splitlines()[-SHOWN_LINES:]]
+            lines = [printable(line, lines=False) for line in output.strip().splitlines()[-MAX_OUTPUT_LINES:]]
             problem = "\n".join([f"could not be merged by verl's model_merger (exit code {code}):", *lines, ""])
             raise StagingError(merge.label, problem, "The last line tells why. Nothing was staged.")
         settle(directory)
@@ -184,7 +184,7 @@ class CheckpointSource:
     def find(self) -> MergeRequest:
         """The checkpoint, without a target; an error if there is none that can be merged."""
         where = f"{PREFIX}{self.job}"
-        archive = Archive(self.shared_root / JOBS / self.job)
+        archive = Archive(self.shared_root / JOBS_DIR / self.job)
         try:
             plan = archive.plan()
             if plan is None or plan.workload not in checkpoints.SHARD_DIRECTORIES:

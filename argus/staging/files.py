@@ -62,7 +62,7 @@ def files_below(directory: Path, ignored: Callable[[str], bool] = lambda _name: 
         yield from (f"{prefix}{name}".removeprefix("./") for name in (*linked, *names) if not ignored(name))
 
 
-def matching(pattern: str) -> list[Path]:
+def matching_files(pattern: str) -> list[Path]:
     """The files that a pattern matches, in the order of their names."""
     # Not pathlib's glob: that one also matches hidden files, such as those that macOS creates beside others.
     paths = map(Path, sorted(glob.glob(pattern, recursive=True)))

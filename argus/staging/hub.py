@@ -24,23 +24,22 @@ from ..ray.api import is_loopback
 from .files import file_sha256, parallel_map
 from .git import COMMIT, without_password
 from .lock import Progress
-from .options import StagingError, listed
+from .options import StagingError, join_items
 
-ENDPOINT = "https://huggingface.co"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
-ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^][/:?#\s]+)(:[0-9]+)?(/[^?#\s]*)?")
+DEFAULT_ENDPOINT = "https://huggingface.co"
+REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+ENDPOINT_URL = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^][/:?#\s]+)(:[0-9]+)?(/[^?#\s]*)?")
 # The name of a blob: SHA-256 for a file in LFS, git's own SHA-1 for any other.
 ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 SHA256_DIGITS = 64
-# The timeout for an answer, so that a wrong address is reported soon.
-ANSWER_SECONDS = 30.0
-# The number of characters of a message that are shown.
-SHOWN_CHARACTERS = 300
+# Short, so that a wrong address is reported soon.
+REQUEST_TIMEOUT_SECONDS = 30.0
+MAX_MESSAGE_CHARS = 300
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file as the hub announces it."""
+    """A file as the hub reports it."""
 
     name: str
     size: int
@@ -48,61 +47,59 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Repository:
+class RepoRevision:
     """One revision of a repository, and the selection of its files.
 
-    cache: the directory that the library calls cache_dir. select: returns the selected ones of all names.
+    cache_dir: the library's cache. select: returns the selected ones of all names.
     """
 
-    name: str
+    repo_id: str
     revision: str
-    cache: Path
-    endpoint: str = ENDPOINT
+    cache_dir: Path
+    endpoint: str = DEFAULT_ENDPOINT
     token: str | None = field(default=None, repr=False)
-    kind: str = "model"
+    repo_type: str = "model"
     select: Callable[[Sequence[str]], Collection[str]] = set
 
     @property
-    def where(self) -> str:
-        return f"{self.name} on {self.endpoint}"
+    def display_name(self) -> str:
+        return f"{self.repo_id} on {self.endpoint}"
 
     @property
-    def storage(self) -> Path:
+    def repo_dir(self) -> Path:
         """Its directory in the library's cache."""
-        return self.cache / f"{self.kind}s--{self.name.replace('/', '--')}"
+        return self.cache_dir / f"{self.repo_type}s--{self.repo_id.replace('/', '--')}"
 
     @property
     def commit(self) -> str:
-        return self._info[0]
+        return self._commit_and_files[0]
 
     @property
-    def snapshot(self) -> Path:
-        return self.storage / "snapshots" / self.commit
+    def snapshot_dir(self) -> Path:
+        return self.repo_dir / "snapshots" / self.commit
 
     @functools.cached_property
     def files(self) -> list[RemoteFile]:
         """The selected files."""
-        selected = self.select(self.names)
-        return [file for file in self._info[1] if file.name in selected]
+        selected = self.select(self.all_names)
+        return [file for file in self._commit_and_files[1] if file.name in selected]
 
     @property
-    def names(self) -> list[str]:
-        """The names of all files."""
-        return [file.name for file in self._info[1]]
+    def all_names(self) -> list[str]:
+        return [file.name for file in self._commit_and_files[1]]
 
     @functools.cached_property
     def library(self) -> Any:
-        return load_library(self.cache)
+        return load_library(self.cache_dir)
 
     @functools.cached_property
-    def _info(self) -> tuple[str, list[RemoteFile]]:
-        """The commit, and all files."""
+    def _commit_and_files(self) -> tuple[str, list[RemoteFile]]:
         api = self.library.HfApi(endpoint=self.endpoint, token=self.token or False)
-        options = {"repo_type": self.kind, "revision": self.revision, "files_metadata": True}
-        with explained(self):
-            answer = api.repo_info(self.name, **options, timeout=ANSWER_SECONDS)
+        options = {"repo_type": self.repo_type, "revision": self.revision, "files_metadata": True}
+        with hub_errors_as_staging_errors(self):
+            answer = api.repo_info(self.repo_id, **options, timeout=REQUEST_TIMEOUT_SECONDS)
         if not COMMIT.fullmatch(str(answer.sha)):
-            raise StagingError(self.where, "does not report its commit.", "Set another endpoint.")
+            raise StagingError(self.display_name, "does not report its commit.", "Set another endpoint.")
         return answer.sha, [self._remote_file(sibling) for sibling in answer.siblings or ()]
 
     def _remote_file(self, sibling: Any) -> RemoteFile:
@@ -113,27 +110,36 @@ class Repository:
         if size is None or not ETAG.fullmatch(etag) or path.is_absolute() or ".." in path.parts:
             problem = f"does not report size and hash of {sibling.rfilename}, so its content cannot be verified."
             remedy = "Set another endpoint, or download it elsewhere and give the directory as source."
-            raise StagingError(self.where, problem, remedy)
+            raise StagingError(self.display_name, problem, remedy)
         return RemoteFile(sibling.rfilename, size, etag)
 
     def blob(self, file: RemoteFile) -> Path:
-        return self.storage / "blobs" / file.etag
+        return self.repo_dir / "blobs" / file.etag
+
+
+def expand_directory_pattern(pattern: str) -> str:
+    """A pattern as the library reads it: a directory means everything in it."""
+    return f"{pattern}*" if pattern.endswith("/") else pattern
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, expand_directory_pattern(pattern)) for pattern in patterns)
 
 
 def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
     """The address of the hub: the user's, the node's, or the default; one that a token may be sent to."""
-    address = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    address = (endpoint or os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     shown = without_password(address)
     if "@" in address:
-        hint = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
-        raise StagingError("endpoint", f'"{shown}" has a user or a password.', hint)
-    match = ADDRESS.fullmatch(address)
+        remedy = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" has a user or a password.', remedy)
+    match = ENDPOINT_URL.fullmatch(address)
     if not match or not address.isprintable():
-        hint = f"Give one such as {ENDPOINT}, without a query or a fragment."
-        raise StagingError("endpoint", f'"{shown}" is not an address.', hint)
+        remedy = f"Give one such as {DEFAULT_ENDPOINT}, without a query or a fragment."
+        raise StagingError("endpoint", f'"{shown}" is not an address.', remedy)
     if token and match["scheme"] == "http" and not is_loopback(match["host"].strip("[]")):
-        hint = "Use an address with https (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
-        raise StagingError("endpoint", f'"{shown}" would get the token unencrypted.', hint)
+        remedy = "Use an https address (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" would get the token unencrypted.', remedy)
     return address
 
 
@@ -154,18 +160,18 @@ def load_library(cache: Path) -> Any:
 
         hooks = huggingface_hub.get_session().event_hooks
         huggingface_hub.set_client_factory(
-            lambda: httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=ANSWER_SECONDS)
+            lambda: httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=REQUEST_TIMEOUT_SECONDS)
         )
     return huggingface_hub
 
 
-def missing_bytes(repository: Repository) -> int:
-    """The size of the wanted files that are not in the cache."""
+def missing_bytes(repository: RepoRevision) -> int:
+    """The size of the selected files that are not in the cache."""
     return sum(file.size for file in repository.files if not repository.blob(file).exists())
 
 
-def fetch(repository: Repository, progress: Progress) -> dict[str, str]:
-    """Downloads all wanted files into the cache, and returns their SHA-256.
+def fetch(repository: RepoRevision, progress: Progress) -> dict[str, str]:
+    """Downloads all selected files into the cache, and returns their SHA-256.
 
     A file that does not match the hub's hash is downloaded once more: it may have been damaged in the cache, or on its
     way.
@@ -176,22 +182,22 @@ def fetch(repository: Repository, progress: Progress) -> dict[str, str]:
         hashes |= download(repository, pending, progress) if pending else {}
         pending = [file for file in repository.files if file.name not in hashes]
     if pending:
-        problem = f"sent content that does not match its size or hash: {listed(file.name for file in pending)}."
+        problem = f"sent content that does not match its size or hash: {join_items(file.name for file in pending)}."
         remedy = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
-        raise StagingError(repository.where, problem, remedy)
+        raise StagingError(repository.display_name, problem, remedy)
     for file in repository.files:
         # Remove killed downloads; the library does not resume those of another process.
         for unfinished in repository.blob(file).parent.glob(f"{file.etag}*.incomplete"):
             unfinished.unlink(missing_ok=True)
     # The library looks a name up here when it is offline; verl asks for a reward model by its name.
-    main = repository.storage / "refs" / "main"
+    main = repository.repo_dir / "refs" / "main"
     if not main.exists():
         main.parent.mkdir(parents=True, exist_ok=True)
         main.write_text(repository.commit, encoding="utf-8")
     return hashes
 
 
-def download(repository: Repository, files: Sequence[RemoteFile], progress: Progress) -> dict[str, str]:
+def download(repository: RepoRevision, files: Sequence[RemoteFile], progress: Progress) -> dict[str, str]:
     """Downloads files, and returns the SHA-256 of those that match the hub's hashes; removes the others.
 
     The library's snapshot_download asks for a list of the files without a timeout. It also stores the list, and then
@@ -200,23 +206,23 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
 
     def download_file(file: RemoteFile) -> None:
         repository.library.hf_hub_download(
-            repository.name,
+            repository.repo_id,
             file.name,
-            repo_type=repository.kind,
+            repo_type=repository.repo_type,
             # The commit, even if a branch has moved since.
             revision=repository.commit,
-            cache_dir=repository.cache,
+            cache_dir=repository.cache_dir,
             endpoint=repository.endpoint,
             token=repository.token or False,
-            etag_timeout=ANSWER_SECONDS,
+            etag_timeout=REQUEST_TIMEOUT_SECONDS,
         )
 
-    before, total = cached_bytes(repository, files), sum(file.size for file in files)
-    progress.begin(f"downloading {repository.name}", total - before, lambda: cached_bytes(repository, files) - before)
-    with explained(repository):
+    start, total = cached_bytes(repository, files), sum(file.size for file in files)
+    progress.begin(f"downloading {repository.repo_id}", total - start, lambda: cached_bytes(repository, files) - start)
+    with hub_errors_as_staging_errors(repository):
         parallel_map(download_file, files)
-    progress.begin(f"verifying {repository.name}", total)
-    paths = [repository.snapshot / file.name for file in files]
+    progress.begin(f"verifying {repository.repo_id}", total)
+    paths = [repository.snapshot_dir / file.name for file in files]
     digests = parallel_map(lambda path: file_sha256(path, progress.add), paths)
     hashes: dict[str, str] = {}
     for file, path, sha256 in zip(files, paths, digests, strict=True):
@@ -225,7 +231,7 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
         else:
             # The library trusts files that exist.
             for cached in (path.resolve(), path):
-                if cached.parent.resolve().is_relative_to(repository.cache.resolve()):
+                if cached.parent.resolve().is_relative_to(repository.cache_dir.resolve()):
                     cached.unlink(missing_ok=True)
     return hashes
 
@@ -236,10 +242,10 @@ def git_sha1(path: Path) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def cached_bytes(repository: Repository, files: Iterable[RemoteFile]) -> int:
+def cached_bytes(repository: RepoRevision, files: Iterable[RemoteFile]) -> int:
     """The bytes of some files in the cache, finished or not."""
     sizes: dict[str, int] = {}
-    for path in (repository.storage / "blobs").glob("*"):
+    for path in (repository.repo_dir / "blobs").glob("*"):
         try:
             etag = path.name.partition(".")[0]
             sizes[etag] = max(sizes.get(etag, 0), path.stat().st_size)
@@ -249,37 +255,28 @@ def cached_bytes(repository: Repository, files: Iterable[RemoteFile]) -> int:
     return sum(min(sizes.get(file.etag, 0), file.size) for file in files)
 
 
-def forget(cache: Path, name: str, commit: str, kind: str = "model") -> None:
+def delete_revision(cache_dir: Path, repo_id: str, commit: str, repo_type: str = "model") -> None:
     """Removes a revision from the cache; files that other revisions need stay."""
-    home = Repository(name, commit, cache, kind=kind).storage
-    snapshots = home / "snapshots"
+    repo_dir = RepoRevision(repo_id, commit, cache_dir, repo_type=repo_type).repo_dir
+    snapshots = repo_dir / "snapshots"
     shutil.rmtree(snapshots / commit, ignore_errors=True)
     if not snapshots.is_dir() or not any(snapshots.iterdir()):
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(repo_dir, ignore_errors=True)
         return
-    for ref in (home / "refs").rglob("*"):
+    for ref in (repo_dir / "refs").rglob("*"):
         if ref.is_file() and ref.read_text(encoding="utf-8") == commit:
             ref.unlink()
     used = {path.resolve() for path in snapshots.rglob("*") if path.is_symlink()}
-    for blob in (home / "blobs").iterdir():
+    for blob in (repo_dir / "blobs").iterdir():
         if blob.resolve() not in used and blob.suffix != ".incomplete":
             blob.unlink()
-
-
-def normal(pattern: str) -> str:
-    """A pattern as the library reads it: a directory means everything in it."""
-    return f"{pattern}*" if pattern.endswith("/") else pattern
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, normal(pattern)) for pattern in patterns)
 
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def explained(repository: Repository) -> Iterator[None]:
+def hub_errors_as_staging_errors(repository: RepoRevision) -> Iterator[None]:
     """Errors of HTTP, of sockets, of the library and of Xet become StagingErrors. A full disk is not a hub error."""
     try:
         yield
@@ -306,13 +303,14 @@ def without_token(text: str, token: str | None) -> str:
     return text.replace(secret, "…") if secret else text
 
 
-def explain(error: BaseException, repository: Repository) -> StagingError:
+def explain(error: BaseException, repository: RepoRevision) -> StagingError:
     """The library's error with a remedy, and without the token."""
     chain, kinds = list(causes(error)), repository.library.errors
     account = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
-    page = f"{repository.endpoint}/{'' if repository.kind == 'model' else f'{repository.kind}s/'}{repository.name}"
+    prefix = "" if repository.repo_type == "model" else f"{repository.repo_type}s/"
+    page = f"{repository.endpoint}/{prefix}{repository.repo_id}"
     # In this order, because the library's class for a gated repository is a subclass of that for a missing one.
-    hints = {
+    remedies = {
         kinds.GatedRepoError: f"Accept its license on {page}, and set {account}.",
         kinds.RepositoryNotFoundError: f"Correct its name; if it is private, set {account}.",
         kinds.RevisionNotFoundError: "Give a branch, a tag, or a commit of 40 digits.",
@@ -321,9 +319,9 @@ def explain(error: BaseException, repository: Repository) -> StagingError:
         "Check that this node can reach it, perhaps through a proxy, and the token; set a mirror (staging_hf_endpoint, "
         "or HF_ENDPOINT on the node), or give a directory as source. What was downloaded is kept: run it again."
     )
-    raised = next((cause for cause in chain for kind in hints if isinstance(cause, kind)), None)
-    remedy = next((hints[kind] for kind in hints if isinstance(raised, kind)), otherwise)
-    # Without a hint, the innermost error is shown, because the library's own errors say only that something failed.
+    raised = next((cause for cause in chain for kind in remedies if isinstance(cause, kind)), None)
+    remedy = next((remedies[kind] for kind in remedies if isinstance(raised, kind)), otherwise)
+    # Otherwise the innermost error is shown, because the library's own errors say only that something failed.
     cause = raised or chain[-1]
-    text = without_token(f"{type(cause).__name__}: {one_line(cause, SHOWN_CHARACTERS)}", repository.token)
-    return StagingError(repository.where, f"cannot be downloaded: {text}.", remedy)
+    text = without_token(f"{type(cause).__name__}: {one_line(cause, MAX_MESSAGE_CHARS)}", repository.token)
+    return StagingError(repository.display_name, f"cannot be downloaded: {text}.", remedy)

@@ -10,15 +10,15 @@ from typing import Any
 
 from ..archive import checkpoints
 from ..common.findings import ERROR, WARNING, Finding
-from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, MODELS_DIR
 from ..common.text import size_text
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
-from .options import StagingError, Verify, listed
+from .options import StagingError, Verify, join_items
 from .store import LEFTOVER, used_by
 from .upload import INBOX
 
-PARENTS = (MODELS, DATASETS, SNAPSHOTS)
+PARENTS = (MODELS_DIR, DATASETS_DIR, CODE_DIR)
 # Kinds of entries without a manifest: not staged, or being staged or removed, perhaps by a process that was killed.
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
 # Facts of a manifest that are returned if it has them.
@@ -62,7 +62,7 @@ def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
             staged_path = PurePosixPath(parent, path.name)
             jobs = {job for place, jobs in used.items() if place.is_relative_to(staged_path) for job in jobs}
             yield describe(path, verify, sorted(jobs))
-        yield from unfinished(directory)
+        yield from unfinished_entries(directory)
 
 
 def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
@@ -88,7 +88,7 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
     )
 
 
-def unfinished(directory: Path) -> Iterator[Entry]:
+def unfinished_entries(directory: Path) -> Iterator[Entry]:
     """The items that are being staged or removed in a directory, and leftovers of killed processes."""
     left: dict[str, list[Path]] = {}
     for path in sorted(directory.glob(".*")):
@@ -99,7 +99,7 @@ def unfinished(directory: Path) -> Iterator[Entry]:
         target = directory / name
         is_busy, progress = is_held(target), read_progress(target)
         by = f" by {progress.host}, process {progress.pid}" if progress else ""
-        problem = f"was left unfinished{by}: {listed(path.name for path in paths)}"
+        problem = f"was left unfinished{by}: {join_items(path.name for path in paths)}"
         yield Entry(
             UNFINISHED,
             name,

@@ -22,12 +22,11 @@ from ..io.schema import MalformedError, parse
 from .options import StagingError
 
 LOCK = re.compile(r"\.(?P<name>.+)\.lock")
-# The intervals at which a waiting process tries the lock, and at which the holder writes its progress.
-LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
+LOCK_RETRY_INTERVAL_SECONDS, PROGRESS_INTERVAL_SECONDS = 0.2, 1.0
 # A holder that is alive writes more often, unless the shared root itself hangs.
-SILENT_SECONDS = 600.0
+HEARTBEAT_TIMEOUT_SECONDS = 600.0
 # A report is far smaller; its numbers are bytes, or seconds since the epoch.
-REPORT_BYTES, LONGEST_TEXT, LARGEST_NUMBER = 64 << 10, 4096, 1 << 63
+MAX_REPORT_BYTES, MAX_TEXT_CHARS, MAX_NUMBER = 64 << 10, 4096, 1 << 63
 # NFS may report at any use of a file that another machine has removed it.
 GONE = (errno.ENOENT, errno.ESTALE)
 
@@ -57,8 +56,8 @@ class ProgressReport:
             return None
         texts = (report.host, report.step)
         numbers = (report.pid, report.done, report.total, report.started_at, report.time)
-        is_sound = all(text.isprintable() and len(text) <= LONGEST_TEXT for text in texts)
-        return report if is_sound and all(0 <= number < LARGEST_NUMBER for number in numbers) else None
+        is_sound = all(text.isprintable() and len(text) <= MAX_TEXT_CHARS for text in texts)
+        return report if is_sound and all(0 <= number < MAX_NUMBER for number in numbers) else None
 
     def line(self) -> str:
         """The progress as one line of text."""
@@ -99,13 +98,13 @@ class Progress:
             self.done += size
 
     @contextlib.contextmanager
-    def written(self) -> Iterator[None]:
+    def write_heartbeats(self) -> Iterator[None]:
         """Writes the progress every second, even if nothing can be counted: it is the heartbeat of the holder."""
         over = threading.Event()
 
         def write() -> None:
             self.write()
-            while not over.wait(PROGRESS_SECONDS):
+            while not over.wait(PROGRESS_INTERVAL_SECONDS):
                 self.write()
 
         writer = threading.Thread(target=write, daemon=True)
@@ -142,7 +141,7 @@ def read_progress(target: Path) -> ProgressReport | None:
     file = lock_file(target)
     try:
         # The end of a longer text may still follow.
-        line = read_text(file, REPORT_BYTES).partition("\n")[0]
+        line = read_text(file, MAX_REPORT_BYTES).partition("\n")[0]
         return ProgressReport.from_json(parse_json(line, file))
     except (OSError, UnreadableError):
         return None
@@ -161,14 +160,14 @@ def is_held(target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(target: Path) -> Iterator[Progress]:
+def hold_lock(target: Path) -> Iterator[Progress]:
     """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(wait_for_lock(target, file), "rb") as lock:
         progress = Progress(lock.fileno())
         try:
-            with progress.written():
+            with progress.write_heartbeats():
                 yield progress
         finally:
             file.unlink(missing_ok=True)
@@ -181,11 +180,11 @@ def wait_for_lock(target: Path, file: Path) -> int:
         report = read_progress(target)
         if report != last:
             silent_since, last = time.monotonic(), report
-        if time.monotonic() - silent_since > SILENT_SECONDS:
+        if time.monotonic() - silent_since > HEARTBEAT_TIMEOUT_SECONDS:
             holder = f"{last.host}, process {last.pid}" if last else "another process"
-            problem = f"is being staged by {holder}, which has sent no heartbeat for {SILENT_SECONDS:.0f} s."
+            problem = f"is being staged by {holder}, which has sent no heartbeat for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s."
             raise StagingError(target, problem, "Find out what that process waits for, or end it.")
-        time.sleep(LOCK_SECONDS)
+        time.sleep(LOCK_RETRY_INTERVAL_SECONDS)
     return lock
 
 

@@ -22,16 +22,15 @@ from .source_tree import is_ignored, is_plain_path
 
 MANIFEST = "manifest.json"
 # A manifest of 300,000 files has this size.
-LARGEST_MANIFEST = 64 * MIB
-LARGEST_TEXT, LARGEST_SIZE = 4096, 1 << 60
+MAX_MANIFEST_BYTES = 64 * MIB
+MAX_TEXT_CHARS, MAX_FILE_BYTES = 4096, 1 << 60
 # The identity of a snapshot has about 80 characters for each overlay.
-LARGEST_FACT = 16 * LARGEST_TEXT
+MAX_FACT_CHARS = 16 * MAX_TEXT_CHARS
 KIND = re.compile(r"[a-z][a-z_]{0,31}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 # Facts that are shown, or become part of paths and of comparisons.
 TEXTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
-# The maximum number of files outside the manifest that are collected.
-MOST_ADDED = 10_000
+MAX_ADDED_FILES = 10_000
 # The values of a manifest besides its files, as JSON: which keys there are depends on the kind.
 Facts = Mapping[str, object]
 
@@ -52,7 +51,7 @@ class FileEntry:
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} has no size and sha256")
         size, sha256, mtime_ns = (value.get(key) for key in ("size", "sha256", "mtime_ns"))
-        if not is_whole(size) or not is_whole(mtime_ns) or not 0 <= size < LARGEST_SIZE or abs(mtime_ns) >= 1 << 63:
+        if not is_whole(size) or not is_whole(mtime_ns) or not 0 <= size < MAX_FILE_BYTES or abs(mtime_ns) >= 1 << 63:
             raise ValueError(f"{name!r} has no size and modification time")
         if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
@@ -146,7 +145,7 @@ def check_facts(facts: Facts) -> None:
         # The identity of a dataset is a mapping.
         if fact is None or (name == "identity" and isinstance(fact, dict)):
             continue
-        if not isinstance(fact, str) or len(fact) > LARGEST_FACT or not fact.isprintable():
+        if not isinstance(fact, str) or len(fact) > MAX_FACT_CHARS or not fact.isprintable():
             raise ValueError(f"{name} is not a text of printable characters")
     rows = facts.get("rows", {})
     if not isinstance(rows, dict) or not all(is_whole(count) and count >= 0 for count in rows.values()):
@@ -181,7 +180,7 @@ def read_manifest(target: Path) -> Manifest | None:
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
-        return Manifest.from_json(parse_json(read_text(file, LARGEST_MANIFEST), file))
+        return Manifest.from_json(parse_json(read_text(file, MAX_MANIFEST_BYTES), file))
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:
@@ -202,7 +201,7 @@ def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict
 
     def entry(name: str) -> FileEntry:
         if not is_plain_path(name):
-            problem = f"the name {name!r} has characters that cannot be shown, or more than {LARGEST_TEXT} of them."
+            problem = f"the name {name!r} has characters that cannot be shown, or more than {MAX_TEXT_CHARS} of them."
             raise StagingError(directory, problem, "Rename the file in its source.")
         status = os.stat(f"{directory}/{name}")
         sha256 = file_sha256(f"{directory}/{name}") if hashes is None else hashes[name]
@@ -237,9 +236,9 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
 
     names = sorted(expected)
     # The destination of a link may contain other files, and files that imports create change nothing.
-    names_on_disk = () if is_link else files_below(target, is_ignored)
+    on_disk = () if is_link else files_below(target, is_ignored)
     # A job may add any number of files; one is enough for a finding.
-    extra = sorted(islice((name for name in names_on_disk if name not in expected and name != MANIFEST), MOST_ADDED))
+    extra = sorted(islice((name for name in on_disk if name not in expected and name != MANIFEST), MAX_ADDED_FILES))
     results = dict(zip(names, parallel_map(problem, names), strict=True))
     results |= dict.fromkeys(extra, ADDED)
     return {name: difference for name, difference in results.items() if difference is not None}

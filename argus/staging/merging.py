@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 # verl writes a line for each shard; the end of a traceback is enough.
-SHOWN_BYTES = 8192
+MAX_OUTPUT_BYTES = 8192
 # Ends with the process of Ray's worker (PR_SET_PDEATHSIG), also if that one is killed.
 PROGRAM = """
 import ctypes, runpy, signal
@@ -56,7 +56,7 @@ def merge(
     with process:
         # Read to the end, however much it is: a full pipe would stop the process.
         while part := os.read(process.stdout.fileno(), 1 << 16) if process.stdout else b"":
-            tail = (tail + part)[-SHOWN_BYTES:]
+            tail = (tail + part)[-MAX_OUTPUT_BYTES:]
     timer.cancel()
     if not process.returncode and Path(target, ADAPTER).is_dir():
         merge_adapter(target, adapter)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ..checks import model as model_checks
 from ..common.findings import errors
-from ..common.shared_root import HUB_CACHE, MODELS
+from ..common.shared_root import HUB_CACHE, MODELS_DIR
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
 from .files import copy_all, file_sha256, parallel_map
 from .git import COMMIT
-from .hub import NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
+from .hub import REPO_ID, RepoRevision, expand_directory_pattern, fetch, matches, missing_bytes, resolve_endpoint
 from .items import Model
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, Staged, notes, read_manifest
@@ -42,7 +42,7 @@ def exclusion_patterns(exclude: Sequence[str] | None, names: Sequence[str]) -> l
     """The patterns of excluded files, by default those for a model with these files."""
     if exclude is None:
         exclude = OTHER_FORMS if any(name in SAFETENSORS for name in names) else ()
-    return [*map(normal, exclude)]
+    return [*map(expand_directory_pattern, exclude)]
 
 
 def select_without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
@@ -59,14 +59,14 @@ def select_without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], s
 class HubSource:
     """A repository of the hub. exclude: the patterns that the user gave; None without any."""
 
-    repository: Repository
+    repository: RepoRevision
     exclude: Sequence[str] | None = None
 
     def size(self) -> int:
         return missing_bytes(self.repository)
 
     def differs(self, manifest: Manifest) -> str:
-        name, revision = self.repository.name, self.repository.revision
+        name, revision = self.repository.repo_id, self.repository.revision
         if manifest.source != name:
             return f"contains {manifest.source}, not {name}."
         # A branch stays at the commit that it had when it was staged.
@@ -86,13 +86,13 @@ class HubSource:
         hashes = fetch(repository, progress)
         directory.rmdir()
         # Relative: the nodes may see the shared root at another path.
-        directory.symlink_to(os.path.relpath(repository.snapshot.resolve(), directory.parent.resolve()))
+        directory.symlink_to(os.path.relpath(repository.snapshot_dir.resolve(), directory.parent.resolve()))
         facts = {
-            "source": repository.name,
+            "source": repository.repo_id,
             "revision": self.repository.revision,
             "commit": repository.commit,
             "endpoint": repository.endpoint,
-            "excluded": exclusion_patterns(exclude, repository.names),
+            "excluded": exclusion_patterns(exclude, repository.all_names),
         }
         return Built(facts, hashes)
 
@@ -184,14 +184,14 @@ def source_of(options: Model, shared_root: Path, how: StageOptions) -> ModelSour
             remedy = f"Give one of them: {', '.join(map(str, commits))}"
             raise StagingError(path, f"is a cache of the hub with {len(commits)} commits.", remedy)
         return DirectorySource(commits[0] if commits else path, options.exclude)
-    if not NAME.fullmatch(text):
+    if not REPO_ID.fullmatch(text):
         remedy = (
             "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
         )
         raise StagingError("source", f'"{text}" is not a source of models.', remedy)
     address = resolve_endpoint(how.endpoint, how.token)
     cache, select = shared_root / HUB_CACHE, select_without(options.exclude)
-    repository = Repository(text, options.revision, cache, address, how.token or None, select=select)
+    repository = RepoRevision(text, options.revision, cache, address, how.token or None, select=select)
     return HubSource(repository, options.exclude)
 
 
@@ -202,7 +202,7 @@ def request(shared_root: Path, name: str | None, source: ModelSource) -> BuildRe
             raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
         source = source.pinned()
         name = source.default_name
-    directory = check_shared_root(shared_root) / MODELS
+    directory = check_shared_root(shared_root) / MODELS_DIR
     target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -230,6 +230,6 @@ def check_complete(target: Path, directory: Path) -> None:
 
 def remove_model(shared_root: Path, name: str, *, check: bool = False) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
-    models = check_shared_root(shared_root) / MODELS
+    models = check_shared_root(shared_root) / MODELS_DIR
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
     return remove_downloaded(shared_root, KIND, name, target, check=check)

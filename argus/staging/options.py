@@ -15,8 +15,7 @@ from ..common.findings import Finding
 
 # Errors of staging, each with its problem, its place and what to do.
 
-# The number of files that a message names.
-LISTED_NAMES = 20
+MAX_LISTED_NAMES = 20
 
 
 class StagingError(Exception):
@@ -28,7 +27,7 @@ class StagingError(Exception):
 
 
 @contextlib.contextmanager
-def reported(target: Path, action: str) -> Iterator[None]:
+def as_staging_errors(target: Path, action: str) -> Iterator[None]:
     """Turns errors of the file system into a StagingError for the target. action: a participle, such as "staged"."""
     try:
         yield
@@ -40,11 +39,12 @@ def reported(target: Path, action: str) -> Iterator[None]:
 def first_items(items: Iterable[str]) -> list[str]:
     """The items; only the first ones and the number of the others if there are many."""
     items = list(items)
-    return [*items[:LISTED_NAMES], *([f"and {len(items) - LISTED_NAMES} more"] if len(items) > LISTED_NAMES else [])]
+    more = len(items) - MAX_LISTED_NAMES
+    return [*items[:MAX_LISTED_NAMES], *([f"and {more} more"] if more > 0 else [])]
 
 
-def listed(items: Iterable[str]) -> str:
-    """The items of `first` as text."""
+def join_items(items: Iterable[str]) -> str:
+    """The items of `first_items` as text."""
     return ", ".join(first_items(items))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..common.shared_root import SNAPSHOTS, USER_CODE
+from ..common.shared_root import CODE_DIR, USER_CODE_DIR
 from ..common.text import printable
 from . import source_tree
 from .files import file_sha256, write_file
@@ -27,11 +27,11 @@ from .options import (
     NAME_WITH_CAPITALS,
     StageOptions,
     StagingError,
+    as_staging_errors,
     changed_meanwhile,
     check_name,
     check_shared_root,
-    listed,
-    reported,
+    join_items,
 )
 from .source_tree import (
     CONTENT,
@@ -83,7 +83,7 @@ def read_snapshot(path: Path, manifest: Manifest) -> Content:
     differences = problems(path, manifest, full=True)
     if differences:
         remedy = "Restore it as it was staged first."
-        raise StagingError(path, f"no longer fits its manifest: {listed(differences)}.", remedy)
+        raise StagingError(path, f"no longer fits its manifest: {join_items(differences)}.", remedy)
     names = [name for name in manifest.files if name not in (MARKER, MANIFEST)]
     return Content(openers(path, names), manifest.select(SOURCE_FACTS))
 
@@ -188,7 +188,7 @@ def request(shared_root: Path, source: CodeSource, code_id: str = "", overlays: 
 
 
 def snapshots(shared_root: Path) -> Path:
-    return check_shared_root(shared_root) / SNAPSHOTS
+    return check_shared_root(shared_root) / CODE_DIR
 
 
 def source_of(shared_root: Path, parts: Sequence[SourceSpec], number: int, received: Path | None) -> CodeSource:
@@ -281,7 +281,7 @@ def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str
 
 MODE = 0o644
 # The maximum size of a diff that Ansible shows.
-DIFF_BYTES = 104448
+MAX_DIFF_BYTES = 104448
 
 
 def stage_user_code(
@@ -291,11 +291,11 @@ def stage_user_code(
 
     diff: whether the result has their content before.
     """
-    code = check_shared_root(shared_root) / USER_CODE
+    code = check_shared_root(shared_root) / USER_CODE_DIR
     for file in item.files:
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
-    with reported(code / item.name, "copied"):
+    with as_staging_errors(code / item.name, "copied"):
         changed = [file for file in item.files if not is_same(code / file.path, file)]
         before = {file.path: text_of(code / file.path) for file in changed} if diff else {}
         for file in [] if check else changed:
@@ -321,6 +321,6 @@ def text_of(path: Path) -> str:
     """The content of a file that can be shown."""
     try:
         with path.open(encoding="utf-8") as file:
-            return file.read(DIFF_BYTES)
+            return file.read(MAX_DIFF_BYTES)
     except (OSError, UnicodeError):
         return ""

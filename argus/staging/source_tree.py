@@ -30,22 +30,22 @@ Opener = Callable[[], BufferedReader | io.BytesIO]
 # verl is required; the others are included if the source tree has them.
 PACKAGES = ("verl", "recipe", "examples")
 # A snapshot is for code. A sparse file has any size.
-MOST_BYTES = 4 << 30
+MAX_SOURCE_BYTES = 4 << 30
 # The beginning of the identity of a directory, of which its SHA-256 is known.
 CONTENT = "content "
 # Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-LONGEST_PATH = 4096
+MAX_PATH_CHARS = 4096
 # The file with the changes of a checkout since its commit.
 PATCH = "uncommitted.patch"
 # The maximum size of setup.py, pyproject.toml and the file with the version.
-SMALL_BYTES = 4 << 20
+MAX_SMALL_FILE_BYTES = 4 << 20
 
 
 def is_plain_path(name: str) -> bool:
     """Whether a text is a relative path in its normal form, without characters that cannot be shown."""
     parts = name.split("/")
-    return len(name) <= LONGEST_PATH and not {"", ".", ".."} & {*parts} and not UNPRINTABLE.search(name)
+    return len(name) <= MAX_PATH_CHARS and not {"", ".", ".."} & {*parts} and not UNPRINTABLE.search(name)
 
 
 def is_ignored(name: str) -> bool:
@@ -91,8 +91,8 @@ class Tree:
         for name in names:
             with open_within(f"{path}/{name}", path) as file:
                 size += os.fstat(file.fileno()).st_size
-                if size > MOST_BYTES:
-                    problem = f"has files of more than {MOST_BYTES >> 30} GiB, which is the limit of a snapshot."
+                if size > MAX_SOURCE_BYTES:
+                    problem = f"has files of more than {MAX_SOURCE_BYTES >> 30} GiB, which is the limit of a snapshot."
                     raise StagingError(path, problem, "Move data and models out of it.")
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(path, hashes, size)
@@ -227,14 +227,14 @@ def _read_text(file: Path, directory: Path) -> str | None:
     """The text of a small file in a source tree; None if it does not exist."""
     try:
         with open_within(str(file), directory) as opened:
-            content = opened.read(SMALL_BYTES + 1)
+            content = opened.read(MAX_SMALL_FILE_BYTES + 1)
         text = content.decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError as error:
         raise StagingError(file, "is not UTF-8.", "Correct it.") from error
-    if len(content) > SMALL_BYTES:
-        raise StagingError(file, f"has more than {SMALL_BYTES >> 20} MiB.", "Correct it.")
+    if len(content) > MAX_SMALL_FILE_BYTES:
+        raise StagingError(file, f"has more than {MAX_SMALL_FILE_BYTES >> 20} MiB.", "Correct it.")
     return text
 
 

@@ -18,11 +18,11 @@ from pathlib import Path, PurePosixPath
 
 from ..archive.archive import Archive, archives
 from ..archive.program import Program
-from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, HUB_CACHE, JOBS, MODELS, SNAPSHOTS, resolve_path
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, HUB_CACHE, JOBS_DIR, MODELS_DIR, full_path
 from ..io.reading import UnreadableError
 from .files import check_space, make_writable, remove_tree, sync_all
-from .hub import forget
-from .lock import Progress, lock_file, locked, try_lock
+from .hub import delete_revision
+from .lock import Progress, hold_lock, lock_file, try_lock
 from .manifest import (
     ADDED,
     Facts,
@@ -39,12 +39,12 @@ from .manifest import (
     protect,
     read_manifest,
 )
-from .options import StageOptions, StagingError, listed, reported
+from .options import StageOptions, StagingError, as_staging_errors, join_items
 
 # The jobs that use staged items, according to their archives.
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
-USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}
+USES = {"code_path": CODE_DIR, "model": MODELS_DIR, "dataset": DATASETS_DIR}
 
 
 def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
@@ -71,7 +71,7 @@ def uses(spec: Mapping[str, object]) -> Iterator[PurePosixPath]:
     root = PurePosixPath(str(spec.get("shared_root", DEFAULT_SHARED_ROOT)))
     for key, home in USES.items():
         if spec.get(key):
-            path = PurePosixPath(resolve_path(str(spec[key]), str(root), home))
+            path = PurePosixPath(full_path(str(spec[key]), str(root), home))
             if path.is_relative_to(root):
                 yield path.relative_to(root)
     # A reward model, or the data of further datasets, is named in trainer_overrides or env_vars.
@@ -94,7 +94,7 @@ def open_archives(shared_root: Path) -> list[Archive]:
     """
     unfinished: list[Archive] = []
     with contextlib.suppress(UnreadableError):
-        for archive in archives(shared_root / JOBS):
+        for archive in archives(shared_root / JOBS_DIR):
             state = archive.state()
             if not (state and state.ended):
                 unfinished.append(archive)
@@ -146,7 +146,7 @@ class BuildRequest:
 def stage(request: BuildRequest, options: StageOptions | None = None) -> Staged:
     """Creates the target once; if it exists, it is verified."""
     options = options or StageOptions()
-    with reported(request.target, "staged"):
+    with as_staging_errors(request.target, "staged"):
         differences = examine(request, options)
         if differences is None:
             check_space(request.target, request.size())
@@ -156,7 +156,7 @@ def stage(request: BuildRequest, options: StageOptions | None = None) -> Staged:
             return request.result(Status.EXISTS)
         if options.check:
             return request.result(Status.STAGED if differences is None else Status.REPAIRED, notes(differences or {}))
-        with locked(request.target) as progress:
+        with hold_lock(request.target) as progress:
             # The previous holder of the lock may have done it.
             differences = examine(request, options)
             if differences is None:
@@ -190,7 +190,7 @@ def examine(request: BuildRequest, options: StageOptions) -> dict[str, str] | No
 
 def create(request: BuildRequest, progress: Progress) -> Staged:
     """Builds beside the target, and renames."""
-    with built(request, progress) as building:
+    with built_directory(request, progress) as building:
         if building.is_symlink():
             # A link is complete as soon as it exists: its manifest comes first.
             manifest_beside(building).rename(manifest_beside(request.target))
@@ -205,11 +205,11 @@ def repair(request: BuildRequest, progress: Progress, differences: Mapping[str, 
     """Builds it again, and replaces the files that were changed or lost."""
     target = request.target
     files = (read_manifest(target) or Manifest()).files
-    with built(request, progress) as building:
+    with built_directory(request, progress) as building:
         rebuilt = (read_manifest(building) or Manifest()).files
         changed = [name for name, entry in files.items() if name not in rebuilt or rebuilt[name].sha256 != entry.sha256]
         if changed:
-            problem = f"cannot be repaired: its source has other content now ({listed(changed)})."
+            problem = f"cannot be repaired: its source has other content now ({join_items(changed)})."
             raise StagingError(target, problem, "Remove it (state: absent) and stage it again, or choose another name.")
         if target.is_symlink():
             # The build has repaired the link's destination; the link may have pointed elsewhere.
@@ -237,7 +237,7 @@ def set_mtime(path: Path, entry: FileEntry) -> None:
 
 
 @contextlib.contextmanager
-def built(request: BuildRequest, progress: Progress) -> Iterator[Path]:
+def built_directory(request: BuildRequest, progress: Progress) -> Iterator[Path]:
     """The finished directory with its manifest, on disk, beside the target; it is removed if it is still there at the
     end."""
     target = request.target
@@ -306,7 +306,7 @@ def tidy(target: Path) -> None:
 def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
     """Removes a target unless jobs use it."""
     result = partial(Staged, kind, name, str(target))
-    with reported(target, "removed"):
+    with as_staging_errors(target, "removed"):
         manifest = read_manifest(target)
         if manifest is None:
             if not check:
@@ -314,7 +314,7 @@ def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool
             return result(Status.ABSENT)
         if manifest.kind != kind:
             raise StagingError(target, f"is of kind {manifest.kind}, not {kind}.", "Nothing was removed.")
-        with contextlib.nullcontext() if check else locked(target):
+        with contextlib.nullcontext() if check else hold_lock(target):
             # The previous holder of the lock may have done it.
             if not os.path.lexists(target):
                 return result(Status.ABSENT)
@@ -336,7 +336,8 @@ def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, 
     if not manifest or not manifest.commit or removed.status is not Status.REMOVED:
         return removed
     if not any(needs(path, manifest) for path in target.parent.iterdir()):
-        forget(shared_root / HUB_CACHE, manifest.source, manifest.commit, "model" if kind == "model" else "dataset")
+        repo_type = "model" if kind == "model" else "dataset"
+        delete_revision(shared_root / HUB_CACHE, manifest.source, manifest.commit, repo_type)
     return removed
 
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from .files import check_space, remove_tree, write_file
-from .options import StagingError, reported
+from .options import StagingError, as_staging_errors
 from .source_tree import content_identity, is_plain_path
 
 # The directory of files that arrived for an item. It is beside the item, because the node may lack the space.
@@ -75,7 +75,7 @@ def receive(stream: BinaryIO, attachment: Attachment, target: Path) -> Path:
     hashes: dict[str, str] = {}
     remedy = "Stage it again when nothing writes to them."
     problem = StagingError(target, "did not get its files as they were announced.", remedy)
-    with reported(parent, "uploaded"), contextlib.ExitStack() as undo:
+    with as_staging_errors(parent, "uploaded"), contextlib.ExitStack() as undo:
         check_space(parent, left)
         parent.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(dir=parent))

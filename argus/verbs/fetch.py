@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from ..common.shared_root import JOBS, archive_path
+from ..common.shared_root import JOBS_DIR, archive_path
 from ..common.text import printable
 from ..evidence.node import UMASK
 from ..jobs.bundle import limits, pack
@@ -36,7 +36,7 @@ def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
 
     Raises UnknownJobError, UnreadableError, and OSError if it cannot be written.
     """
-    archive = find_job(request.root / JOBS, request.submission_id)
+    archive = find_job(request.root / JOBS_DIR, request.submission_id)
     size = limits(request.checkpoints)
     skipped = pack(archive.path, request.checkpoints, size, file)
     return {"archive": archive_path(on_machines(request.shared_root), archive.submission_id), "skipped": skipped}

@@ -13,7 +13,7 @@ import click
 
 from ..archive.archive import archives
 from ..common.findings import Finding
-from ..common.shared_root import JOBS
+from ..common.shared_root import JOBS_DIR
 from ..common.text import size_text
 from ..jobs.registry import Registry
 from ..jobs.superfluous import SUPERFLUOUS, Decision, RemovalRules, RemovalScope, decide, decisions, job_uses
@@ -70,7 +70,7 @@ def gc_jobs_command(as_json: bool, **options: Any) -> None:
     require_same_cluster(request)
     registry, removes = Registry(), request.remove and not request.check
     rows, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
-    for row in decisions(request.root / JOBS, request, registry, time.time()):
+    for row in decisions(request.root / JOBS_DIR, request, registry, time.time()):
         text = row.text
         if text == SUPERFLUOUS and removes:
             text, problems = remove(row, request, registry)

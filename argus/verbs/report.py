@@ -15,7 +15,7 @@ import click
 from pydantic import Field
 
 from ..archive.archive import Archive, archives
-from ..common.shared_root import JOBS, archive_path
+from ..common.shared_root import JOBS_DIR, archive_path
 from ..evidence import node
 from ..io.writing import write_text
 from ..jobs.bundle import INDEX
@@ -42,7 +42,7 @@ class ReportRequest(VerbRequest):
 
     def names(self) -> list[str]:
         """The jobs, each once, those with the tags in the order of their submission."""
-        with_tags = [job for job in archives(self.root / JOBS) if has_tags(job, self.tags)] if self.tags else []
+        with_tags = [job for job in archives(self.root / JOBS_DIR) if has_tags(job, self.tags)] if self.tags else []
         tagged = [archive.submission_id for archive in sorted(with_tags, key=Archive.created_at)]
         return list(dict.fromkeys((*self.submission_ids, *tagged)))
 
@@ -59,7 +59,7 @@ def report(request: ReportRequest) -> str:
 def archive_of(root: Path, name: str) -> Archive:
     """The archive of a job by its id, or by the path where fetch has left it."""
     if os.sep not in name:
-        return find_job(root / JOBS, name)
+        return find_job(root / JOBS_DIR, name)
     archive = Archive(Path(name).resolve())
     if not (archive.path / "status.json").exists():
         raise UnknownJobError(f"There is no archive of a job in {name}: it has no status.json.")
@@ -113,8 +113,8 @@ def pages_command(submission_ids: tuple[str, ...]) -> None:
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
     for root in map(Path, sorted(roots)):
         with errors_to_stderr(f"the list of jobs in {root}"):
-            text = index(read_rows(root / JOBS), *nodes(), root, time.time())
-            write_text(root / JOBS / INDEX, text, durable=False)
+            text = index(read_rows(root / JOBS_DIR), *nodes(), root, time.time())
+            write_text(root / JOBS_DIR / INDEX, text, durable=False)
 
 
 def nodes() -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:

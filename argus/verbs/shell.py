@@ -14,7 +14,7 @@ from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE
 from ..archive.plan import Plan
 from ..archive.status import ENDED
 from ..common.identity import node_name
-from ..common.shared_root import JOBS
+from ..common.shared_root import JOBS_DIR
 from ..common.text import duration, printable
 from ..hooks import redact
 from ..jobs.listing import find_job
@@ -30,7 +30,7 @@ NOTICE_SECONDS, LOOK_SECONDS = 300.0, 5.0
 @common
 def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
     """Open a shell with the environment of the job ID, whose driver runs on this node, as the user of the job."""
-    archive = find_job(request_from(VerbRequest, as_json, **options).root / JOBS, submission_id)
+    archive = find_job(request_from(VerbRequest, as_json, **options).root / JOBS_DIR, submission_id)
     status, plan = archive.read_status(), archive.plan() or Plan()
     host, driver = str(status.driver.get("host") or ""), Path("/proc", str(status.driver.get("pid")))
     if status.state in ENDED or not host:

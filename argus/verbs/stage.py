@@ -21,7 +21,7 @@ import click
 from pydantic import BaseModel, Field, ValidationError
 
 from ..common.findings import Finding
-from ..common.shared_root import DATASETS, JOBS, MODELS, SNAPSHOTS, USER_CODE
+from ..common.shared_root import CODE_DIR, DATASETS_DIR, JOBS_DIR, MODELS_DIR, USER_CODE_DIR
 from ..common.text import nearest
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.services import OperationError, RefusedError, on_machines
@@ -183,12 +183,12 @@ def place_of_upload(request: StageRequest, item: Options) -> Path:
     """The path of the item to which files of the controller belong."""
     root = check_shared_root(request.root)
     if isinstance(item, Dataset):
-        return root / DATASETS / check_name("name", item.name)
+        return root / DATASETS_DIR / check_name("name", item.name)
     if isinstance(item, Snapshot):
         # One of the shared root with overlays of the controller has no name yet.
         name = item.code_id or request.parts[0].code_id or "snapshot"
-        return root / SNAPSHOTS / check_name("code_id", name, NAME_WITH_CAPITALS)
-    return root / USER_CODE
+        return root / CODE_DIR / check_name("code_id", name, NAME_WITH_CAPITALS)
+    return root / USER_CODE_DIR
 
 
 def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | None = None) -> Plan:
@@ -198,11 +198,11 @@ def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | 
             work = partial(datasets.remove_dataset, root, item.name, item.workload, check=how.check)
         else:
             work = partial(datasets.stage_dataset, root, item, how, upload)
-        return root / DATASETS / item.name, work
+        return root / DATASETS_DIR / item.name, work
     if item.state == "absent":
         if item.name is None:
             raise StagingError("name", "is not set.", "Set it to the name of the model.")
-        return root / MODELS / item.name, partial(models.remove_model, root, item.name, check=how.check)
+        return root / MODELS_DIR / item.name, partial(models.remove_model, root, item.name, check=how.check)
     request = models.request(root, item.name, models.source_of(with_whole_id(root, item), root, how))
     return request.target, partial(stage, request, how)
 
@@ -211,7 +211,7 @@ def with_whole_id(root: Path, item: Model) -> Model:
     """A model whose source may be the end of the id of a job. Staging goes on without its archive."""
     if match := SOURCE.fullmatch(str(item.source)):
         with contextlib.suppress(UnknownJobError):
-            job = find_job(root / JOBS, match["job"]).submission_id
+            job = find_job(root / JOBS_DIR, match["job"]).submission_id
             return item.model_copy(update={"source": f"{PREFIX}{job}{match.string[match.end('job') :]}"})
     return item
 

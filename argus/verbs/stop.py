@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from ..common.shared_root import JOBS
+from ..common.shared_root import JOBS_DIR
 from ..jobs.registry import Registry
 from ..jobs.services import Effect
 from ..jobs.stop import close_jobs, end_jobs, stop
@@ -54,7 +54,7 @@ class RemovalRequest(VerbRequest):
 
 
 def removal(request: RemovalRequest) -> Effect:
-    jobs, registered = request.root / JOBS, Registry().ids()
+    jobs, registered = request.root / JOBS_DIR, Registry().ids()
     if request.state == "closed":
         return close_jobs(jobs, registered, request.check)
     return end_jobs(jobs, registered, services(request), request.check)

@@ -13,7 +13,7 @@ import click
 import yaml
 
 from ..common.findings import Finding, findings_table
-from ..common.shared_root import JOBS, with_source
+from ..common.shared_root import JOBS_DIR, with_host_path
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.request import JobRequest, resubmission
 from ..jobs.services import Effect, RefusedError, Services, on_machines
@@ -39,8 +39,8 @@ class SubmitRequest(VerbRequest, JobRequest):
         return [
             replace(
                 finding,
-                problem=with_source(finding.problem, root, source),
-                remedy=with_source(finding.remedy, root, source),
+                problem=with_host_path(finding.problem, root, source),
+                remedy=with_host_path(finding.remedy, root, source),
             )
             for finding in findings
         ]
@@ -122,7 +122,7 @@ def resubmit_command(as_json: bool, **options: Any) -> None:
     job_id = request.submission_id
     # Its archive may be gone.
     with contextlib.suppress(UnknownJobError):
-        job_id = find_job(request.root / JOBS, job_id).submission_id
+        job_id = find_job(request.root / JOBS_DIR, job_id).submission_id
     job = resubmission(request.of_job(), job_id, outside.registry)
     write_submitted(request, submit(request, job, outside), as_json)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from .argus.common.shared_root import JOBS
+from .argus.common.shared_root import JOBS_DIR
 
 # The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
@@ -41,7 +41,7 @@ def user_of(shared_root: Path) -> User:
     """
     user = User(0, 0)
     # The shared root itself may be a link of the machine's. What is in it, a job may have replaced by a link.
-    for look, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS)):
+    for look, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS_DIR)):
         try:
             status = look(path)
         except FileNotFoundError:

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging import so
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import COMMIT, Git, without_password
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
-    MOST_BYTES,
+    MAX_SOURCE_BYTES,
     PACKAGES,
     CodeSource,
     Content,
@@ -115,8 +115,8 @@ def fetch_release(label: str, scratch: Path) -> Content:
     """A release from a package index."""
     with zipfile.ZipFile(fetch_wheel(label, scratch)) as wheel:
         members = [member for member in wheel.infolist() if is_source_file(label, member)]
-        if sum(member.file_size for member in members) > MOST_BYTES:
-            problem = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
+        if sum(member.file_size for member in members) > MAX_SOURCE_BYTES:
+            problem = f"has files of more than {MAX_SOURCE_BYTES >> 30} GiB in its wheel."
             raise StagingError(label, problem, "Check where pip gets it from.")
         (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])

@@ -19,16 +19,16 @@ from ansible import constants as C  # noqa: N812
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE_DIR
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.source import (
     CONTROLLER,
     Upload,
     place_of,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching_files
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, reported
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, as_staging_errors
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
     Opener,
     content_identity,
@@ -68,7 +68,7 @@ def upload_of(files: Files, inventory: Path) -> Upload:
     for split, patterns in files.items():
         for pattern in patterns:
             full = str(inventory / Path(pattern).expanduser())
-            paths = matching(full)
+            paths = matching_files(full)
             if not paths:
                 missing.setdefault(split, []).append(full)
             uploads.setdefault(split, []).extend(upload_file(split, path, controller) for path in paths)
@@ -121,7 +121,7 @@ def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Fin
 def targets(source: str) -> Iterator[tuple[str, Path]]:
     """The files of a source by the paths that they get: of DIR/, those of its contents."""
     for name, file in itertools.islice(every_file(source), MAX_FILES):
-        yield f"{USER_CODE}/{name}", file
+        yield f"{USER_CODE_DIR}/{name}", file
 
 
 def every_file(source: str) -> Iterator[tuple[str, Path]]:
@@ -210,7 +210,7 @@ class StagingCalls(NodeAction):
         """The result for an item with files of the controller, by their paths in the tar. hashes: their SHA-256."""
         shell = self._connection._shell
         with tempfile.NamedTemporaryFile(dir=C.DEFAULT_LOCAL_TMP) as file:
-            with reported(Path(C.DEFAULT_LOCAL_TMP), "written"):
+            with as_staging_errors(Path(C.DEFAULT_LOCAL_TMP), "written"):
                 attachment = Attachment(content_identity(hashes), pack(file.name, files))
             if not shell.tmpdir:
                 self._make_tmp_path()

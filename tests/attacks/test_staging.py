@@ -17,7 +17,7 @@ from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_direct
 from staging_snapshots import TAKEN, attached, put, run_program
 from staging_store import NOBODY, as_nobody, build_of, manifest_json
 
-from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from argus.common.shared_root import CODE_DIR, DATASETS_DIR, MODELS_DIR
 from argus.staging.store import remove, stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
@@ -33,7 +33,7 @@ def tmp_path() -> Iterator[Path]:
 def shared_root(tmp_path: Path) -> Path:
     """A shared root of uid 65534, as jobs have it."""
     root = tmp_path / "shared"
-    for name in ("jobs", SNAPSHOTS, MODELS, DATASETS):
+    for name in ("jobs", CODE_DIR, MODELS_DIR, DATASETS_DIR):
         (root / name).mkdir(parents=True)
     give_to_nobody(root)
     return root
@@ -97,7 +97,7 @@ def test_roots_own_source_is_staged_as_the_user_of_the_nodes(shared_root: Path, 
     secret.chmod(0o700)
     answer = code_snapshot(shared_root, tree, overlays=[{"path": str(secret), "to": "mine"}])
     assert answer["status"] == "staged", answer
-    target = shared_root / SNAPSHOTS / "mine"
+    target = shared_root / CODE_DIR / "mine"
     assert owners(shared_root) == {NOBODY}
     assert (target / "verl" / "large.bin").stat().st_size == 3 << 20
     assert (target / "mine" / "key.py").read_text() == "key = 1\n"
@@ -106,7 +106,7 @@ def test_roots_own_source_is_staged_as_the_user_of_the_nodes(shared_root: Path, 
     for code_id in ("..", "a/b", "/etc", "a\n"):
         for refused in (code_snapshot(shared_root, tree, code_id=code_id), remove_snapshot(shared_root, code_id)):
             assert refused["failed"] and "code_id" in refused["msg"]
-    assert list((shared_root / SNAPSHOTS).iterdir()) == []
+    assert list((shared_root / CODE_DIR).iterdir()) == []
 
 
 def test_a_source_on_the_shared_root_is_not_read_by_root(shared_root: Path, victim: Victim) -> None:
@@ -120,7 +120,7 @@ def test_a_source_on_the_shared_root_is_not_read_by_root(shared_root: Path, vict
     for path, overlays in ((source, []), (direct["path"], []), (source.parent, [direct])):
         refused = code_snapshot(shared_root, path, overlays=overlays)
         assert refused["failed"] and SECRET not in json.dumps(refused), refused
-    assert list((shared_root / SNAPSHOTS).iterdir()) == []
+    assert list((shared_root / CODE_DIR).iterdir()) == []
     victim.require_unchanged()
 
 
@@ -132,7 +132,7 @@ AS_GOOD_AS_A_LOCK = ("FIFO", "hard link")
 def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
     shared_root: Path, tree: Path, victim: Victim, form: str
 ) -> None:
-    lock = shared_root / SNAPSHOTS / ".mine.lock"
+    lock = shared_root / CODE_DIR / ".mine.lock"
     put_in_place(form, lock, victim.file)
     give_to_nobody(shared_root)
     answer = code_snapshot(shared_root, tree)
@@ -149,14 +149,14 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
 
 def forge(shared_root: Path, name: str, manifest: object) -> Path:
     """A snapshot whose manifest says what a job likes."""
-    put(shared_root / SNAPSHOTS / name, {"manifest.json": json.dumps(manifest)})
+    put(shared_root / CODE_DIR / name, {"manifest.json": json.dumps(manifest)})
     give_to_nobody(shared_root)
-    return shared_root / SNAPSHOTS / name
+    return shared_root / CODE_DIR / name
 
 
 def test_a_forged_manifest_does_not_poison_the_next_snapshot(shared_root: Path, tree: Path) -> None:
     assert code_snapshot(shared_root, tree)["status"] == "staged"
-    good = manifest_json(shared_root / SNAPSHOTS / "mine")
+    good = manifest_json(shared_root / CODE_DIR / "mine")
     evil = forge(shared_root, "evil", good)
     files = {}
     for name, entry in good["files"].items():
@@ -167,7 +167,7 @@ def test_a_forged_manifest_does_not_poison_the_next_snapshot(shared_root: Path, 
     forge(shared_root, "evil", {**good, "name": "evil", "files": files})
     assert remove_snapshot(shared_root)["status"] == "removed"
     assert code_snapshot(shared_root, tree)["status"] == "staged"
-    target = shared_root / SNAPSHOTS / "mine"
+    target = shared_root / CODE_DIR / "mine"
     for name in TAKEN:
         assert (target / name).read_bytes() == (tree / name).read_bytes()
     # Nor does a snapshot that adds overlays to the forged one take its word.
@@ -191,14 +191,14 @@ BAD += [json.dumps({**GOOD, **change}) for change in CHANGES]
 def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) -> None:
     assert code_snapshot(shared_root, tree)["status"] == "staged"
     for number, text in enumerate(BAD):
-        file = put(shared_root / SNAPSHOTS / f"bad-{number}", {"a": "a"}) / "manifest.json"
+        file = put(shared_root / CODE_DIR / f"bad-{number}", {"a": "a"}) / "manifest.json"
         file.write_bytes(text.encode())
-    huge = put(shared_root / SNAPSHOTS / "huge", {"a": "a"}) / "manifest.json"
+    huge = put(shared_root / CODE_DIR / "huge", {"a": "a"}) / "manifest.json"
     with huge.open("wb") as file:
         file.truncate(8 << 40)
     for form in FORMS:
-        put_in_place(form, shared_root / SNAPSHOTS / f"as-{form.replace(' ', '-')}" / "manifest.json", tree / "verl")
-        put_in_place(form, shared_root / SNAPSHOTS / f"is-{form.replace(' ', '-')}", Path("/proc/self"))
+        put_in_place(form, shared_root / CODE_DIR / f"as-{form.replace(' ', '-')}" / "manifest.json", tree / "verl")
+        put_in_place(form, shared_root / CODE_DIR / f"is-{form.replace(' ', '-')}", Path("/proc/self"))
     give_to_nobody(shared_root)
     for verify in ("no", "full"):
         entries = {entry["name"]: entry for entry in staged_info(shared_root, verify=verify)["staged"]}
@@ -215,11 +215,11 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
 
 
 def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> None:
-    target = shared_root / SNAPSHOTS / "mine"
+    target = shared_root / CODE_DIR / "mine"
     as_nobody(lambda: stage(build_of(target)).status)
     (target / "more" / "away").symlink_to(victim.directory)
     (target / "way out").symlink_to(victim.file)
-    leftover = shared_root / SNAPSHOTS / ".mine.staging-0123abcd"
+    leftover = shared_root / CODE_DIR / ".mine.staging-0123abcd"
     leftover.symlink_to(victim.directory)
     give_to_nobody(shared_root)
     assert as_nobody(lambda: remove(shared_root, "rl_dataset", "mine", target).status) == "removed"

@@ -80,7 +80,7 @@ main()
 '''
 def run(job):
     code_path = f"/tmp/verl-{job['version']}"
-    answer = dataclasses.asdict(composition.composed(code_path, job["module"], job["pairs"]))
+    answer = dataclasses.asdict(composition.compose_here(code_path, job["module"], job["pairs"]))
     if job["real"]:
         name = "sft_trainer_engine" if "sft" in job["module"] else "ppo_trainer"
         overrides = [override for _key, override in job["pairs"]]

@@ -26,9 +26,8 @@ MEDIA = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
 GSM8K = "openai/gsm8k"
 # utils/reward_score/gsm8k.py: extract_solution finds such a number in an answer, and removes its commas.
 NUMBER = re.compile(r"-?[0-9.]+")
-# The number of rows shown for each kind of problem.
-SHOWN_ROWS = 10
-SHOWN_CHARACTERS = 60
+MAX_LISTED_ROWS = 10
+MAX_VALUE_CHARS = 60
 Conversation = Sequence[Mapping[str, Any]]
 
 
@@ -50,11 +49,11 @@ class RowProblem:
         return f"{self.split}: {self.text}: {self.count} {unit}, counted from 0: {rows}{more}"
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """A value as text; only the beginning of a long one."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split()) if text.strip() else repr(text)
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
 
 
 def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
@@ -100,7 +99,7 @@ class Checker:
         problem = self.problems.setdefault((split, text), RowProblem(split, text, severity))
         if row != problem.last_row:
             problem.count, problem.last_row = problem.count + 1, row
-            if len(problem.shown) < SHOWN_ROWS:
+            if len(problem.shown) < MAX_LISTED_ROWS:
                 problem.shown[row] = value
 
     def check(self, split: str, batch: Batch, rows: Sequence[int]) -> None:
@@ -112,7 +111,7 @@ class Checker:
             others = {name: column[index] for name, column in beside.items()}
             self._count_media(split, row, messages, others)
             for severity, problem, role in message_problems(self.workload, messages):
-                self.add(split, row, problem, shown(role) if role else "", severity)
+                self.add(split, row, problem, value_text(role) if role else "", severity)
             self._remember(split, row, messages, [*others.values()])
         if self.workload == RL:
             self._check_rewards(split, batch, conversations, rows)
@@ -127,15 +126,15 @@ class Checker:
                 self.add(split, row, problem, "assistant")
             if is_blank(source):
                 problem = "has an empty data_source, by which verl selects the reward function"
-                self.add(split, row, problem, shown(source))
+                self.add(split, row, problem, value_text(source))
             truth = (reward or {}).get("ground_truth")
             if is_blank(truth):
                 # A reward model does not need it.
                 if (reward or {}).get("style") != "model":
-                    self.add(split, row, "has no reward_model.ground_truth", shown(truth))
+                    self.add(split, row, "has no reward_model.ground_truth", value_text(truth))
             elif source == GSM8K and not (isinstance(truth, str) and NUMBER.fullmatch(truth)):
                 problem = f"has a ground_truth that verl's reward function for {GSM8K} never matches: "
-                self.add(split, row, f"{problem}not a number without commas", shown(truth), WARNING)
+                self.add(split, row, f"{problem}not a number without commas", value_text(truth), WARNING)
 
     def _count_media(self, split: str, row: int, messages: Conversation, others: Mapping[str, Any]) -> None:
         """Compares media with their placeholders in texts; _build_messages of verl's datasets asserts this."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks.common import is_lfs_pointer
-from ...checks.dataset import is_list, is_text, opened
+from ...checks.dataset import is_list, is_text, open_parquet
 from ...common.text import nearest, one_line
 from ..lock import Progress
 from ..options import StagingError
@@ -71,7 +71,7 @@ class Shapes:
         for place, shape in shapes:
             earlier, first = self.first.setdefault(place, (shape, where))
             if earlier != shape and not (is_open(place, shape) and isinstance(earlier, frozenset)):
-                self.problems.setdefault(place, f"{place}: {where} has {shown(shape)}, {first} {shown(earlier)}")
+                self.problems.setdefault(place, f"{place}: {where} has {as_text(shape)}, {first} {as_text(earlier)}")
 
     def check(self, path: Path) -> None:
         """One StagingError for all problems."""
@@ -89,7 +89,7 @@ def is_open(place: str, shape: Shape) -> bool:
     return isinstance(shape, frozenset) and ("[" not in place or bool({"role", "from"} & shape))
 
 
-def shown(shape: Shape) -> str:
+def as_text(shape: Shape) -> str:
     return shape if isinstance(shape, str) else f"the keys {', '.join(sorted(shape)) or 'of nothing'}"
 
 
@@ -103,7 +103,7 @@ FORMATS = (".parquet", ".jsonl", ".json", ".csv")
 # The size of a batch, and of a row group of the output; it has fewer rows if they are large, for example with images.
 BATCH_ROWS, BATCH_BYTES = 16_384, 64 << 20
 # The maximum size of a CSV value; the module's own limit is 128 KiB.
-LARGEST_VALUE = 1 << 30
+MAX_CSV_FIELD_CHARS = 1 << 30
 # pyarrow's own types, which are not available to the type checker.
 Array = Any
 Batch = Any
@@ -163,7 +163,7 @@ class Rows:
             for field in schema:
                 shapes.add(places_of_type(field.type, field.name), part.path.name)
             shapes.check(part.path)
-        self.schema = unified(schemas)
+        self.schema = unify_schemas(schemas)
 
     def count(self) -> int:
         return sum(part.rows for part in self.parts)
@@ -171,7 +171,7 @@ class Rows:
     def batches(self) -> Iterator[Batch]:
         for part in self.parts:
             names = [name for name in self.schema.names if name in part.schema.names]
-            yield from (conformed(batch, self.schema) for batch in part.batches(names) if batch.num_rows)
+            yield from (conform_batch(batch, self.schema) for batch in part.batches(names) if batch.num_rows)
 
 
 def data_file_of(path: Path, progress: Progress, columns: ColumnSelection, shapes: Shapes) -> DataFile:
@@ -191,14 +191,14 @@ def data_file_of(path: Path, progress: Progress, columns: ColumnSelection, shape
 
 
 def parquet_file(path: Path, progress: Progress) -> DataFile:
-    with opened(path) as file:
+    with open_parquet(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
     count, groups = max(1, metadata.num_rows), range(metadata.num_row_groups)
     row_bytes = max(1, sum(metadata.row_group(group).total_byte_size for group in groups) // count)
     on_disk = path.stat().st_size / count
 
     def batches(names: list[str]) -> Iterator[Batch]:
-        with opened(path) as file:
+        with open_parquet(path) as file:
             for batch in file.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes)), columns=names):
                 progress.add(int(on_disk * batch.num_rows))
                 yield batch
@@ -229,7 +229,7 @@ def text_file(path: Path, kind: str, progress: Progress, selection: ColumnSelect
 
 def csv_rows(text: Iterable[str]) -> Iterator[dict[str, str]]:
     """Rows with names in the first line. Everything is text: 007 stays 007."""
-    csv.field_size_limit(LARGEST_VALUE)
+    csv.field_size_limit(MAX_CSV_FIELD_CHARS)
     reader = csv.DictReader(text, strict=True)
     if not reader.fieldnames:
         raise ValueError("it is empty")
@@ -261,7 +261,7 @@ def lines_of(text: Iterable[str]) -> Iterator[Any]:
                 raise ValueError(f"line {number}: {error}") from error
 
 
-def unified(schemas: Sequence[Schema]) -> Schema:
+def unify_schemas(schemas: Sequence[Schema]) -> Schema:
     """One schema for all of these; the first one if all are equal."""
     import pyarrow
 
@@ -273,7 +273,7 @@ def unified(schemas: Sequence[Schema]) -> Schema:
     return schema.with_metadata(metadata) if schema == bare[0] and metadata else schema
 
 
-def conformed(batch: Batch, schema: Schema) -> Batch:
+def conform_batch(batch: Batch, schema: Schema) -> Batch:
     """The rows with the columns of a schema; a missing column becomes null."""
     import pyarrow
 

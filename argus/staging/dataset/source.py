@@ -57,11 +57,12 @@ def difference_of(manifest: Manifest, expected: Facts) -> str:
     before = manifest.mapping("identity")
     for option, value in expected.items():
         if before.get(option) != value:
-            return f"was staged with {shown(option, before.get(option))}, but the request has {shown(option, value)}."
+            was = option_text(option, before.get(option))
+            return f"was staged with {was}, but the request has {option_text(option, value)}."
     return ""
 
 
-def shown(option: str, value: object) -> str:
+def option_text(option: str, value: object) -> str:
     return f"no {option}" if value is None else f"{option} {value if isinstance(value, str) else repr(value)}"
 
 

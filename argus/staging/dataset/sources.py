@@ -13,12 +13,12 @@ from pathlib import Path
 from ...checks.dataset import RL, SPLITS
 from ...common.identity import SHARED_ROOT
 from ...common.shared_root import HUB_CACHE, under_root
-from ..files import matching
-from ..hub import NAME, Repository, fetch, matches, missing_bytes, resolve_endpoint
+from ..files import matching_files
+from ..hub import REPO_ID, RepoRevision, fetch, matches, missing_bytes, resolve_endpoint
 from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from ..options import StageOptions, StagingError, listed
+from ..options import StageOptions, StagingError, join_items
 from ..tiny import rl_rows, sft_rows
 from .source import SHARED_ROOT as ON_SHARED_ROOT
 from .source import Fetched, RowSource, Upload
@@ -30,37 +30,37 @@ from .source import Fetched, RowSource, Upload
 class HubRows(RowSource):
     """Files of a dataset repository of the hub. None of its code is run."""
 
-    repository: Repository
+    repository: RepoRevision
     patterns: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> HubRows:
         patterns = options.patterns
-        if not NAME.fullmatch(name):
+        if not REPO_ID.fullmatch(name):
             remedy = "Give it with its organization: openai/gsm8k."
             raise StagingError("hub", f'"{name}" is not a repository.', remedy)
 
         def select(names: Sequence[str]) -> set[str]:
-            return {file_name for several in chosen(name, patterns, names).values() for file_name in several}
+            return {file_name for several in select_files(name, patterns, names).values() for file_name in several}
 
-        repository = Repository(
+        repository = RepoRevision(
             name,
             options.revision,
             shared_root / HUB_CACHE,
             resolve_endpoint(how.endpoint, how.token),
             how.token or None,
             select=select,
-            kind="dataset",
+            repo_type="dataset",
         )
         return cls(repository, patterns)
 
     @property
     def label(self) -> str:
-        return self.repository.name
+        return self.repository.repo_id
 
     @property
     def identity(self) -> Facts:
-        return {"hub": self.repository.name, "files": {split: list(paths) for split, paths in self.patterns.items()}}
+        return {"hub": self.repository.repo_id, "files": {split: list(paths) for split, paths in self.patterns.items()}}
 
     def size(self) -> int:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
@@ -78,20 +78,20 @@ class HubRows(RowSource):
         if manifest and manifest.commit:
             # A branch may have moved since.
             repository = dataclasses.replace(repository, revision=manifest.commit)
-        names = chosen(repository.name, self.patterns, sorted(fetch(repository, progress)))
-        files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
+        names = select_files(repository.repo_id, self.patterns, sorted(fetch(repository, progress)))
+        files = {split: [repository.snapshot_dir / name for name in several] for split, several in names.items()}
         revision = self.repository.revision
         return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.endpoint})
 
 
-def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+def select_files(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
     """The files of each split among those of a repository, each once, in the order of the patterns."""
     files_by_split: dict[str, dict[str, None]] = {split: {} for split in patterns}
     for split, several in patterns.items():
         for pattern in several:
             some = [name for name in names if matches(name, [pattern])]
             if not some:
-                problem = f"has no file {pattern} (files.{split}); it has: {listed(names)}."
+                problem = f"has no file {pattern} (files.{split}); it has: {join_items(names)}."
                 raise StagingError(repository, problem, "Correct the pattern, or the revision.")
             files_by_split[split].update(dict.fromkeys(some))
     return {split: list(several) for split, several in files_by_split.items()}
@@ -118,7 +118,7 @@ class FileRows(RowSource):
             for split, several in patterns.items()
         }
         paths = {
-            split: list(dict.fromkeys(path for pattern in several for path in matching(pattern)))
+            split: list(dict.fromkeys(path for pattern in several for path in matching_files(pattern)))
             for split, several in absolute.items()
         }
         return cls(absolute, paths, shared_root)
@@ -131,12 +131,12 @@ class FileRows(RowSource):
     @property
     def identity(self) -> Facts:
         """The files as they are; a SHA-256 of gigabytes would take too long."""
-        return {"source_files": {split: [described(path) for path in paths] for split, paths in self.paths.items()}}
+        return {"source_files": {split: [file_identity(path) for path in paths] for split, paths in self.paths.items()}}
 
     def size(self) -> int:
         for split, patterns in self.patterns.items():
             for pattern in patterns:
-                if not matching(pattern):
+                if not matching_files(pattern):
                     raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
         return sum(path.stat().st_size for paths in self.paths.values() for path in paths)
 
@@ -151,7 +151,7 @@ class FileRows(RowSource):
         return ""
 
     def _difference(self, split: str, before: Mapping[str, list[str | int]]) -> str:
-        current = {str(path): described(path) for path in self.paths.get(split, ())}
+        current = {str(path): file_identity(path) for path in self.paths.get(split, ())}
         for path, file in current.items():
             if path not in before:
                 return f"was staged without {path}, which files.{split} has now."
@@ -169,7 +169,7 @@ class FileRows(RowSource):
         return Fetched(self.paths)
 
 
-def described(path: Path) -> list[str | int]:
+def file_identity(path: Path) -> list[str | int]:
     """Path, size and time of change of a file."""
     stat = path.stat()
     return [str(path), stat.st_size, stat.st_mtime_ns]

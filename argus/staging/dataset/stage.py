@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checks.dataset import RL, SFT, SPLITS
-from ...common.shared_root import DATASETS
+from ...common.shared_root import DATASETS_DIR
 from ...common.text import one_line
 from ..files import remove_tree
 from ..items import COLUMN_TEXTS, Dataset
@@ -61,7 +61,7 @@ class DatasetBuilder:
         taken = spread(rows.count(), val_rows) if val_rows is not None else None
         start = 0
         for batch in rows.batches():
-            for to, part, numbers in divided(split, batch, start, taken):
+            for to, part, numbers in split_batch(split, batch, start, taken):
                 converted = self.form.apply(part, to, numbers, writers[to].rows, self.checker)
                 schema_mismatch = schema_problem(converted.schema, self.form.workload)
                 if schema_mismatch:
@@ -80,7 +80,7 @@ def spread(count: int, rows: int) -> frozenset[int]:
     return frozenset(index * count // rows for index in range(rows))
 
 
-def divided(
+def split_batch(
     split: str, batch: Batch, start: int, taken: frozenset[int] | None
 ) -> Iterator[tuple[str, Batch, Sequence[int]]]:
     """The parts of a batch, each with its split and the numbers of its rows."""
@@ -114,7 +114,7 @@ def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Uplo
     """A dataset under the shared root. upload: its files, if they are on the controller."""
     check_shared_root(shared_root)
     source, form = source_of(options, shared_root, how, upload), Form(options)
-    target = shared_root / DATASETS / check_name("name", options.name)
+    target = shared_root / DATASETS_DIR / check_name("name", options.name)
     form_identity = {**form.identity, **({} if options.val_rows is None else {"val_rows": options.val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -154,7 +154,7 @@ def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload
 
 def remove_dataset(shared_root: Path, name: str, workload: str, *, check: bool = False) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
-    datasets = check_shared_root(shared_root) / DATASETS
+    datasets = check_shared_root(shared_root) / DATASETS_DIR
     target = datasets / check_name("name", name)
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]

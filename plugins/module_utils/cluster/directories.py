@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..argus.common.shared_root import JOBS
+from ..argus.common.shared_root import JOBS_DIR
 from ..privileges import User, as_user, failure
 
 # Created by cluster_up.yml; docs/files_on_machines.md has what each is for.
@@ -125,7 +125,7 @@ def _can_write(path: Path) -> bool:
 
 def _require_one_user(shared_root: Path) -> None:
     """Refuse a shared root on which another user's cluster works, where that user could write as well as this one."""
-    for path in (Path(), Path(JOBS)):
+    for path in (Path(), Path(JOBS_DIR)):
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             owner = path.lstat().st_uid
             if owner not in (0, os.geteuid()) and _can_write(path) and _owner_of_new(path) != owner:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
-from ..argus.common.shared_root import JOBS
+from ..argus.common.shared_root import JOBS_DIR
 from ..network.interfaces import Hca, hcas_of_sysfs, parse_ibdev2netdev, read_interfaces, read_text, with_sysfs
 from .devices import INFINIBAND, DeviceFile, read_devices, read_gpus
 from .engine import (
@@ -257,7 +257,7 @@ class Probe:
     def _archives_owner(self, path: str) -> str | None:
         try:
             # No link is followed: a job may have replaced the directory.
-            status = (self._at(path) / JOBS).lstat()
+            status = (self._at(path) / JOBS_DIR).lstat()
         except OSError:
             return None
         return f"{status.st_uid}:{status.st_gid}"

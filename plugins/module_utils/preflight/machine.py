@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..argus.common.node_process import ORPHANED
-from ..argus.common.shared_root import JOBS
+from ..argus.common.shared_root import JOBS_DIR
 from ..cluster.devices import ALWAYS, AUTO, INFINIBAND, NEVER, openable
 from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, RUNNING, UP, EngineStatus
 from ..cluster.hardware import PathState
@@ -201,8 +201,8 @@ def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathSt
         other = f'set ray_node_user: "{owner}" for the nodes, or ' if can_be_set else ""
         yield Problem(
             "root.owner",
-            f"the job archives in {state.path}/{JOBS} belong to {owner}, expected the nodes' user {user}",
-            f"{other}change their owner: chown -hR {user} {state.path}/{JOBS}",
+            f"the job archives in {state.path}/{JOBS_DIR} belong to {owner}, expected the nodes' user {user}",
+            f"{other}change their owner: chown -hR {user} {state.path}/{JOBS_DIR}",
         )
 
 

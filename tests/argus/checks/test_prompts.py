@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from argus.checks import prompts as measured
 from argus.checks.common import CheckRequest, Facts
-from argus.checks.prompts import SAMPLED_ROWS, prompt_findings, sample_of
+from argus.checks.prompts import MAX_SAMPLED_ROWS, prompt_findings, read_sample
 
 TRANSFORMERS = """
 import json
@@ -112,12 +112,12 @@ def test_prompts_that_are_too_long(
 def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
     rows = [{"prompt": [{"role": "user", "content": f"w{number}"}]} for number in range(4000)]
     parquet.write_table(pyarrow.Table.from_pylist(rows), root / "datasets/rl/train.parquet", row_group_size=100)
-    sample = sample_of(request(root), "train")
+    sample = read_sample(request(root), "train")
     numbers = [int(row[0]["content"][1:]) for row in sample.rows]
-    assert (len(sample.rows), sample.total) == (SAMPLED_ROWS, 4000)
+    assert (len(sample.rows), sample.total) == (MAX_SAMPLED_ROWS, 4000)
     assert numbers[0] == 0 and max(numbers) >= 3500
     prompts(root, 9, split="val")
-    assert f"{SAMPLED_ROWS} of {SAMPLED_ROWS} sampled prompts in train" in report(root, limit=2)[0][0][1]
+    assert f"{MAX_SAMPLED_ROWS} of {MAX_SAMPLED_ROWS} sampled prompts in train" in report(root, limit=2)[0][0][1]
 
 
 def test_what_the_template_refuses(root: Path) -> None:
@@ -141,7 +141,7 @@ def test_nothing_to_measure_with(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert report(root) == ([], Facts())
     prompts(root, 30)
     # A template that does not end.
-    monkeypatch.setattr(measured, "LONGEST_SECONDS", 1)
+    monkeypatch.setattr(measured, "PROCESS_TIMEOUT_SECONDS", 1)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
     assert report(root) == ([], Facts())

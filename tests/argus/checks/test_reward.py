@@ -66,7 +66,7 @@ def test_rewards_that_verl_cannot_call(root: Path, text: str, settings: dict[str
 def test_a_reward_that_is_not_there_or_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / REWARD_FILE).unlink()
     assert keys(root, reward_file=f"{root}/{REWARD_FILE}") == [("reward_fn_path", "error")]
-    monkeypatch.setattr(reward, "IMPORT_SECONDS", 0.5)
+    monkeypatch.setattr(reward, "IMPORT_TIMEOUT_SECONDS", 0.5)
     assert [severity for _problem, severity in problems_of(root, "import time; time.sleep(30)\n")] == ["warning"]
 
 
@@ -173,8 +173,8 @@ def compute_score(extra_info, scale, **rest):
 
 
 def test_a_function_that_does_not_return(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward, "IMPORT_SECONDS", 2.0)
-    monkeypatch.setattr(reward, "CALLS_SECONDS", 1.0)
+    monkeypatch.setattr(reward, "IMPORT_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(reward, "CALLS_TIMEOUT_SECONDS", 1.0)
     findings, _notes = tried(root, f"import time\n{HEAD}    return 1 if solution_str else time.sleep(60)\n")
     assert findings == [("warning", ": 1 of 4 calls of compute_score have ended within 1 s")]
 

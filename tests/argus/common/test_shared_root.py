@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus.common.shared_root import resolve_path, under_root
+from argus.common.shared_root import full_path, under_root
 
 
 @pytest.mark.parametrize("path", ["/private", "/private/x/../../etc", "/privateer/x", "private/x"])
@@ -11,5 +11,5 @@ def test_a_path_that_leads_elsewhere_is_not_under_the_root(path: str) -> None:
 
 
 def test_a_name_is_resolved_in_its_home_directory() -> None:
-    assert resolve_path("gsm8k", "/private", "datasets") == "/private/datasets/gsm8k"
-    assert resolve_path("/mnt/gsm8k", "/private", "datasets") == "/mnt/gsm8k"
+    assert full_path("gsm8k", "/private", "datasets") == "/private/datasets/gsm8k"
+    assert full_path("/mnt/gsm8k", "/private", "datasets") == "/mnt/gsm8k"

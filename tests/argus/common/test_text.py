@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from argus.common.text import LEAST_COLUMN, filled, sentence, table
+from argus.common.text import MIN_COLUMN_WIDTH, fill, sentence, table
 
 
 def test_the_widest_columns_of_a_table_are_wrapped() -> None:
     header, rows = ("name", "what"), [("worker-0", "one two three four five six seven"), ("head", None)]
     assert table(header, rows, width=43) == table(header, rows)
     narrow = ["NAME      WHAT", "worker-0  one two three four five", "          six seven", "head      -"]
-    assert table(header, rows, width=8 + 2 + LEAST_COLUMN).splitlines() == narrow
+    assert table(header, rows, width=8 + 2 + MIN_COLUMN_WIDTH).splitlines() == narrow
     # A column would be narrower than the least one.
-    assert table(header, rows, width=LEAST_COLUMN).splitlines() == narrow
+    assert table(header, rows, width=MIN_COLUMN_WIDTH).splitlines() == narrow
 
 
 COMMANDS = (
@@ -23,7 +23,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_not_wrapped(command: str) -> None:
-    lines = filled(f"run one of these: {command}, or wait", 24, "  ").splitlines()
+    lines = fill(f"run one of these: {command}, or wait", 24, "  ").splitlines()
     assert any(line.startswith(f"  {command},") for line in lines)
 
 

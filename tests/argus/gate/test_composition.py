@@ -78,7 +78,7 @@ def pairs(*overrides: str) -> list[tuple[str, str]]:
 
 
 def composed(code: str, *overrides: str, module: str = MODULE, user_code: str = "") -> Composition:
-    return composition.composed(code, module, pairs(*overrides), user_code=user_code)
+    return composition.compose_here(code, module, pairs(*overrides), user_code=user_code)
 
 
 def test_it_is_what_hydra_makes_of_it_in_a_real_run(code: str, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_python_without_hydra(code: str, tmp_path: Path) -> None:
 
 def test_one_that_does_not_come_back(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composition, "SOURCE", "import time; time.sleep(60)")
-    monkeypatch.setattr(composition, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(composition, "COMPOSITION_TIMEOUT_SECONDS", 0.2)
     (refusal,) = composition.compose(code, MODULE, [], {}).errors
     assert refusal.error == f"composing {MODULE} took more than 0.2 s"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from argus.jobspec.parse import misplaced, with_command_line, with_defaults
+from argus.jobspec.parse import set_only_findings, with_command_line, with_defaults
 
 DEFAULTS: dict[str, Any] = {
     "shared_root": "/mnt",
@@ -86,5 +86,5 @@ def test_what_is_no_jobspec_stays(jobspec: object) -> None:
 @pytest.mark.parametrize("name", ["retries", "model", "trainer.save_freq", "+data.seed", "~x"])
 def test_what_only_set_changes_is_no_variable(name: str) -> None:
     """Such as of `-e retries=2`, or of `-e 'set=data.train_batch_size=16 trainer.save_freq=2'`."""
-    (finding,) = misplaced([{"set": None, name: None, "seed": None, "shared_root": None, "ansible_user": None}])
+    (finding,) = set_only_findings([{"set": None, name: None, "seed": None, "shared_root": None, "ansible_user": None}])
     assert (finding.where, finding.key) == (f"-e {name}", name)

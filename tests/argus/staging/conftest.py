@@ -12,7 +12,7 @@ from staging_models import NAME, STEP, Place
 from staging_snapshots import IGNORED, LEFT, TAKEN, commit, git, plain_git, put
 from staging_store import build_of, stage
 
-from argus.common.shared_root import SNAPSHOTS
+from argus.common.shared_root import CODE_DIR
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def raw(tmp_path: Path) -> Path:
 @pytest.fixture
 def snapshots(root: Path) -> Path:
     """Where the snapshots of the shared root lie."""
-    return root / SNAPSHOTS
+    return root / CODE_DIR
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from argus.staging import models
 from argus.staging.checkpoint import CheckpointSource, MergeRequest, no_room
 from argus.staging.lock import Progress
 from argus.staging.manifest import Status
-from argus.staging.merging import SHOWN_BYTES, merge
+from argus.staging.merging import MAX_OUTPUT_BYTES, merge
 from argus.staging.options import StagingError
 
 JOB, GIB = "grpo-1", 1 << 30
@@ -220,7 +220,7 @@ def test_verls_merger_gets_the_snapshot_and_no_network(tmp_path: Path, monkeypat
     )
     arguments = ["merge", "--backend", "fsdp", "--local_dir", "/checkpoint", "--target_dir", f"{tmp_path}/target"]
     assert json.loads(output.splitlines()[1]) == [arguments, f"{tmp_path}:/other", "/hf", "1", "", "1", "/", False]
-    assert code == 3 and len(output.encode()) <= SHOWN_BYTES
+    assert code == 3 and len(output.encode()) <= MAX_OUTPUT_BYTES
 
 
 def test_a_merge_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:

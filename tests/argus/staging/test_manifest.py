@@ -15,7 +15,7 @@ from staging_snapshots import attached
 from staging_store import build_of, no_build, problems, stage
 
 from argus.staging.listing import UNFINISHED, list_staged
-from argus.staging.lock import Progress, lock_file, locked
+from argus.staging.lock import Progress, hold_lock, lock_file
 from argus.staging.manifest import MANIFEST, Status, read_manifest
 from argus.staging.options import StagingError
 from argus.staging.store import BuildRequest, Built
@@ -98,7 +98,7 @@ def entries(target: Path, verify: str = "no") -> list[dict[str, Any]]:
 
 
 def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
-    with locked(target) as progress:
+    with hold_lock(target) as progress:
         progress.begin("downloading acme/sums", 4 << 20)
         progress.add(1 << 20)
         progress.write()

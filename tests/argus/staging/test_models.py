@@ -36,7 +36,7 @@ from argus.checks.model import ModelRef, read_config
 from argus.staging import files as staging_files
 from argus.staging import hub as staging_hub
 from argus.staging import models
-from argus.staging.hub import ENDPOINT, resolve_endpoint
+from argus.staging.hub import DEFAULT_ENDPOINT, resolve_endpoint
 from argus.staging.manifest import MANIFEST, Staged, Status
 from argus.staging.models import exclusion_patterns, remove_model, request
 from argus.staging.options import StagingError
@@ -324,7 +324,7 @@ def test_a_hub_that_does_not_serve_is_named(place: Place, monkeypatch: pytest.Mo
     place.hub.echo = "for hf_right"
     said = place.refused(token=place.hub.token)
     assert "503" in said and "run it again" in said and place.hub.token not in said
-    monkeypatch.setattr(staging_hub, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(staging_hub, "REQUEST_TIMEOUT_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -372,7 +372,7 @@ def test_the_address_of_the_hub(
         if variable is not None:
             monkeypatch.setenv("HF_ENDPOINT", variable + "/")
         if not why:
-            assert resolve_endpoint(endpoint, token) == (address or ENDPOINT)
+            assert resolve_endpoint(endpoint, token) == (address or DEFAULT_ENDPOINT)
             continue
         with pytest.raises(StagingError) as refused:
             resolve_endpoint(endpoint, token)

@@ -33,7 +33,7 @@ from argus.archive.archive import Archive
 from argus.archive.status import ENDED, JobState
 from argus.staging import lock as staging_lock
 from argus.staging.files import THREADS
-from argus.staging.lock import Progress, is_held, lock_file, locked, read_progress
+from argus.staging.lock import Progress, hold_lock, is_held, lock_file, read_progress
 from argus.staging.manifest import Staged, Status, list_files
 from argus.staging.options import (
     StagingError,
@@ -155,7 +155,7 @@ def test_hidden_files_of_other_names_and_running_builds_stay(tmp_path: Path) -> 
     assert siblings(target) == sorted([*others, "tiny"])
 
     def hold() -> None:
-        with locked(target):
+        with hold_lock(target):
             (tmp_path / leftover).mkdir()
             time.sleep(60)
 
@@ -227,7 +227,7 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
         (target / "more" / "val.parquet").unlink()
 
     def other() -> None:
-        with locked(target):
+        with hold_lock(target):
             held.touch()
             until(waits.exists)
             time.sleep(0.2)
@@ -303,7 +303,7 @@ def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: 
     target = tmp_path / "tiny"
 
     def hold() -> None:
-        with locked(target):
+        with hold_lock(target):
             (tmp_path / "held").touch()
             time.sleep(60)
 
@@ -312,7 +312,7 @@ def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: 
         until((tmp_path / "held").exists)
         assert is_held(target)
         with monkeypatch.context() as patched:
-            patched.setattr(staging_lock, "SILENT_SECONDS", 0.3)
+            patched.setattr(staging_lock, "HEARTBEAT_TIMEOUT_SECONDS", 0.3)
             message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no"
             with pytest.raises(StagingError, match=message):
                 stage(build_of(target, no_build))
@@ -337,7 +337,7 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
         real(lock, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with locked(target):
+    with hold_lock(target):
         assert len(locks) == 2
         # The file that others see is the locked one.
         with lock_file(target).open() as other, pytest.raises(BlockingIOError):
@@ -346,12 +346,12 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(staging_lock, "PROGRESS_INTERVAL_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
     with file.open("r+") as lock:
         progress = Progress(lock.fileno())
-        with progress.written():
+        with progress.write_heartbeats():
             progress.begin("copying", 10**6)
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(progress.add, [1] * 1000))
@@ -396,8 +396,8 @@ def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, stale)
-        patched.setattr(staging_lock, "LOCK_SECONDS", 0.01)
-        with locked(tmp_path / "tiny"):
+        patched.setattr(staging_lock, "LOCK_RETRY_INTERVAL_SECONDS", 0.01)
+        with hold_lock(tmp_path / "tiny"):
             assert len(tries) > 1
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 

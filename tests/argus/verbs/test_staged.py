@@ -11,7 +11,7 @@ import pytest
 from staging_snapshots import put
 
 from argus import cli
-from argus.common.shared_root import DATASETS, SNAPSHOTS
+from argus.common.shared_root import CODE_DIR, DATASETS_DIR
 from argus.staging.manifest import FileEntry, Manifest
 
 DAYS = {"oldest-but-used": 5, "older": 4, "old": 3, "newest": 0, "undated": None}
@@ -35,12 +35,12 @@ def staged(tmp_path: Path) -> Path:
     for name, days in DAYS.items():
         when = None if days is None else (datetime.now(UTC) - timedelta(days)).isoformat(timespec="seconds")
         facts = {"kind": "snapshot", "name": name, "source": f"/src/{name[:3]}", "commit": "abc", "staged_at": when}
-        put(tmp_path / SNAPSHOTS / name, {"manifest.json": Manifest(facts).text()})
+        put(tmp_path / CODE_DIR / name, {"manifest.json": Manifest(facts).text()})
     entry = FileEntry(2048, "0" * 64, 0)
     dataset = Manifest({"kind": "rl_dataset", "staged_at": "2020-01-01T00:00:00Z"}, {"train.parquet": entry})
-    put(tmp_path / DATASETS / "sums", {"manifest.json": dataset.text()})
+    put(tmp_path / DATASETS_DIR / "sums", {"manifest.json": dataset.text()})
     put(tmp_path / "jobs" / "j1", {"config/job_spec.json": '{"code_path": "oldest-but-used"}', "status.json": "{}"})
-    return tmp_path / SNAPSHOTS
+    return tmp_path / CODE_DIR
 
 
 def left(staged: Path) -> set[str]:
@@ -48,8 +48,8 @@ def left(staged: Path) -> set[str]:
 
 
 def test_a_table_of_what_is_staged(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / DATASETS / "by-hand").mkdir()
-    (tmp_path / DATASETS / ".rest.staging-0123abcd").mkdir()
+    (tmp_path / DATASETS_DIR / "by-hand").mkdir()
+    (tmp_path / DATASETS_DIR / ".rest.staging-0123abcd").mkdir()
     result = run("staged")["result"]
     rows = {row[1]: row for row in result["rows"]}
     assert rows["sums"] == ["rl_dataset", "sums", "2 KiB", "2020-01-01T00:00:00Z", None, None]
@@ -59,8 +59,8 @@ def test_a_table_of_what_is_staged(run: Any, tmp_path: Path, capfd: pytest.Captu
     # A user may have put a directory there by hand.
     assert {(finding["where"], finding["severity"]) for finding in result["findings"]} == {
         ("by-hand", "warning"),
-        (str(tmp_path / DATASETS / "rest"), "warning"),
-        (str(tmp_path / DATASETS / "sums"), "error"),
+        (str(tmp_path / DATASETS_DIR / "rest"), "warning"),
+        (str(tmp_path / DATASETS_DIR / "sums"), "error"),
     }
     assert run("staged", verify="no")["result"]["findings"][0]["severity"] == "warning"
     assert cli.main(["staged", "--shared-root", str(tmp_path)]) == 1

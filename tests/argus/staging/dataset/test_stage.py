@@ -24,7 +24,7 @@ from staging_datasets import (
 from staging_store import manifest_json
 
 from argus.checks.dataset import RL, ROLES, SFT
-from argus.staging.dataset.checks import SHOWN_ROWS, Checker, schema_problem
+from argus.staging.dataset.checks import MAX_LISTED_ROWS, Checker, schema_problem
 from argus.staging.dataset.stage import DatasetBuilder
 from argus.staging.manifest import Status
 from argus.staging.options import StagingError
@@ -170,7 +170,7 @@ def test_rows_are_counted_across_batches(batch: int) -> None:
     }
     many = [rl_row(number, data_source="" if number % 2 else "x") for number in range(100)]
     ((text,), _warnings) = checked(RL, batch, train=many)
-    assert ": 50 rows, counted from 0: 1 ('')" in text and text.endswith(f"19 ('') and {50 - SHOWN_ROWS} more")
+    assert ": 50 rows, counted from 0: 1 ('')" in text and text.endswith(f"19 ('') and {50 - MAX_LISTED_ROWS} more")
 
 
 def test_prompts_that_are_there_twice() -> None:
