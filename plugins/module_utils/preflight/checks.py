@@ -14,7 +14,7 @@ from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
 from ..cluster.ports import PortRange
 
-FAST, DEEP = TIERS = ("fast", "deep")
+FAST, DEEP = "fast", "deep"
 # By tier, for each check: its key, by which an operator accepts it; its severity, unless a problem has its own; what is
 # checked. Below, what to do about a problem that has no instruction of its own.
 TABLES = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus.common.text import MIN_COLUMN_WIDTH, fill, sentence, table
+from argus.common.text import MIN_COLUMN_WIDTH, duration, fill, sentence, table
 
 
 def test_the_widest_columns_of_a_table_are_wrapped() -> None:
@@ -39,3 +39,7 @@ def test_commands_are_not_wrapped(command: str) -> None:
 )
 def test_sentences_are_wrapped(line: str, expected: str) -> None:
     assert sentence(line, 18) == expected
+
+
+def test_durations() -> None:
+    assert [duration(seconds) for seconds in (65, 3600)] == ["1:05", "1:00:00"]

@@ -62,6 +62,7 @@ FAILED = """\
 \x1b[36m(WorkerDict pid=11, ip=10.0.0.2)\x1b[0m Traceback (most recent call last):
 (WorkerDict pid=12) Traceback (most recent call last):
 (WorkerDict pid=11, ip=10.0.0.2)   File "a.py", line 1, in f
+(WorkerDict pid=11, ip=10.0.0.2)   File "/private/user/code/r.py", line 3, in g
 (WorkerDict pid=12)   File "b.py", line 2, in g
 (WorkerDict pid=11, ip=10.0.0.2) KeyError: 'first'
 (WorkerDict pid=12) torch.distributed.DistBackendError: NCCL error
@@ -80,6 +81,8 @@ def test_the_first_error_of_each_process_in_the_order_of_their_begin(archive: Ar
     archive.driver_log.write_text(FAILED)
     assert first_errors(log_tail(archive, None).lines) == [
         "WorkerDict pid=11, ip=10.0.0.2:",
+        # The frames of users' code come first.
+        '    File "/private/user/code/r.py", line 3, in g',
         '    File "a.py", line 1, in f',
         "  KeyError: 'first'",
         "WorkerDict pid=12:",
