@@ -50,7 +50,8 @@ def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[s
     """
     if key in JobSpec.paths().values():
         return "it is a key of the JobSpec: write it beside trainer_overrides"
-    settings = [name for name in dict(flatten(job.values, enabled_only=False)) if "[" not in name and name not in unread]
+    names = dict(flatten(job.values, enabled_only=False))
+    settings = [name for name in names if "[" not in name and name not in unread]
     settings += [] if "." in key else JobSpec.paths().values()
     similar = similar_settings(key, [name for name in settings if not name.startswith(tuple(absent_parts(job)))])
     refused = {name: owned_remedy(name) for name in similar}
