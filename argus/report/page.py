@@ -69,7 +69,7 @@ def render_page(jobs: Sequence[JobPage], now: float) -> str:
         parts=step_parts_table(jobs),
         colours=COLOURS,
         facts=lambda job: [(name, cell_text(value)) for name, value in fact_rows(job, now)],
-        advice=outcome.advice,
+        advice=outcome.trusted_advice,
         attempts=attempts_table,
         start_phases=start_phases_table,
         events=events_table,

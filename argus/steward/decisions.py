@@ -95,8 +95,8 @@ class View:
     no_step_since: since when an attempt with a lost node has done no step; None if no node was lost.
     stop_cause: why the attempt is being stopped from outside.
     dependency_state: the state of the job that has to succeed before.
-    start_condition: a condition for the start other than resources, or "".
-    ended_server: a server that the job needs, and that has ended, or "".
+    unmet_start_condition: a condition for the start other than resources, or "".
+    ended_required_server: a server that the job needs, and that has ended, or "".
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
     """
 
@@ -110,8 +110,8 @@ class View:
     actor_unscheduled_since: float | None = None
     no_step_since: float | None = None
     dependency_state: JobState | None = None
-    start_condition: str = ""
-    ended_server: str = ""
+    unmet_start_condition: str = ""
+    ended_required_server: str = ""
     stop_requested: bool = False
     stop_cause: Failure | None = None
     cleaned_up: bool = False
@@ -160,13 +160,13 @@ def decide_without_attempt(view: View) -> Action:
     if view.dependency_state in ENDED:
         reason = f"{view.plan.depends_on}, on which it depends, ended {view.dependency_state}"
         return fail(FailureKind.DEPENDENCY, reason)
-    if view.ended_server:
-        return fail(FailureKind.DEPENDENCY, f"{view.ended_server}, the address of which it needs, has ended")
+    if view.ended_required_server:
+        return fail(FailureKind.DEPENDENCY, f"{view.ended_required_server}, the address of which it needs, has ended")
     if view.head and not view.head.capacity_problem:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
     limit = view.plan.wait_for_resources or DEFAULT_RESOURCE_WAIT_SECONDS
-    if view.elapsed(since) > limit and not view.start_condition:
+    if view.elapsed(since) > limit and not view.unmet_start_condition:
         problem = view.head.capacity_problem if view.head else "the head did not answer"
         return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
     return WAIT

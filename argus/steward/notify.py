@@ -66,7 +66,7 @@ def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float
     if status.state is JobState.RUNNING and heartbeat.stalled:
         yield event("stalled", f"stalled-{status.attempt}", f"it stalls: {heartbeat.stalled}")
     patience, waited = view.plan.queue_patience, view.elapsed(status.queued_at)
-    if status.state is JobState.QUEUED and patience and waited > patience and not view.start_condition:
+    if status.state is JobState.QUEUED and patience and waited > patience and not view.unmet_start_condition:
         problem = view.head.capacity_problem if view.head else "the head does not answer"
         yield event("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
     if away_for is not None:
