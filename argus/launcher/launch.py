@@ -329,7 +329,7 @@ class Launcher:
                     self.archive.event("LOG_LOST", bytes=self.log.unwritten_bytes, reason=self.log.problem)
         except (OSError, UnreadableError) as error:
             loss = f"{self.log.unwritten_bytes} bytes of the log are missing there"
-            lines = f"\nThe archive cannot be written: {error}; {loss}\n{log.format_end(result.failure)}\n"
+            lines = f"\nThe archive cannot be written: {error}; {loss}\n{log.format_end_line(result.failure)}\n"
             with contextlib.suppress(OSError):
                 self.ray_log.write_unlimited(self.redactor.text(lines).encode(errors="replace"))
 

@@ -37,7 +37,7 @@ from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
 from .attempt_checks import AttemptChecks
 from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, View, decide
-from .notify import Notifier, events
+from .notify import Notifier, notifications
 
 # The intervals of asking the head; the archive is read more often.
 STEP_INTERVAL_SECONDS = 2.0
@@ -205,8 +205,8 @@ class Steward:
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
-        for event in events(self.archive.submission_id, view, self.archive.heartbeat(), self.away_for):
-            self.notifier.tell(event)
+        for notification in notifications(self.archive.submission_id, view, self.archive.heartbeat(), self.away_for):
+            self.notifier.notify(notification)
         self.away_for = None
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH
