@@ -32,7 +32,7 @@ from argus.checks.dataset import RL, SPLITS
 from argus.staging.dataset.checks import Checker, schema_problem
 from argus.staging.dataset.form import Form
 from argus.staging.dataset.rows import BATCH_ROWS, Rows, Writer
-from argus.staging.dataset.stage import request
+from argus.staging.dataset.stage import build_request
 from argus.staging.items import Dataset
 from argus.staging.lock import Progress
 from argus.staging.options import StageOptions
@@ -106,7 +106,7 @@ def staged(directory: Path, ending: str, **form: Any) -> None:
     files = {split: [str(directory / f"{split}.{ending}")] for split in SPLITS}
     dataset = Dataset.model_validate({"name": "sums", "files": files, **form})
     with tempfile.TemporaryDirectory(dir=directory) as root:
-        stage(request(Path(root), dataset, StageOptions()))
+        stage(build_request(Path(root), dataset, StageOptions()))
 
 
 WAYS = {

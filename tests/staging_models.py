@@ -15,7 +15,7 @@ from staging_store import stage
 from argus.staging import models
 from argus.staging.items import Model
 from argus.staging.manifest import Staged
-from argus.staging.models import request
+from argus.staging.models import build_request
 from argus.staging.options import StageOptions, StagingError
 
 NAME = "org/Name-1.5B"
@@ -28,20 +28,20 @@ import sys
 from pathlib import Path
 import huggingface_hub.constants
 from argus.staging.items import Model
-from argus.staging.models import request, source_of
+from argus.staging.models import build_request, parse_source
 from argus.staging.options import StageOptions
 from argus.staging.store import stage
 
 huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = {STEP}
 root, name, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-print(stage(request(root, name, source_of(Model(source="{NAME}"), root, StageOptions(endpoint=url)))).status)
+print(stage(build_request(root, name, parse_source(Model(source="{NAME}"), root, StageOptions(endpoint=url)))).status)
 """
 
 
 def source_of(
     text: str, root: Path, endpoint: str | None = None, token: str | None = None, **options: Any
 ) -> models.ModelSource:
-    return models.source_of(Model(source=text, **options), root, StageOptions(endpoint=endpoint, token=token))
+    return models.parse_source(Model(source=text, **options), root, StageOptions(endpoint=endpoint, token=token))
 
 
 class Place(NamedTuple):
@@ -63,7 +63,7 @@ class Place(NamedTuple):
         return source_of(NAME, self.root, **{"endpoint": self.hub.url, **options})
 
     def stage(self, name: str = "name", how: Mapping[str, bool] | None = None, **options: Any) -> Staged:
-        return stage(request(self.root, name, self.source(**options)), **(how or {}))
+        return stage(build_request(self.root, name, self.source(**options)), **(how or {}))
 
     def refused(self, **options: Any) -> str:
         with pytest.raises(StagingError) as error:
@@ -102,4 +102,4 @@ def without(*names: str) -> dict[str, bytes]:
 
 
 def of_directory(root: Path, source: Path, exclude: list[str] | None = None, **how: bool) -> Staged:
-    return stage(request(root, "mine", source_of(str(source), root, exclude=exclude)), **how)
+    return stage(build_request(root, "mine", source_of(str(source), root, exclude=exclude)), **how)

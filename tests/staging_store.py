@@ -126,4 +126,4 @@ def snapshot(
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,
 ) -> Staged:
-    return stage(snapshots.request(shared_root, source, code_id, overlays), **options)
+    return stage(snapshots.build_request(shared_root, source, code_id, overlays), **options)

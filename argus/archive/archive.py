@@ -116,7 +116,7 @@ class Archive:
 
     def exists(self) -> bool:
         """Whether the archive is a directory, and not a link to one."""
-        reading.refresh_names(self.path)
+        reading.refresh_nfs_cache(self.path)
         with contextlib.suppress(OSError):
             return stat.S_ISDIR(os.lstat(self.path).st_mode)
         return False

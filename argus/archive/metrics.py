@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..io.reading import MIB, is_text, is_whole, list_directory, open_file
+from ..io.reading import MIB, is_encodable, is_integer, list_directory, open_file
 from ..io.schema import MAX_INTEGER
 
 METRICS_FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
@@ -53,9 +53,9 @@ def step_of(line: bytes) -> Step | None:
         step, data = entry["step"], entry["data"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not is_whole(step) or not 0 <= step <= MAX_INTEGER or not isinstance(data, dict):
+    if not is_integer(step) or not 0 <= step <= MAX_INTEGER or not isinstance(data, dict):
         return None
-    return Step(step, {name: value for name, value in data.items() if is_text(name)})
+    return Step(step, {name: value for name, value in data.items() if is_encodable(name)})
 
 
 def steps(file: BinaryIO, limit: int) -> Iterator[Step]:

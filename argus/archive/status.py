@@ -14,7 +14,7 @@ from .job_warnings import JobWarning
 
 # No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
 ATTEMPT_SEPARATOR = "~"
-# The maximum seconds of a phase, which are years.
+# About three years: larger values are garbage.
 MAX_PHASE_SECONDS = 1e8
 
 
@@ -52,9 +52,9 @@ class Phase(StrEnum):
     STEP = "first step"
 
 
-def phases_of(written: Mapping[str, float]) -> dict[str, float]:
-    """The seconds of the phases that there are. A job can put anything into its status."""
-    return {str(phase): written[phase] for phase in Phase if 0 <= written.get(phase, -1) <= MAX_PHASE_SECONDS}
+def valid_phases(raw: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of the phases that have plausible ones. A job can put anything into its status."""
+    return {str(phase): raw[phase] for phase in Phase if 0 <= raw.get(phase, -1) <= MAX_PHASE_SECONDS}
 
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
@@ -87,14 +87,15 @@ class Attempt:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", one_line(self.reason))
-        object.__setattr__(self, "phases", phases_of(self.phases))
+        object.__setattr__(self, "phases", valid_phases(self.phases))
 
 
 @dataclass(frozen=True)
 class Status:
     """The content of ``status.json``. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
 
-    state: None for an archive that was only just reserved.
+    state: None while the id is reserved but the job is not submitted yet. Times and `steps` are the job's; `attempt_…`,
+    `phases`, `resumed_from_step`, `driver` and `exit_code` are the current attempt's, or the last's.
     """
 
     state: JobState | None = None
@@ -113,16 +114,15 @@ class Status:
     attempt_submitted_at: float | None = None
     started_at: float | None = None
     attempt_started_at: float | None = None
-    # The seconds of each finished start phase of the current attempt.
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)  # the seconds of each finished start phase
     ended_at: float | None = None
     updated_at: str = ""
     closed_at: str = ""
-    # The step of the checkpoint that the current attempt resumed from.
+    # The step of the checkpoint that the attempt resumed from.
     resumed_from_step: int | None = None
     # The URL of a server that answers.
     address: str = ""
-    # Host and process id of the launcher.
+    # Host and process id of the driver (argus launch run).
     driver: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
     failure: Failure | None = None
@@ -132,4 +132,4 @@ class Status:
     warnings: tuple[JobWarning, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "phases", phases_of(self.phases))
+        object.__setattr__(self, "phases", valid_phases(self.phases))

@@ -121,7 +121,7 @@ class CheckRequest:
 
     @property
     def tokenizer_path(self) -> str:
-        """The directory or name of its tokenizer and processor."""
+        """The directory or name of the trained model's tokenizer and processor."""
         return str(self.setting(f"{self.model_section}.tokenizer_path", self.model_path))
 
     @property
@@ -150,7 +150,7 @@ class CheckRequest:
 
     @property
     def per_sample_reward_manager(self) -> str | None:
-        """verl's own reward manager that calls the reward function; None for other managers and for sft."""
+        """The name of the reward manager if it scores one answer at a time; otherwise None."""
         return self.registered_reward_manager if self.registered_reward_manager in PER_SAMPLE_REWARD_MANAGERS else None
 
     @property

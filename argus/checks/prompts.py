@@ -41,26 +41,26 @@ if question["template"]:
     arguments["chat_template"] = question["template"]
 until = time.monotonic() + question["seconds"]
 
-def tokens(messages):
+def token_ids(messages):
     return tokenizer(tokenizer.apply_chat_template(messages, **arguments), add_special_tokens=False)["input_ids"]
 
-def tokens_of(message):
+def message_token_ids(message):
     # verl/utils/tokenizer/chat_template.py: apply_chat_template
     try:
-        return tokens([message])
+        return token_ids([message])
     except Exception:
         before = [{"role": "user", "content": [{"type": "text", "text": ""}]}]
-        return tokens([*before, message])[len(tokens(before)):]
+        return token_ids([*before, message])[len(token_ids(before)):]
 
-def tokens_per_message(row):
+def concatenated_token_ids(row):
     # verl/utils/dataset/multiturn_sft_dataset.py: __init__, __getitem__, sanity_check
     user = {"role": "user", "content": ""}
-    single, double = tokens([user]), tokens([user, user])
+    single, double = token_ids([user]), token_ids([user, user])
     system_length = len(single[:len(single) - len(double)])  # The tokens of the default system prompt.
     ids = []
     for index, message in enumerate(row):
-        ids += tokens_of(message)[0 if message["role"] == "system" or not index else system_length:]
-    if ids != tokens(row) and question["must_match"]:
+        ids += message_token_ids(message)[0 if message["role"] == "system" or not index else system_length:]
+    if ids != token_ids(row) and question["must_match"]:
         raise ValueError("verl renders each message alone, which gives other tokens than the whole conversation; "
                          "data.ignore_input_ids_mismatch=True allows that")
     return ids
@@ -70,7 +70,7 @@ for split, rows in question["rows"].items():
         if time.monotonic() > until:
             break
         try:
-            ids = tokens_per_message(row) if question["per_message"] else tokens(row)
+            ids = concatenated_token_ids(row) if question["per_message"] else token_ids(row)
         except Exception as error:
             say(split=split, refused=f"{type(error).__name__}: {error}"[:300])
         else:
@@ -80,21 +80,21 @@ for split, rows in question["rows"].items():
 
 @dataclass(frozen=True)
 class PromptSample:
-    """Conversations from several places of a split with `total` rows, and their measurements.
+    """Conversations from several places of a split with `total_rows` rows, and their measurements.
 
-    lengths: in tokens. max_token_id: the largest token id. refused: why the chat template refused other rows.
+    lengths: in tokens. max_token_id: the largest token id. refusals: why the chat template refused other rows.
     """
 
     split: str
     rows: tuple[Any, ...]
-    total: int
+    total_rows: int
     lengths: tuple[int, ...] = ()
     max_token_id: int = 0
-    refused: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
 
     @property
     def tried_count(self) -> int:
-        return len(self.lengths) + len(self.refused)
+        return len(self.lengths) + len(self.refusals)
 
     @property
     def longest(self) -> int:
@@ -110,15 +110,15 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     """Prompts that are longer than the job allows. Nothing is measured without a tokenizer.json."""
     key = "data.max_length" if request.is_sft else "data.max_prompt_length"
     limit, directory = request.setting(key), request.tokenizer_path
-    is_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
-    if not is_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
+    is_limit_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
+    if not is_limit_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
         return []
     findings: list[Finding] = []
     samples = [sample for split in request.splits if (sample := read_sample(request, split)).rows]
     for sample in measure_samples(request, directory, samples) if samples else ():
         if sample.tried_count:
-            longest = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
-            facts.notes.append(f"Prompts: {len(sample.lengths)} of {sample.total} in {sample.split} measured{longest}")
+            suffix = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
+            facts.notes += [f"Prompts: {len(sample.lengths)} of {sample.total_rows} in {sample.split} measured{suffix}"]
             findings += length_findings(request, sample, key, limit)
             findings += token_findings(request, sample, facts.vocab_size)
     return findings
@@ -138,10 +138,10 @@ def read_sample(request: CheckRequest, split: str) -> PromptSample:
                 continue
             total += file.metadata.num_rows
             groups = file.metadata.num_row_groups
-            places = sorted({groups * place // MAX_ROW_GROUPS for place in range(MAX_ROW_GROUPS)}) if groups else []
-            for place in places:
-                count = -(-MAX_SAMPLED_ROWS // len(files) // len(places))
-                batch = next(file.iter_batches(count, row_groups=[place], columns=[key]), None)
+            group_indexes = sorted({groups * at // MAX_ROW_GROUPS for at in range(MAX_ROW_GROUPS)}) if groups else []
+            for index in group_indexes:
+                count = -(-MAX_SAMPLED_ROWS // len(files) // len(group_indexes))
+                batch = next(file.iter_batches(count, row_groups=[index], columns=[key]), None)
                 for messages in filter(None, batch.column(0).to_pylist() if batch else ()):
                     size += len(str(messages))
                     if size <= MAX_SAMPLED_CHARS and len(conversations) < MAX_SAMPLED_ROWS:
@@ -170,8 +170,8 @@ def measure_samples(request: CheckRequest, directory: str, samples: list[PromptS
         measurements = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in measurements if isinstance(line.get("length"), int))
         ids = [line["max_token_id"] for line in measurements if isinstance(line.get("max_token_id"), int)]
-        refused = tuple(str(line["refused"]) for line in measurements if "refused" in line)
-        yield replace(sample, lengths=lengths, max_token_id=max(ids, default=0), refused=refused)
+        refusals = tuple(str(line["refused"]) for line in measurements if "refused" in line)
+        yield replace(sample, lengths=lengths, max_token_id=max(ids, default=0), refusals=refusals)
 
 
 def renders_messages_separately(request: CheckRequest) -> bool:
@@ -186,7 +186,7 @@ def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit
     longer = sum(length > limit for length in sample.lengths)
     if longer:
         outcome, severity = long_prompt_outcome(request, sample, longer)
-        sampled = "" if sample.tried_count >= sample.total else "sampled "
+        sampled = "" if sample.tried_count >= sample.total_rows else "sampled "
         kind = "conversations" if request.is_sft else "prompts"
         problem = f"is {limit}, but {longer} of {sample.tried_count} {sampled}{kind} in {sample.split} are longer"
         remedy = f"set it to {sample.longest} or more, with the memory that this takes"
@@ -208,7 +208,7 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
         batch = request.number("data.train_batch_size", 1)
         if not remaining:
             return "verl drops them all (data.filter_overlong_prompts)", ERROR
-        if sample.split == "train" and sample.tried_count >= sample.total and remaining < batch:
+        if sample.split == "train" and sample.tried_count >= sample.total_rows and remaining < batch:
             return f"verl drops them, and the {remaining} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
     # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, for any data.truncation
@@ -217,9 +217,9 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
 
 def token_findings(request: CheckRequest, sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:
     """Rows that the chat template refuses, or whose tokens the model does not have."""
-    if sample.refused:
-        rows = f"{len(sample.refused)} of {sample.tried_count} rows in {sample.split}"
-        text = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 300)}"
+    if sample.refusals:
+        rows = f"{len(sample.refusals)} of {sample.tried_count} rows in {sample.split}"
+        text = f"the model's chat template refuses {rows}: {one_line(sample.refusals[0], 300)}"
         # A processor may render them in another way.
         is_certain = not sample.lengths and request.is_text_only
         yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)

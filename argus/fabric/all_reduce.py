@@ -16,11 +16,9 @@ from typing import Any
 
 from ..ray.tasks import Connection, free_port
 
-# Finds the node that slows or breaks a collective: first all together, then in pairs, then in halves.
-
 Group = tuple[str, ...]
-# A pair is slow below this part of what most pairs reach, and all together below that part of it: more nodes share more
-# links, and a collective over TCP does lose some of its rate.
+# A pair below half the usual bandwidth is slow; the whole group below a tenth: more nodes share more links, and a
+# collective over TCP does lose some of its rate.
 SLOW_PAIR_FRACTION, SLOW_WHOLE_FRACTION = 0.5, 0.1
 
 
@@ -55,6 +53,8 @@ class Verdict:
 
 
 class FaultSearch:
+    """Bisects a failing collective: all nodes, pairs, each suspect with a good node, then halves."""
+
     def __init__(self, nodes: Sequence[str], measure: Measure) -> None:
         self.nodes = tuple(nodes)
         self.measured: dict[Group, Bandwidth] = {}
@@ -73,56 +73,56 @@ class FaultSearch:
         usual = median(measured_rates[:1] + measured_rates[-1:] if three else measured_rates) if measured_rates else 0.0
         limit = SLOW_PAIR_FRACTION * usual
         suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
-        good = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
+        unsuspected = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
         # Nodes that are also in a suspected pair come last.
-        fine = sorted(filter(good.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
-        bad, links = self._confirm(suspects, fine, limit)
+        good = sorted(filter(unsuspected.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
+        bad, links = self._confirm(suspects, good, limit)
         group: Group = ()
         if not bad and not links and self._fails(whole, SLOW_WHOLE_FRACTION * usual):
-            group = self._halves(SLOW_WHOLE_FRACTION * usual)
+            group = self._bisect(SLOW_WHOLE_FRACTION * usual)
         return Verdict(whole, dict(self.measured), tuple(bad), tuple(links), group, usual)
 
     @staticmethod
     def _fails(measured: Bandwidth, limit: float) -> bool:
         return measured.bandwidth is None or measured.bandwidth < limit
 
-    def _ask(self, groups: Sequence[Group]) -> None:
+    def _measure_new(self, groups: Sequence[Group]) -> None:
         new = [group for group in groups if group not in self.measured]
         if new:
             self.measured.update(zip(new, self._measure(new), strict=True))
 
     def _pairs(self) -> list[Group]:
-        """Measure each node in one pair; of an odd number, the last with the first, afterwards; of three, all pairs."""
+        """Measure disjoint pairs; afterwards, an odd last node with the first one; of three nodes, all pairs."""
         pairs = [self.nodes[at : at + 2] for at in range(0, len(self.nodes) - 1, 2)]
-        self._ask(pairs)
+        self._measure_new(pairs)
         if len(self.nodes) % 2:
             odd = (self.nodes[-1], self.nodes[0])
-            self._ask([odd])
+            self._measure_new([odd])
             pairs.append(odd)
         if len(self.nodes) == 3:
-            self._ask([self.nodes[1:]])
+            self._measure_new([self.nodes[1:]])
             pairs.append(self.nodes[1:])
         return pairs
 
-    def _confirm(self, suspects: Sequence[Group], fine: Sequence[str], limit: float) -> tuple[list[str], list[Group]]:
-        """Measure every suspected node with one that is fine; as many at once as there are such nodes."""
-        if not fine:
+    def _confirm(self, suspects: Sequence[Group], good: Sequence[str], limit: float) -> tuple[list[str], list[Group]]:
+        """Measure every suspected node with a good one; as many at once as there are such nodes."""
+        if not good:
             return [], []
-        nodes = [node for node in dict.fromkeys(chain.from_iterable(suspects)) if node not in fine]
+        nodes = [node for node in dict.fromkeys(chain.from_iterable(suspects)) if node not in good]
         bad = []
-        for at in range(0, len(nodes), len(fine)):
-            pairs = list(zip(nodes[at : at + len(fine)], fine, strict=False))
-            self._ask(pairs)
+        for at in range(0, len(nodes), len(good)):
+            pairs = list(zip(nodes[at : at + len(good)], good, strict=False))
+            self._measure_new(pairs)
             bad += [pair[0] for pair in pairs if self._fails(self.measured[pair], limit)]
         return bad, [pair for pair in suspects if not set(pair) & set(bad)]
 
-    def _halves(self, limit: float) -> Group:
+    def _bisect(self, limit: float) -> Group:
         """The smallest group that fails although both of its halves do not."""
         group = self.nodes
         while len(group) > 2:
             middle = len(group) // 2
             halves = [half for half in (group[:middle], group[middle:]) if len(half) > 1]
-            self._ask(halves)
+            self._measure_new(halves)
             failing = [half for half in halves if self._fails(self.measured[half], limit)]
             if not failing:
                 break
@@ -149,8 +149,7 @@ def from_json(answer: dict[str, Any]) -> Verdict:
 
 # All-reduces between the workers of a running cluster, through Ray: gloo on CPUs, NCCL on GPUs.
 #
-# Runs on the head. A placement group holds the resources of the workers meanwhile: GPUs of a running job are never
-# used.
+# Runs on the head. A placement group holds the workers' resources meanwhile: GPUs of running jobs are never used.
 
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 CPU = "cpu"
@@ -166,7 +165,7 @@ MAX_ERROR_CHARS = 200
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker, its place in the placement group, and how many processes it runs."""
+    """A worker node, its kind of accelerator, and how many processes it runs."""
 
     name: str
     node_id: str
@@ -180,7 +179,7 @@ class SkippedError(Exception):
 
 
 def workers_of(nodes: Sequence[dict[str, Any]]) -> list[Worker]:
-    """The workers among Ray's nodes: the head has no CPUs."""
+    """The workers among Ray's nodes: those with CPUs, since the head has none."""
     workers = []
     for node in nodes:
         resources = node["Resources"]
@@ -201,7 +200,7 @@ def bus_bandwidth(mib: int, processes: int, seconds: float) -> float:
     return (mib << 20) * 2 * (processes - 1) / processes / max(seconds, 1e-9) / 1e9
 
 
-def is_waiting(error: str) -> bool:
+def is_peer_timeout(error: str) -> bool:
     """Whether an error is that of a process that has waited for others."""
     return "Dist" in error or "timeout" in error.lower() or "no answer" in error
 
@@ -255,15 +254,15 @@ class WorkerGroups:
 
         members = [(name, number) for name in group for number in range(self._workers[name].processes)]
         first = self._workers[group[0]]
-        together = first.address, port, len(members), self._backend
+        group_arguments = first.address, port, len(members), self._backend
         share = {"num_cpus": 1} if self._backend == GLOO else {"num_cpus": 0, "num_gpus": 1}
         # Each measurement needs a new process: torch numbers its groups, and the numbers differ after a failure.
-        remote = self._connection.ray.remote(max_calls=1)(take_part)
+        remote = self._connection.ray.remote(max_calls=1)(time_all_reduce_or_error)
         started = {}
         for rank, (name, number) in enumerate(members):
             place = PlacementGroupSchedulingStrategy(self._group, self._place[self._workers[name].node_id])
             task = remote.options(max_retries=0, scheduling_strategy=place, **share)
-            started[f"{name} {number}"] = task.remote(rank, *together)
+            started[f"{name} {number}"] = task.remote(rank, *group_arguments)
         return started
 
     def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Bandwidth:
@@ -271,7 +270,7 @@ class WorkerGroups:
         errors = [f"{key}: {text}" for key, text in problems.items() if key in (*names, group[0])]
         if errors or not all(name in values for name in names):
             # The processes that wait for a failed one have less informative errors.
-            return Bandwidth(None, min(errors, key=is_waiting, default="no answer"))
+            return Bandwidth(None, min(errors, key=is_peer_timeout, default="no answer"))
         slowest = max(values[name] for name in names)
         return Bandwidth(round(bus_bandwidth(TENSOR_MIB[self._backend], len(names), slowest), 3))
 
@@ -312,23 +311,23 @@ def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
 # --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
 
 
-def take_part(rank: int, address: str, port: int, world: int, backend: str) -> float | str:
+def time_all_reduce_or_error(rank: int, address: str, port: int, world: int, backend: str) -> float | str:
     """Return the seconds of one all-reduce, or the error in one line. Only the rank differs between the processes."""
     try:
-        return reduce_together(rank, address, port, world, backend)
+        return time_all_reduce(rank, address, port, world, backend)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return f"{type(error).__name__}: {lines[0][:MAX_ERROR_CHARS]}"
 
 
-def reduce_together(rank: int, address: str, port: int, world: int, backend: str) -> float:
+def time_all_reduce(rank: int, address: str, port: int, world: int, backend: str) -> float:
     import torch
     import torch.distributed as dist
 
     on_gpu = backend == NCCL
     device = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     # GPU kernels continue after the call returns.
-    wait = torch.cuda.synchronize if on_gpu else (lambda: None)
+    synchronize = torch.cuda.synchronize if on_gpu else (lambda: None)
     store = dist.TCPStore(address, port, world, is_master=rank == 0, timeout=timedelta(seconds=START_TIMEOUT_SECONDS))
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=STEP_SECONDS))
     try:
@@ -339,11 +338,11 @@ def reduce_together(rank: int, address: str, port: int, world: int, backend: str
             raise RuntimeError(f"the sum of {world} ones is {float(first.min())}")
         tensor = torch.zeros((TENSOR_MIB[backend] << 20) // 4, device=device)
         dist.all_reduce(tensor)
-        wait()
+        synchronize()
         begin = time.perf_counter()
         for _number in range(REPETITIONS):
             dist.all_reduce(tensor)
-        wait()
+        synchronize()
         return (time.perf_counter() - begin) / REPETITIONS
     finally:
         dist.destroy_process_group()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Admission checks of a job: find out, before submission, whether it can run.
+"""Admission checks of a job: find out, before submission, whether it can run. Called by ray_job, also in check mode.
 
-Modules: the order of checks, and those on the head (gate); the actors that run the others on nodes (nodes); the
-trainer's composed configuration (composition), its rules (config, config_rl, pools), and those for numbers (numbers).
-Called by: ray_job, before a submission and in check mode.
+gate: runs all checks in order, and itself those on the head. nodes: actors that run checks on nodes.
+composition: the trainer's configuration. config, config_rl, pools: its rules. numbers: those for numbers.
 """

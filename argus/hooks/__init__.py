@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks that run first in every worker process of a trainer: secrets, and a TransferQueue for each job."""
+"""Hooks that a trainer's workers run first: they load and mask the job's secrets, and isolate its TransferQueue."""

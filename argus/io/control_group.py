@@ -15,7 +15,7 @@ def oom_kills(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
     return counter("memory", ("memory.events", "memory.oom_control"), "oom_kill", cgroup, mounted)
 
 
-def refused_processes(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
+def failed_forks(cgroup: Path = CGROUP, mounted: Path = GROUPS) -> int:
     """The number of processes and threads that the kernel has refused because of a limit; 0 if unknown."""
     return counter("pids", ("pids.events",), "max", cgroup, mounted)
 

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, TypeGuard
 MIB = 1 << 20
 # The largest of our own files: a status with many attempts, a composed configuration, a manifest of 100,000 files.
 MAX_JSON_BYTES = 32 * MIB
-# Functions that walk through a value or print it call themselves for each level.
-MAX_JSON_LEVELS = 64
+# Recursive functions over a value must stay within Python's limit.
+MAX_JSON_DEPTH = 64
 # Shards of a checkpoint of thousands of GPUs are in one directory.
 MAX_DIRECTORY_ENTRIES = 100_000
 # The number of directories above a file of an archive: that of all archives, the archive, and one below it.
@@ -31,7 +31,7 @@ DIRECTORY_LEVELS = 3
 # The errors of a network file system that hangs, or for a file that was just replaced.
 TRANSIENT_ERRORS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 MAX_READ_ATTEMPTS, READ_RETRY_INTERVAL_SECONDS = 5, 0.2
-MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
+SNAPSHOT_MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
 MAX_MARKER_BYTES = 4096
 
 
@@ -52,11 +52,10 @@ def reason(error: OSError | ValueError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-def refresh_names(path: Path) -> None:
-    """Make NFS ask its server for a path, in an archive that another machine may have changed.
+def refresh_nfs_cache(path: Path) -> None:
+    """Make NFS ask its server for a path in an archive, which another machine may have changed.
 
-    By its name alone, a client finds for up to a minute what it knows: an earlier file, or none. It asks the server for
-    the entries of a directory that is opened.
+    NFS clients cache lookups for up to a minute; opening each parent directory revalidates them.
     """
     for directory in reversed(path.parents[:DIRECTORY_LEVELS]):
         with contextlib.suppress(OSError, ValueError):
@@ -65,13 +64,13 @@ def refresh_names(path: Path) -> None:
 
 def exists(path: Path) -> bool:
     """Whether a path exists now, also as a link that leads nowhere."""
-    refresh_names(path)
+    refresh_nfs_cache(path)
     return os.path.lexists(path)
 
 
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file for reading. Raises FileNotFoundError, and UnreadableError for anything else."""
-    refresh_names(path)
+    refresh_nfs_cache(path)
     descriptor = -1
     try:
         # Without O_NONBLOCK, opening a FIFO waits for a writer for ever.
@@ -91,11 +90,11 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def list_directory(path: Path, kind: Callable[[os.DirEntry[str]], bool] | None = None) -> list[str]:
-    """The names in a directory, of a kind or all, without an order; none if it does not exist.
+    """The names in a directory, unsorted; empty if it does not exist. kind: an optional filter.
 
-    Raises UnreadableError, for too many of them as well.
+    Raises UnreadableError, also for too many names.
     """
-    refresh_names(path)
+    refresh_nfs_cache(path)
     try:
         with os.scandir(path) as entries:
             names = [entry.name for entry in itertools.islice(filter(kind, entries), MAX_DIRECTORY_ENTRIES + 1)]
@@ -139,28 +138,28 @@ def read_text(path: Path, limit: int = MAX_JSON_BYTES) -> str:
 
 
 def read_marker(file: Path) -> str | None:
-    """The id that the marker file of a snapshot has, or None. It is not run: jobs can write there."""
+    """The id in a snapshot's marker module, or None. Parsed, not imported: jobs can write there."""
     with contextlib.suppress(OSError, UnreadableError):
-        match = MARKER.search(read_text(file, MAX_MARKER_BYTES))
+        match = SNAPSHOT_MARKER.search(read_text(file, MAX_MARKER_BYTES))
         return match[2] if match else None
     return None
 
 
-def refuse(constant: str) -> float:
+def reject_constant(constant: str) -> float:
     raise ValueError(f"{constant} is not a number")
 
 
 def finite_float(text: str) -> float:
     value = float(text)
-    return value if math.isfinite(value) else refuse(text)
+    return value if math.isfinite(value) else reject_constant(text)
 
 
 # One decoder for all texts; json.loads would make one for each.
-DECODER = json.JSONDecoder(parse_constant=refuse, parse_float=finite_float)
+DECODER = json.JSONDecoder(parse_constant=reject_constant, parse_float=finite_float)
 
 
 def parse_json(text: str, path: Path | str) -> Any:
-    """The value of a JSON text, which can be printed and written again; raises UnreadableError."""
+    """The value of a JSON text. Raises UnreadableError, also for NaN, deep nesting and unencodable text."""
     try:
         value = DECODER.decode(text)
     except RecursionError as error:
@@ -169,19 +168,19 @@ def parse_json(text: str, path: Path | str) -> Any:
         raise UnreadableError(path, f"is not JSON ({error})") from error
     if is_deep(value):
         raise UnreadableError(path, "is nested too deeply")
-    if "\\u0000" in text or ("\\u" in text and not is_text(json.dumps(value, ensure_ascii=False))):
-        raise UnreadableError(path, "has characters that no text has")
+    if "\\u0000" in text or ("\\u" in text and not is_encodable(json.dumps(value, ensure_ascii=False))):
+        raise UnreadableError(path, "contains null bytes or lone surrogates")
     return value
 
 
-def is_deep(value: object, levels: int = MAX_JSON_LEVELS) -> bool:
+def is_deep(value: object, depth: int = MAX_JSON_DEPTH) -> bool:
     if not isinstance(value, (dict, list)):
         return False
     entries = value.values() if isinstance(value, dict) else value
-    return not levels or any(is_deep(entry, levels - 1) for entry in entries if isinstance(entry, (dict, list)))
+    return not depth or any(is_deep(entry, depth - 1) for entry in entries if isinstance(entry, (dict, list)))
 
 
-def is_text(value: str) -> bool:
+def is_encodable(value: str) -> bool:
     """Whether text can be written to a file, and can be part of a path: no null byte, no half of a surrogate pair."""
     try:
         return b"\0" not in value.encode()
@@ -193,8 +192,8 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
     return parse_json(read_text(path, limit), path)
 
 
-def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a JSON value is a whole number; Python takes truth values for numbers."""
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether a JSON value is an integer; bool is a subclass of int."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -356,7 +356,7 @@ def failure_lines(failure: Failure | None) -> list[str]:
     if not failure:
         return []
     lines = [f"  {clip_line(line)}" for line in failure.lines]
-    reason, remedy = printable(failure.reason, lines=False), outcome.advice(failure)
+    reason, remedy = printable(failure.reason, lines=False), outcome.trusted_advice(failure)
     return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {remedy}"]
 
 

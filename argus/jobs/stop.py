@@ -103,8 +103,8 @@ def wait_for_end(archive: Archive, services: Services, is_lost: bool) -> JobStat
         if state and state.ended:
             return state
         if is_lost and not archive.has_steward():
-            attempts.record_stop(archive, "stopped while it had no steward")
-            attempts.close(archive, JobState.STOPPED)
+            attempts.record_unattended_stop(archive, "stopped while it had no steward")
+            attempts.close_if_ended(archive, JobState.STOPPED)
             continue
         if services.clock.monotonic() > deadline:
             problem = f"is still running {STOP_TIMEOUT_SECONDS} s after the stop request."
@@ -184,7 +184,7 @@ def close_removed(archive: Archive) -> None:
     archive.ask_to_stop("cluster_down.yml")
     try:
         if archive.read_status().state not in ENDED:
-            attempts.record_stop(archive, REMOVAL_REASON)
+            attempts.record_unattended_stop(archive, REMOVAL_REASON)
     except UnreadableError as error:
         archive.set_status(JobState.STOPPED, reason=f"{REMOVAL_REASON}; its status was lost: {error}")
-    attempts.close(archive, str(archive.state()))
+    attempts.close_if_ended(archive, str(archive.state()))

@@ -197,7 +197,7 @@ def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResu
         "resubmitted_from": request.resubmitted_from,
     }
     waits_for = f"for {spec.depends_on} to succeed" if spec.depends_on else ""
-    waits_for = waits_for or attempts.server_condition(Archive(job.archive), job.plan)
+    waits_for = waits_for or attempts.unmet_server_condition(Archive(job.archive), job.plan)
     return Submission(
         jobspec=request.author_jobspec,
         job=job,
@@ -307,7 +307,7 @@ def write_status(archive: Archive, submission: Submission) -> None:
     if submission.queue_reason:
         archive.set_status(JobState.QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
     else:
-        attempts.prepare(archive, 1, **details)
+        attempts.prepare_attempt(archive, 1, **details)
 
 
 def register(archive: Archive, submission: Submission, registry: Registry) -> None:
@@ -342,7 +342,7 @@ def create_job(archive: Archive, submission: Submission, client: Any, registry: 
         )
         redact.forget(archive.path)
         if not is_registered:
-            attempts.close(archive, JobState.FAILED)
+            attempts.close_if_ended(archive, JobState.FAILED)
         raise
     return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of ``argus launch VERB ARCHIVE …``, beside a job."""
+"""Implements the verbs of ``argus launch VERB ARCHIVE …``, which Ray, the steward and the launcher call."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def run(archive: Archive, attempt: str) -> int:
     return Launcher(archive, int(attempt)).run()
 
 
-def collect(archive: Archive, moment: str) -> int:
-    """On any node."""
+def collect_evidence(archive: Archive, moment: str) -> int:
+    """On any node: collect the evidence of a moment."""
     evidence.collect(archive, Moment(moment))
     return 0
 
 
-def end(archive: Archive) -> int:
+def finish_attempt(archive: Archive) -> int:
     """After an attempt: collect its last evidence, sweep the nodes, and record the swept processes."""
     connection = Connection()
     evidence.collect(archive, Moment.END, connection)
@@ -60,7 +60,7 @@ def end(archive: Archive) -> int:
 def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """On the head: submit an attempt to Ray; if that fails, the archive records why."""
     try:
-        attempts.prepare(archive, int(attempt))
+        attempts.prepare_attempt(archive, int(attempt))
         for pause in (*RETRY_PAUSES_SECONDS, None):
             try:
                 attempts.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
@@ -84,36 +84,36 @@ def cancel(archive: Archive, attempt: str) -> int:
 
 
 def stop(archive: Archive, attempt: str) -> int:
-    client = job_client(evidence.address_of(archive))
-    client.stop_job(ray_id(archive.submission_id, int(attempt)))
+    """End an attempt through Ray's API."""
+    job_client(evidence.address_of(archive)).stop_job(ray_id(archive.submission_id, int(attempt)))
     return 0
 
 
 # The function of each verb, which gets the archive and the further arguments.
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run,
-    "evidence": collect,
-    "end": end,
+    "evidence": collect_evidence,
+    "end": finish_attempt,
     "submit": submit,
     "cancel": cancel,
     "stop": stop,
-    "torchrun": torchrun.torchrun,
-    "ranks": torchrun.ranks,
-    "rank": torchrun.rank,
+    "torchrun": torchrun.torchrun,  # on the driver's node
+    "ranks": torchrun.ranks,  # on each node of the trainer
+    "rank": torchrun.rank,  # in each process of torchrun
 }
 
 
 # The verbs that run with the program version of the job's submission.
-OF_JOB = ("run", "ranks")
+PINNED_VERBS = ("run", "ranks")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a verb of the program itself, for an archive."""
-    # For all that is written to the archive, and for the trainer.
+    # The permissions of everything written from here on, by the trainer too.
     os.umask(node.UMASK)
     verb, path, *rest = arguments
     archive = Archive(path)
-    if verb in OF_JOB and (program := Program.of_job(archive)) != Program.of_this_process():
+    if verb in PINNED_VERBS and (program := Program.of_job(archive)) != Program.of_this_process():
         command = program.command(path, verb, *rest)
         os.execv(command[0], command)  # noqa: S606 - there is no shell
     return COMMANDS[verb](archive, *rest)

@@ -34,11 +34,11 @@ from ..io.reading import UnreadableError, read_marker
 from ..queue import attempts
 from . import log
 from .log import DriverLog, TruncatedCopy, total_steps
-from .outcome import TRAINER, End, Outcome, outcome
+from .outcome import TRAINER, Observations, Outcome, determine_outcome
 from .watch import ENDED_BY_WATCH, Health, Watch
 
-PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
-# A check run by a Python that is started exactly as the trainer: same environment, same working directory.
+PRECHECK_FAILED_EXIT_CODE = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
+# Run by a Python with the trainer's environment and directory. The names with MVP are fixed: users' tools read them.
 IMPORT_CHECK = """
 import importlib.util, json
 specs = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
@@ -63,7 +63,7 @@ class Launcher:
         self.runner = Runner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
-        self.overrides = attempts.planned_overrides(archive, self.plan, attempt)
+        self.overrides = attempts.recorded_overrides(archive, self.plan, attempt)
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.process: subprocess.Popen[bytes] | None = None
@@ -74,7 +74,7 @@ class Launcher:
         self.signal_before_exit: int | None = None
         # Why this launcher has ended the trainer.
         self.watch_failure: Failure | None = None
-        # The last checkpoint may be newer than the metrics; the next attempt then has no steps left.
+        # The step from which this attempt resumes. The metrics may be older: the attempt may then have no steps left.
         self.first_step = (archive.read_status().resumed_from_step or 0) if attempt > 1 else 0
         # The last step of the job, and how many this attempt did.
         self.last_step = self.attempt_steps = 0
@@ -83,7 +83,7 @@ class Launcher:
         self.ray_log = TruncatedCopy(sys.stdout.buffer, RAY_LOG_BYTES, archive.driver_log)
         self.last_output = time.time()
         self.health = Health(archive, tuple(self.overrides), attempt)
-        self.oom_kills, self.refused_forks = control_group.oom_kills(), control_group.refused_processes()
+        self.oom_kills, self.failed_forks = control_group.oom_kills(), control_group.failed_forks()
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
     def run(self) -> int:
@@ -108,7 +108,7 @@ class Launcher:
         if self.attempt == 1:
             self.archive.write_json("config/versions.json", package_versions())
         else:
-            self.print_line(attempts.log_line(self.attempt))
+            self.print_line(attempts.attempt_marker_line(self.attempt))
         if self.plan.command:
             Path(self.plan.directory).mkdir(exist_ok=True)
         problem = self.redactor.text(self.precheck(environment)) if self.plan.code_path else ""
@@ -117,12 +117,12 @@ class Launcher:
             code = 128 + self.received_signal
         elif problem:
             self.print_line(f"The job was not started: {problem}")
-            code = PRECHECK_FAILED
+            code = PRECHECK_FAILED_EXIT_CODE
         else:
             code = self.train(environment)
         result = self.determine_outcome(code, problem)
         self.finish(code, result)
-        # A trainer that did nothing has failed for Ray as well.
+        # A trainer that exits with 0 but did no step counts as failed; tell Ray so.
         return (code if code >= 0 else 128 - code) or int(result.state is JobState.FAILED)
 
     def precheck(self, environment: dict[str, str]) -> str:
@@ -164,7 +164,7 @@ class Launcher:
         threading.Thread(target=self.run_watch, args=(trainer_ended,), daemon=True).start()
         code = 0
         for command in self.plan.before:
-            if code := self.shell(command, environment, BEFORE_TIMEOUT_SECONDS):
+            if code := self.run_shell(command, environment, BEFORE_TIMEOUT_SECONDS):
                 self.program_label = f"a `before` command, {one_line(command)},"
             # After a stop, no further command starts, even if this one succeeded.
             if code or self.received_signal or self.watch_failure:
@@ -172,11 +172,11 @@ class Launcher:
         if self.received_signal or self.watch_failure:
             code = code or -signal.SIGTERM
         elif not code:
-            code = self.execute(self.trainer_command(), environment)
+            code = self.run_program(self.trainer_command(), environment)
         self.signal_before_exit = self.received_signal
         trainer_ended.set()
-        for command in self.plan.after:
-            self.shell(command, environment, SIGTERM_GRACE_SECONDS if self.received_signal else AFTER_TIMEOUT_SECONDS)
+        for after in self.plan.after:
+            self.run_shell(after, environment, SIGTERM_GRACE_SECONDS if self.received_signal else AFTER_TIMEOUT_SECONDS)
         self.prune_checkpoints()
         self.collect_samples(is_over=True)
         return code
@@ -186,16 +186,16 @@ class Launcher:
             return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
         return list(self.plan.command) or [sys.executable, "-m", self.plan.module, *self.overrides]
 
-    def shell(self, command: str, environment: dict[str, str], seconds: float) -> int:
+    def run_shell(self, command: str, environment: dict[str, str], seconds: float) -> int:
         """Run a command before or after the trainer; returns its exit code, negative for a signal."""
         self.print_line(f"+ {command}")
-        code = self.execute(["/bin/sh", "-c", command], environment, seconds)
+        code = self.run_program(["/bin/sh", "-c", command], environment, seconds)
         if code:
             limit = f", after its limit of {seconds:g} s" if code == -signal.SIGKILL else ""
             self.print_line(f"`{command}` ended with exit code {code}{limit}")
         return code
 
-    def execute(self, command: list[str], environment: dict[str, str], seconds: float | None = None) -> int:
+    def run_program(self, command: list[str], environment: dict[str, str], seconds: float | None = None) -> int:
         """Run a program to its end; returns its exit code, negative for a signal.
 
         seconds: how long it may take. A program with a limit may leave processes, such as a sandbox.
@@ -291,28 +291,28 @@ class Launcher:
             samples.keep(self.archive, self.redactor.text, is_over)
 
     def determine_outcome(self, code: int, problem: str) -> Outcome:
-        """How the attempt ended, by the present state; later events do not change it."""
+        """Decide how the attempt ended, from a snapshot of the state taken now."""
         self.last_step = max(self.archive.last_step(), self.first_step)
         self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
-        end = End(
+        seen = Observations(
             exit_code=code,
-            problem=problem,
+            precheck_problem=problem,
             # The archive may lack the end of the log.
             log=self.log.text(),
-            stopped_by=self.signal_before_exit,
-            steward_verdict=attempts.stop_cause(self.archive),
-            watch_verdict=self.watch_failure,
-            steps=self.last_step,
+            stop_signal=self.signal_before_exit,
+            stop_cause=attempts.stop_cause(self.archive),
+            watch_failure=self.watch_failure,
+            last_step=self.last_step,
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
             overrides=self.overrides,
             oom_kills=control_group.oom_kills() - self.oom_kills,
-            refused_processes=control_group.refused_processes() - self.refused_forks,
-            engine=self.health.scan.lost_engine,
-            has_space=self.health.has_space(),
+            failed_forks=control_group.failed_forks() - self.failed_forks,
+            engine_failure=self.health.scan.lost_engine,
+            has_space_for_checkpoint=self.health.has_space(),
             program=self.program_label,
         )
-        result = outcome(end)
+        result = determine_outcome(seen)
         server = attempts.ended_server(self.archive, self.plan)
         if result.failure and not self.signal_before_exit and server:
             reason = f"{server}, which it used, ended; then: {result.failure.reason}"
@@ -329,7 +329,7 @@ class Launcher:
                     self.archive.event("LOG_LOST", bytes=self.log.unwritten_bytes, reason=self.log.problem)
         except (OSError, UnreadableError) as error:
             loss = f"{self.log.unwritten_bytes} bytes of the log are missing there"
-            lines = f"\nThe archive cannot be written: {error}; {loss}\n{log.format_end(result.failure)}\n"
+            lines = f"\nThe archive cannot be written: {error}; {loss}\n{log.format_end_line(result.failure)}\n"
             with contextlib.suppress(OSError):
                 self.ray_log.write_unlimited(self.redactor.text(lines).encode(errors="replace"))
 
@@ -338,11 +338,11 @@ class Launcher:
         self.log.flush_pending()
         self.health.finish(over=code == 0)
         if self.received_signal and not self.signal_before_exit and not attempts.stop_cause(self.archive):
-            # Its trainer had ended before: that is how it ended, and there is no other attempt.
+            # The stop came after the trainer had ended: keep its outcome, but start no further attempt.
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.last_step, "attempt_steps": self.attempt_steps}
         if result.state is JobState.ENDING and result.failure:
-            return attempts.record_ending(self.archive, result.failure, **details)
+            return attempts.record_trainer_failure(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}
         return attempts.record_end(self.archive, result.state, result.failure, None, **details, **reason)
 

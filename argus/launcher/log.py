@@ -124,13 +124,12 @@ class TruncatedCopy:
         self.stream.flush()
 
 
-# Scans the log of a running trainer: its steps, its phase before the first one, errors that verl survives, cut prompts,
-# and inference engines that ended.
+# Scans the log of a running trainer for its steps, its phase, errors that verl survives, cut prompts and lost engines.
 # The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 
 TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")
 # verl prints the number of steps before the first one; the log may grow to gigabytes after that.
-FIRST_BYTES = 4 << 20
+MAX_START_BYTES = 4 << 20
 
 
 def total_steps(archive: Archive) -> int | None:
@@ -138,7 +137,7 @@ def total_steps(archive: Archive) -> int | None:
     with contextlib.suppress(FileNotFoundError, UnreadableError):
         for part in list(archive.log_parts().values())[:1]:
             with archive.open(f"logs/{part.name}") as log:
-                match = TOTAL_STEPS.search(log.read(FIRST_BYTES))
+                match = TOTAL_STEPS.search(log.read(MAX_START_BYTES))
                 return int(match[1]) if match else None
     return None
 
@@ -153,7 +152,7 @@ def expected_steps(archive: Archive) -> int | None:
     return total
 
 
-# The maximum lines of a traceback, and the maximum number of processes with one at the same time.
+# The maximum lines of a traceback, and the maximum number of processes with an unfinished one.
 MAX_TRACEBACK_LINES, MAX_PROCESSES = 500, 1000
 # The size kept of a line that has no end yet.
 MAX_PARTIAL_LINE_BYTES = 1 << 20
@@ -176,7 +175,7 @@ PHASE_MARKERS = (
 )
 PHASE_ORDER = list(Phase)
 # verl/trainer/ppo/v1/agent_loop_tq.py: one line and one traceback for each sample, which is then left out.
-FAILED_SAMPLE = "Error in _run_prompt"
+FAILED_SAMPLE_TEXT = "Error in _run_prompt"
 # verl/experimental/reward_loop/reward_manager/limited.py: the reward is 0 then.
 FAILED_REWARD = re.compile(
     r"Reward computation (?:failed for data_source=.*?: (?P<what>.*)\. Response preview:"
@@ -194,8 +193,8 @@ REWARD_FRAME = re.compile(r"/reward_loop/|/reward_manager/|/reward_score/|/train
 RAY_TASK_ERROR = "ray.exceptions.RayTaskError"
 # The actor of an inference server and its engine's processes: no other process prints what a model has generated.
 ENGINE_PROCESS = re.compile(r"\w*Server\w* pid=")
-# Messages of an engine that it, or a process of it, has ended: vLLM's v1/engine and v1/executor, SGLang's managers and
-# watchdog; and the traceback of a vLLM worker that failed to load weights, for whose answer verl's trainer waits.
+# Messages with which an engine reports that it or one of its processes died: vLLM's v1/engine and v1/executor, SGLang's
+# managers and watchdog; and the traceback of a vLLM worker that failed to load weights, whose answer verl waits for.
 ENGINE_LOST = re.compile(
     r"(?:\[[^\]]{,80}\] )?(?:"
     r"(?:CPU )?EngineCore (?:encountered a fatal error|failed to start)\b"
@@ -210,14 +209,14 @@ REASON_FOLLOWS = re.compile(r"  File |.*(?:encountered a fatal error|failed to s
 EXCEPTION_LINE = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
 ENGINE_STARTS = "Initializing a V1 LLM engine"
-INTERESTING = (
-    b"Server",
-    *(FAILED_SAMPLE.encode(), b"Reward computation ", b"left-truncating", b"dataset len: ", b"random samples out of"),
+RELEVANT_MARKERS = (
+    *(b"Server", FAILED_SAMPLE_TEXT.encode(), b"Reward computation ", b"left-truncating"),
+    *(b"dataset len: ", b"random samples out of"),
     *(marker for _phase, marker in PHASE_MARKERS),
 )
 
 
-class Traceback:
+class SampleTraceback:
     """The traceback of a failed sample, as far as it was printed. count: how many samples it stands for."""
 
     def __init__(self, count: int) -> None:
@@ -228,7 +227,7 @@ class Traceback:
 
 
 class LogScan:
-    """Reads a log in pieces."""
+    """Scans the trainer's output, fed in pieces, for phases, failed samples and lost engines."""
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
@@ -236,22 +235,22 @@ class LogScan:
         # The message of an inference engine that has ended, and its process.
         self.lost_engine = ""
         # The process whose reason follows in the log.
-        self.reason_pending_in = ""
+        self.process_awaiting_reason = ""
         self.partial_line = b""
         # The tracebacks that have no end yet, by process.
-        self.open_tracebacks: dict[str, Traceback] = {}
-        # The rows of the dataset that a process read last.
-        self.rows: dict[str, int] = {}
+        self.open_tracebacks: dict[str, SampleTraceback] = {}
+        # The number of rows of the dataset that a process read last.
+        self.last_dataset_rows: dict[str, int] = {}
 
     def feed(self, data: bytes) -> None:
         """Read the next piece. Only pieces with lines of interest are read closely: a log may have gigabytes."""
         whole, end, rest = data.rpartition(b"\n")
         lines = self.partial_line + whole + end if end else b""
         self.partial_line = (rest if end else self.partial_line + rest)[-MAX_PARTIAL_LINE_BYTES:]
-        if not self.open_tracebacks and not any(marker in lines for marker in INTERESTING):
+        if not self.open_tracebacks and not any(marker in lines for marker in RELEVANT_MARKERS):
             return
         for line in lines.splitlines():
-            if self.open_tracebacks or any(marker in line for marker in INTERESTING):
+            if self.open_tracebacks or any(marker in line for marker in RELEVANT_MARKERS):
                 self.read_line(line)
 
     def read_line(self, line: bytes) -> None:
@@ -263,21 +262,22 @@ class LogScan:
             self.read_engine(process, text)
         repeated = REPEAT_COUNT.search(text)
         times = int(repeated["times"]) if repeated else 1
-        if FAILED_SAMPLE in text:
+        if FAILED_SAMPLE_TEXT in text:
             self.count_failed_sample(process)
             if len(self.open_tracebacks) < MAX_PROCESSES:
-                self.open_tracebacks[process] = Traceback(times)
+                self.open_tracebacks[process] = SampleTraceback(times)
         elif process in self.open_tracebacks:
             self.read_traceback(process, REPEAT_COUNT.sub("", text))
         else:
             self.read_plain_line(process, text, times)
 
     def read_engine(self, process: str, text: str) -> None:
-        is_reason = self.reason_pending_in == process and EXCEPTION_LINE.match(text)
+        is_reason = self.process_awaiting_reason == process and EXCEPTION_LINE.match(text)
+        reports_loss = is_reason if self.lost_engine else ENGINE_LOST.match(text)
         if text.startswith(ENGINE_STARTS):
             self.lost_engine = ""
-        elif is_reason if self.lost_engine else ENGINE_LOST.match(text):
-            self.reason_pending_in = process if REASON_FOLLOWS.match(text) else ""
+        elif reports_loss:
+            self.process_awaiting_reason = process if REASON_FOLLOWS.match(text) else ""
             self.lost_engine = one_line(f"{text} ({process})")
 
     def read_plain_line(self, process: str, text: str, times: int) -> None:
@@ -287,14 +287,14 @@ class LogScan:
         elif failed := FAILED_REWARD.search(text):
             self.count_exception(True, times, failed["what"] or f"it timed out after {failed['after']}")
         elif selected := SELECTED_ROWS.search(text):
-            self.rows[process] = int(selected["rows"])
+            self.last_dataset_rows[process] = int(selected["rows"])
         elif rows := DATASET_ROWS.search(text):
             if rows["filtered"]:
-                before = self.rows.pop(process, 0)
+                before = self.last_dataset_rows.pop(process, 0)
                 dropped = max(0, before - int(rows["rows"]))
                 self.summary = replace(summary, dropped=summary.dropped + dropped, rows=summary.rows + before)
-            elif len(self.rows) < MAX_PROCESSES:
-                self.rows[process] = int(rows["rows"])
+            elif len(self.last_dataset_rows) < MAX_PROCESSES:
+                self.last_dataset_rows[process] = int(rows["rows"])
 
     def read_traceback(self, process: str, text: str) -> None:
         traceback = self.open_tracebacks[process]
@@ -328,7 +328,7 @@ class LogScan:
 
 
 class LogFollower:
-    """Reads what is appended to the driver's log, over the ends of its parts."""
+    """Reads what is appended to the driver's log, across its rotated parts."""
 
     def __init__(self, archive: Archive) -> None:
         """Begins at the end of the log: all before it is of an earlier attempt."""
@@ -352,7 +352,7 @@ class LogFollower:
         return b""
 
 
-# Records the end of an attempt although the archive cannot be written for a while: a full or read-only shared root.
+# Records the end of an attempt, even while the shared root is full or read-only.
 
 # The time limit for recording the end of an attempt, whose trainer has already ended.
 RECORD_TIMEOUT_SECONDS = 300.0
@@ -383,15 +383,15 @@ def retry_write(work: Callable[[], Value], stopped: Callable[[], bool], clock: M
                 until = min(until, clock.monotonic() + STOP_RECORD_TIMEOUT_SECONDS)
             if clock.monotonic() >= until:
                 raise
-        # A signal does not end it.
+        # sleep() resumes after a signal (PEP 475).
         clock.sleep(RETRY_INTERVAL_SECONDS)
 
 
-def format_end(failure: Failure | None) -> str:
+def format_end_line(failure: Failure | None) -> str:
     return END_PREFIX + json_text(failure)
 
 
-def parse_end(message: str) -> Failure | None:
+def parse_end_line(message: str) -> Failure | None:
     """The failure that a launcher told in the end of Ray's log, if it did; a job can write such a line as well."""
     for line in reversed(message.splitlines()[-MAX_MESSAGE_LINES:]):
         if line.startswith(END_PREFIX):

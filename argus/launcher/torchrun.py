@@ -158,7 +158,7 @@ def rank(archive: Archive, attempt: str) -> int:
     os.close(reader)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
         os.dup2(writer, descriptor)
-    command = [sys.executable, "-m", plan.module, *attempts.planned_overrides(archive, plan, int(attempt))]
+    command = [sys.executable, "-m", plan.module, *attempts.recorded_overrides(archive, plan, int(attempt))]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 

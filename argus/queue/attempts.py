@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts: each run of a job's trainer is one submission to Ray, and may be followed by another."""
+"""Prepares, submits and ends the attempts of a job, and decides on retries. An attempt is one submission to Ray."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def steps_done(archive: Archive, attempt: int) -> int:
             return len({step.step for step in steps if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
         # The output of earlier attempts does not count.
-        return len(set(STEP_LINE.findall(archive.log_tail(LOG_TAIL_BYTES).rpartition(log_line(attempt))[2])))
+        return len(set(STEP_LINE.findall(archive.log_tail(LOG_TAIL_BYTES).rpartition(attempt_marker_line(attempt))[2])))
 
 
-def log_line(attempt: int) -> str:
+def attempt_marker_line(attempt: int) -> str:
     """The line in the log before the output of each attempt but the first."""
     return f"{ATTEMPT_MARKER}{attempt}"
 
 
-def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
+def overrides_for(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
     """The Hydra overrides of an attempt.
 
     verl's own resume_mode=auto takes the checkpoint that its tracker file names, even if it is damaged.
@@ -81,16 +81,16 @@ def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | Non
     return rest + resume
 
 
-def planned_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
+def recorded_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
     """The Hydra overrides of an attempt, as recorded before its submission."""
     record = archive.read_mapping(f"config/attempt-{attempt}.json")
     return list(record.get("overrides", plan.overrides))
 
 
 def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
-    """Whether another attempt follows one that failed so. The end of the head is no job's fault, and costs no retry."""
-    free_retries = sum(attempt.kind == FailureKind.HEAD_LOST for attempt in status.attempts)
-    return kind is FailureKind.HEAD_LOST or (status.attempt - free_retries <= plan.retries and kind.retryable(steps))
+    """Whether another attempt follows one that failed so. Losing the head node does not use up a retry."""
+    head_losses = sum(attempt.kind == FailureKind.HEAD_LOST for attempt in status.attempts)
+    return kind is FailureKind.HEAD_LOST or (status.attempt - head_losses <= plan.retries and kind.retryable(steps))
 
 
 def stop_cause_file(archive: Archive) -> str:
@@ -118,7 +118,7 @@ def with_advice(archive: Archive, failure: Failure) -> Failure:
     return failure if has_one else dataclasses.replace(failure, todo=failure.todo.replace(failures.RESUME, ""))
 
 
-def record_ending(archive: Archive, failure: Failure, **details: Any) -> JobState:
+def record_trainer_failure(archive: Archive, failure: Failure, **details: Any) -> JobState:
     """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
 
     Processes that were connected to a lost node may fail before Ray has noticed the loss.
@@ -138,20 +138,20 @@ def record_end(
     ended_at = time.time() if now is None else now
     if status.state is JobState.ENDING and status.ended_at is not None:
         ended_at = status.ended_at
-    # A job that waits for its first or its next attempt has none that could end.
-    attempted = status.state not in WAITING
+    # A job that waits for its first or its next attempt has no running attempt to record.
+    has_attempt = status.state not in WAITING
     failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
     failure = failure and with_advice(archive, failure)
     reason = failure.reason if failure else details.pop("reason", "")
     retry = (
-        attempted
+        has_attempt
         and state == JobState.FAILED
         and failure is not None
         and not archive.stop_requested()
         and may_retry(plan, status, failure.kind, details.get("attempt_steps", 0))
     )
     attempts = list(status.attempts)
-    if attempted:
+    if has_attempt:
         ended = Attempt(
             attempt=status.attempt,
             state=state,
@@ -168,7 +168,7 @@ def record_end(
     return state
 
 
-def record_stop(archive: Archive, reason: str) -> JobState:
+def record_unattended_stop(archive: Archive, reason: str) -> JobState:
     """Record the end of a job that is stopped and that no process looks after. Raises UnreadableError."""
     status = archive.read_status()
     # A trainer that had failed before the request has failed.
@@ -183,7 +183,7 @@ def record_stop(archive: Archive, reason: str) -> JobState:
     )
 
 
-def close(archive: Archive, state: str) -> None:
+def close_if_ended(archive: Archive, state: str) -> None:
     """If the job has ended: remove its secrets, and write the archive for the last time."""
     if state in ENDED:
         redact.forget(archive.path)
@@ -227,9 +227,9 @@ def explain_removal(archive: Archive, node: str) -> None:
 
 
 def with_requester(archive: Archive, stopped: Failure) -> Failure:
-    who = f"by {archive.stop_requested_by() or 'stop.yml'}"
-    if not archive.stop_requested():
-        who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    """Add who asked for the stop to the reason."""
+    other = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    who = f"by {archive.stop_requested_by() or 'stop.yml'}" if archive.stop_requested() else other
     return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
@@ -241,12 +241,13 @@ def phases_before(status: Status, started: float) -> dict[str, float]:
     return {str(phase): round(max(0.0, seconds), 1) for phase, seconds in (queue | driver).items()}
 
 
-def prepare(archive: Archive, attempt: int, **details: Any) -> None:
+def prepare_attempt(archive: Archive, attempt: int, **details: Any) -> None:
+    """Record the overrides and the checkpoint of the next attempt, and set the state to SUBMITTED."""
     plan = archive.plan() or Plan()
     resumed_from = plan.resumed_from_step
     if attempt > 1:
         checkpoint = checkpoints.last_complete(archive.path / "checkpoints", plan.workload)
-        archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides(plan, attempt, checkpoint)})
+        archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides_for(plan, attempt, checkpoint)})
         resumed_from = checkpoint.step if checkpoint else resumed_from
     now = time.time()
     archive.set_status(
@@ -256,8 +257,7 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
         attempt_submitted_at=now,
         resumed_from_step=resumed_from,
         phases={},
-        # The reason was that for waiting.
-        reason="",
+        reason="",  # clears the reason for waiting
     )
 
 
@@ -294,7 +294,7 @@ def server_address(archive: Archive, server: str) -> str:
     return status.address if answers else ""
 
 
-def server_condition(archive: Archive, plan: Plan) -> str:
+def unmet_server_condition(archive: Archive, plan: Plan) -> str:
     """What a job waits for if a server whose address it needs does not answer yet, or ""."""
     silent = [server for server in plan.env_from.values() if not server_address(archive, server)]
     return f"for {silent[0]} to answer" if silent else ""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..archive.status import ENDED
-from ..io.control_group import refused_processes
+from ..io.control_group import failed_forks
 from .admission import registry_path
 from .departures import draining_nodes
 
@@ -122,7 +122,7 @@ def local_head(address: str, patience: float = SECOND_ATTEMPT_TIMEOUT_SECONDS) -
 
 def limit_reached() -> str:
     """A limit of this node that the kernel has enforced, so that its head may not answer, or ""."""
-    times = refused_processes()
+    times = failed_forks()
     return f"; this node reached its limit of processes {times} times" if times else ""
 
 

@@ -20,14 +20,14 @@ from ..jobs.progress import TIMED_PARTS, TIMING_PREFIX
 # Curves with few points, however long the job was: they are reduced while they are read.
 
 MAX_POINTS = 2000
-# The number of points at which a curve is reduced again.
+# How many points a curve may gain before it is reduced again.
 SPARE_POINTS = 6 * MAX_POINTS
 Points = tuple[list[int], list[float]]
 
 
 @dataclass
 class Curve:
-    """The values of one metric over steps. is_mean: reduced to means of ranges, which add up, and not to extremes."""
+    """The values of one metric over steps. is_mean: downsample by means, so that stacked curves still add up."""
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -42,19 +42,19 @@ class Curve:
         steps.append(step)
         values.append(value)
         if len(steps) > 2 * MAX_POINTS + SPARE_POINTS:
-            self.steps, self.values = self.points(2 * MAX_POINTS)
+            self.steps, self.values = self.downsample(2 * MAX_POINTS)
 
-    def points(self, most: int) -> Points:
-        """At most `most` points of it: of ranges of equally many steps, the mean, or the extremes and a gap."""
+    def downsample(self, max_points: int) -> Points:
+        """At most this many points: of each equal range of steps its mean, or its extremes and one non-finite value."""
         steps, values = self.steps, self.values
-        if len(steps) <= most:
+        if len(steps) <= max_points:
             return steps, values
         # With the first and the last point.
-        count = max(1, (most - 2) // (1 if self.is_mean else 2 if all(map(math.isfinite, values)) else 3))
+        count = max(1, (max_points - 2) // (1 if self.is_mean else 2 if all(map(math.isfinite, values)) else 3))
         width = (steps[-1] - steps[0] + 1) / count
         ranges: list[list[int]] = [[] for _range in range(count)]
         for position, step in enumerate(steps):
-            # Steps may be too large for exact divisions.
+            # Float rounding may put the last step past the end.
             ranges[min(int((step - steps[0]) / width), count - 1)].append(position)
         if self.is_mean:
             means = [(steps[span[-1]], math.fsum(values[at] for at in span) / len(span)) for span in ranges if span]
@@ -66,23 +66,23 @@ class Curve:
 def extremes(positions: Sequence[int], values: Sequence[float]) -> set[int]:
     """The positions of the lowest and the highest value, and of one that is not finite."""
     finite = [at for at in positions if math.isfinite(values[at])]
-    gap = {at for at in positions if not math.isfinite(values[at])} if len(finite) < len(positions) else set()
+    non_finite = {at for at in positions if not math.isfinite(values[at])} if len(finite) < len(positions) else set()
     kept = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
-    return kept | set(sorted(gap)[:1])
+    return kept | set(sorted(non_finite)[:1])
 
 
 # The resource use of a job's nodes, as curves over the seconds since the first measurement.
 
-# A curve for each node; of more nodes, the mean, the least and the most of all.
-MAX_CURVES = 8
+# With more nodes than this, their mean, minimum and maximum are shown.
+MAX_NODE_CURVES = 8
 GB, MB = 1e9, 1e6
 MEMORY, GPU_MEMORY = "Memory, GB", "Memory of the fullest GPU, GB"
 NodeCharts = dict[str, dict[str, Curve]]
 
 
-def of_gpus(values: Iterable[float | None], of: Callable[[list[float]], float]) -> float | None:
+def aggregate(values: Iterable[float | None], function: Callable[[list[float]], float]) -> float | None:
     numbers = [value for value in values if value is not None]
-    return of(numbers) if numbers else None
+    return function(numbers) if numbers else None
 
 
 def mean(values: list[float]) -> float:
@@ -94,11 +94,11 @@ def in_unit(value: float | None, unit: float) -> float | None:
 
 
 # The value of a node, by chart title.
-CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
-    "GPUs in use, %": lambda node: of_gpus((gpu.percent for gpu in node.gpus), mean),
-    GPU_MEMORY: lambda node: in_unit(of_gpus((gpu.memory for gpu in node.gpus), max), GB),
-    "Power of the GPUs, W": lambda node: of_gpus((gpu.power for gpu in node.gpus), math.fsum),
-    "Hottest GPU, °C": lambda node: of_gpus((gpu.temperature for gpu in node.gpus), max),
+NODE_CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
+    "GPUs in use, %": lambda node: aggregate((gpu.percent for gpu in node.gpus), mean),
+    GPU_MEMORY: lambda node: in_unit(aggregate((gpu.memory for gpu in node.gpus), max), GB),
+    "Power of the GPUs, W": lambda node: aggregate((gpu.power for gpu in node.gpus), math.fsum),
+    "Hottest GPU, °C": lambda node: aggregate((gpu.temperature for gpu in node.gpus), max),
     "CPUs in use, %": lambda node: node.cpu,
     MEMORY: lambda node: in_unit(node.memory, GB),
     "Shared memory, GB": lambda node: in_unit(node.shm, GB),
@@ -111,13 +111,13 @@ CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
 
 def node_charts(measured: Iterable[Measurement]) -> NodeCharts:
     """The charts by title and node; titles without measurements are left out."""
-    charts: NodeCharts = {title: defaultdict(Curve) for title in CHARTS}
+    charts: NodeCharts = {title: defaultdict(Curve) for title in NODE_CHARTS}
     begin: float | None = None
     for sample in measured:
         begin = sample.time if begin is None else begin
-        for title, value_of in CHARTS.items():
+        for title, value_of in NODE_CHARTS.items():
             values = {name: value for name, node in sample.nodes.items() if (value := value_of(node)) is not None}
-            if len(values) > MAX_CURVES:
+            if len(values) > MAX_NODE_CURVES:
                 numbers = list(values.values())
                 values = {"nodes/mean": mean(numbers), "nodes/min": min(numbers), "nodes/max": max(numbers)}
             for name, value in values.items():
@@ -134,23 +134,23 @@ MAX_METRICS, MAX_NAME_CHARS = 300, 200
 STEP = f"{TIMING_PREFIX}step"
 # "other" is the part of a step that verl does not measure.
 STEP_PARTS = (*(part for part in TIMED_PARTS if part != "step"), "other")
-SPREAD = ("mean", "min", "max")
-Charts = dict[str, tuple[str, ...]]
-# By verl's names, trainer/ppo/metric_utils.py and trainer/sft_trainer.py. Jobs are compared by the first of each chart.
-LEARNING: Charts = {
-    "Reward": tuple(f"critic/rewards/{statistic}" for statistic in SPREAD),
+STATISTICS = ("mean", "min", "max")
+MetricsByTitle = dict[str, tuple[str, ...]]
+# Metrics of verl's trainer/ppo/metric_utils.py and trainer/sft_trainer.py. A chart of several jobs has only the first.
+LEARNING: MetricsByTitle = {
+    "Reward": tuple(f"critic/rewards/{statistic}" for statistic in STATISTICS),
     "Loss": ("train/loss", "val/loss"),
     "Loss of the actor": ("actor/loss", "actor/pg_loss"),
     "Loss of the critic": ("critic/vf_loss",),
     "KL divergence": ("actor/kl_loss", "actor/reward_kl_penalty", "actor/ppo_kl", "rollout_corr/kl"),
     "Entropy": ("actor/entropy", "actor/entropy_loss"),
-    "Length of responses": tuple(f"response_length/{statistic}" for statistic in SPREAD),
-    "Length of prompts": tuple(f"prompt_length/{statistic}" for statistic in SPREAD),
+    "Length of responses": tuple(f"response_length/{statistic}" for statistic in STATISTICS),
+    "Length of prompts": tuple(f"prompt_length/{statistic}" for statistic in STATISTICS),
     "Share of cut texts": ("response_length/clip_ratio", "prompt_length/clip_ratio"),
     "Learning rate": ("actor/lr", "train/lr", "critic/lr"),
     "Norm of the gradient": ("actor/grad_norm", "train/grad_norm", "critic/grad_norm"),
 }
-THROUGHPUT: Charts = {
+THROUGHPUT: MetricsByTitle = {
     "Tokens per second and GPU": ("perf/throughput",),
     "Tokens of a step": ("perf/total_num_tokens", "train/global_tokens"),
     "Model FLOPs utilization": ("perf/mfu/actor", "train/mfu", "perf/mfu/critic", "perf/mfu/actor_infer"),
@@ -161,14 +161,14 @@ VALIDATION_PREFIXES, MAX_VALIDATIONS = ("val-core/", "val/"), 12
 
 
 @dataclass
-class Curves:
+class JobCurves:
     """clock: seconds of training at each step, as far as verl measures them. problems: the parts that are left out."""
 
     curves: dict[str, Curve] = field(default_factory=dict)
-    parts: dict[str, Curve] = field(default_factory=lambda: defaultdict(lambda: Curve(is_mean=True)))
+    part_seconds: dict[str, Curve] = field(default_factory=lambda: defaultdict(lambda: Curve(is_mean=True)))
     clock: Curve = field(default_factory=Curve)
     problems: set[str] = field(default_factory=set)
-    seconds: float = 0.0
+    elapsed_seconds: float = 0.0
 
     def add(self, step: metrics.Step) -> None:
         for name, stored in step.metrics.items():
@@ -176,14 +176,14 @@ class Curves:
             value = stored if isinstance(stored, float) else math.nan if stored is None else step.value(name)
             if value is not None and (curve := self.curves.get(name) or self.new_curve(name)):
                 curve.add(step.step, value)
-        if (whole := step.value(STEP)) is None:
+        if (step_seconds := step.value(STEP)) is None:
             return
         row = [step.value(f"{TIMING_PREFIX}{part}") or 0.0 for part in STEP_PARTS]
-        if all(0 <= value < MAX_INTEGER for value in (whole, *row)):
-            self.seconds += whole
-            self.clock.add(step.step, self.seconds)
-            for part, value in zip(STEP_PARTS, (*row[:-1], max(0.0, whole - sum(row))), strict=True):
-                self.parts[part].add(step.step, value)
+        if all(0 <= value < MAX_INTEGER for value in (step_seconds, *row)):
+            self.elapsed_seconds += step_seconds
+            self.clock.add(step.step, self.elapsed_seconds)
+            for part, value in zip(STEP_PARTS, (*row[:-1], max(0.0, step_seconds - sum(row))), strict=True):
+                self.part_seconds[part].add(step.step, value)
 
     def new_curve(self, name: str) -> Curve | None:
         if name in CHARTED_METRICS or (len(self.curves) < MAX_METRICS and len(name) <= MAX_NAME_CHARS):
@@ -191,7 +191,7 @@ class Curves:
         self.problems.add("It has too many metrics, or too long names of metrics: some are left out.")
         return None
 
-    def times(self, duration: float | None) -> Curve:
+    def step_times(self, duration: float | None) -> Curve:
         """The clock; where verl measures no time, as in SFT, the duration of the job over its steps."""
         steps = [curve.steps[place] for curve in self.curves.values() for place in (0, -1)]
         if self.clock.steps or not steps or duration is None or min(steps) == max(steps):
@@ -199,19 +199,19 @@ class Curves:
         return Curve([min(steps), max(steps)], [0.0, duration])
 
 
-def read_curves(archive: Archive, starts: Mapping[int, float]) -> Curves:
+def read_curves(archive: Archive, starts: Mapping[int, float]) -> JobCurves:
     """All curves of a job. starts: when attempts began. Raises UnreadableError, FileNotFoundError and OSError."""
-    curves = Curves()
+    curves = JobCurves()
     files = metrics.files(archive.path)[-MAX_FILES:]
     for number, path in enumerate(files, start=1):
-        # Between two attempts, no step is done.
-        curves.seconds = max(curves.seconds, starts.get(number, 0.0) - starts.get(1, math.inf))
+        # Time also passes between attempts.
+        curves.elapsed_seconds = max(curves.elapsed_seconds, starts.get(number, 0.0) - starts.get(1, math.inf))
         with open_file(path) as file:
             for step in steps_of(file, MAX_READ_BYTES // len(files), curves.problems):
                 curves.add(step)
-    # A page may have 20 jobs.
-    for curve in (*curves.curves.values(), *curves.parts.values(), curves.clock):
-        curve.steps, curve.values = curve.points(MAX_POINTS)
+    # The final downsampling: a page may show 20 jobs.
+    for curve in (*curves.curves.values(), *curves.part_seconds.values(), curves.clock):
+        curve.steps, curve.values = curve.downsample(MAX_POINTS)
     return curves
 
 
@@ -225,16 +225,16 @@ def steps_of(file: BinaryIO, limit: int, problems: set[str]) -> Iterator[metrics
         yield from metrics.steps(file, limit if pieces == 1 else PIECE_BYTES)
 
 
-def charts_of(jobs: Sequence[Curves]) -> dict[str, Charts]:
+def job_charts(jobs: Sequence[JobCurves]) -> dict[str, MetricsByTitle]:
     """The charts of a page by section, for the metrics that at least one of the jobs has."""
     names = sorted({name for job in jobs for name in job.curves})
 
-    def charts_with_data(charts: Charts) -> Charts:
-        by_title = {title: tuple(name for name in of if name in names) for title, of in charts.items()}
-        return {title: of[:1] if len(jobs) > 1 else of for title, of in by_title.items() if of}
+    def charts_with_data(charts: MetricsByTitle) -> MetricsByTitle:
+        by_title = {title: tuple(name for name in chart if name in names) for title, chart in charts.items()}
+        return {title: chart[:1] if len(jobs) > 1 else chart for title, chart in by_title.items() if chart}
 
     main_charts = charts_with_data(LEARNING), charts_with_data(THROUGHPUT)
-    others = [name for name in names if not any(name in of for charts in main_charts for of in charts.values())]
+    others = [name for name in names if not any(name in chart for charts in main_charts for chart in charts.values())]
     validations = [name for name in others if name.startswith(VALIDATION_PREFIXES)][:MAX_VALIDATIONS]
     return {
         "Learning": main_charts[0],

@@ -21,7 +21,7 @@ from ..io.hydra import override_key, override_list, override_text
 from ..io.reading import MIB
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, read_part, with_checkpoints
-from .curves import Curves, NodeCharts, node_charts, read_curves
+from .curves import JobCurves, NodeCharts, node_charts, read_curves
 
 MAX_LOG_LINES = 200
 MAX_EVENTS, MAX_EVENT_CHARS, MAX_LINES, MAX_READ_BYTES = 1000, 300, 20_000, 4 * MIB
@@ -62,7 +62,7 @@ class JobPage:
     versions: Mapping[str, Any]
     files: Mapping[str, Any]
     events: tuple[Event, ...]
-    curves: Curves
+    curves: JobCurves
     samples: Mapping[str, Sequence[Sample]]
     nodes: NodeCharts
     problems: tuple[str, ...]
@@ -80,7 +80,7 @@ def read_job(archive: Archive) -> JobPage:
     jobspec = archive.read_jobspec()
     plan = read_part(archive.plan, None, problems) or Plan()
     starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
-    curves = read_part(lambda: read_curves(archive, starts), Curves(), problems)
+    curves = read_part(lambda: read_curves(archive, starts), JobCurves(), problems)
     events = [*logged_events(archive, problems), *evidence_events(archive, problems), *checkpoint_events(archive, info)]
     copied = archive.read_mapping("config/files.json").get("files")
     jobspec_overrides: list[str] = []

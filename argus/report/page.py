@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the page of a job as HTML, also into its archive. Output of jobs is escaped: never markup or code."""
+"""Renders the HTML page of one or several jobs, and writes it into a job's archive. All text from jobs is escaped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..jobs.bundle import PAGE
 from ..jobs.report import clock, origin_lines, state_lines, tags_text, time_lines
 from ..launcher import outcome
 from ..queue import attempts
-from .curves import GPU_MEMORY, MAX_POINTS, MEMORY, STEP_PARTS, Charts, Curve, charts_of
+from .curves import GPU_MEMORY, MAX_POINTS, MEMORY, STEP_PARTS, Curve, MetricsByTitle, job_charts
 from .data import Event, JobPage, Sample, read_job
 
 # The points of a page are limited, to about 2.2 MB; the curves of step parts, nodes and clocks are small.
@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
 def render_page(jobs: Sequence[JobPage], now: float) -> str:
     """The page of one job, or one that compares several."""
-    charts = charts_of([job.curves for job in jobs])
+    charts = job_charts([job.curves for job in jobs])
     return render_template(
         "page.html",
         [f"/*\n{read_resource('uplot.LICENSE')}*/\n{read_resource('uplot.min.js')}", read_resource("page.js")],
@@ -69,7 +69,7 @@ def render_page(jobs: Sequence[JobPage], now: float) -> str:
         parts=step_parts_table(jobs),
         colours=COLOURS,
         facts=lambda job: [(name, cell_text(value)) for name, value in fact_rows(job, now)],
-        advice=outcome.advice,
+        advice=outcome.trusted_advice,
         attempts=attempts_table,
         start_phases=start_phases_table,
         events=events_table,
@@ -152,7 +152,7 @@ def result_facts(job: JobPage) -> dict[str, str]:
         results["Best"] = f"{value:.5g} at step {step}"
         last = [value for value, _step in points[-FINAL_MEAN_STEPS:]]
         results["Last steps"] = f"{math.fsum(last) / len(last):.5g} on average"
-    means = {part: mean(curve) or 0.0 for part, curve in job.curves.parts.items()}
+    means = {part: mean(curve) or 0.0 for part, curve in job.curves.part_seconds.items()}
     if any(means.values()):
         slowest = max(means, key=means.__getitem__)
         results["Slowest part"] = f"{slowest}, {means[slowest]:.3g} s of a step"
@@ -235,7 +235,7 @@ def submission_ids(jobs: Sequence[JobPage]) -> list[str]:
 
 def step_parts_table(jobs: Sequence[JobPage]) -> Table:
     """The mean seconds of each part of a step, and for one job the shares."""
-    means = [[mean(job.curves.parts.get(part, Curve())) for part in STEP_PARTS] for job in jobs]
+    means = [[mean(job.curves.part_seconds.get(part, Curve())) for part in STEP_PARTS] for job in jobs]
     rows: list[list[Any]] = [[name, *values] for name, *values in zip(STEP_PARTS, *means, strict=True) if any(values)]
     if len(jobs) > 1:
         return Table("Where the time of a step goes", ("Seconds", *submission_ids(jobs)), rows)
@@ -244,7 +244,7 @@ def step_parts_table(jobs: Sequence[JobPage]) -> Table:
 
 
 def mean(curve: Curve) -> float | None:
-    values = curve.points(SMALL_CURVE_POINTS)[1]
+    values = curve.downsample(SMALL_CURVE_POINTS)[1]
     return math.fsum(values) / len(values) if values else None
 
 
@@ -257,7 +257,7 @@ def timeline(job: JobPage) -> Iterator[tuple[str, float, float, str]]:
     times = [event.at for event in job.events] or [0.0]
     begin, width = times[0], max(1.0, times[-1] - times[0])
 
-    def place(at: float | None) -> float:
+    def percent(at: float | None) -> float:
         return 100.0 if at is None else round(100 * min(max(0.0, (at - begin) / width), 1.0), 2)
 
     bars = [(run.state, run.started_at, run.ended_at, f"attempt {run.attempt}") for run in job.info.attempts]
@@ -265,10 +265,10 @@ def timeline(job: JobPage) -> Iterator[tuple[str, float, float, str]]:
         running = [event.at for event in job.events if event.name == "RUNNING"][-1:]
         bars += [("RUNNING", at, None, f"attempt {job.info.attempt}") for at in running]
     for state, started, ended, text in bars:
-        yield state.lower(), place(started), max(0.3, place(ended) - place(started)), f"{text}: {state}"
+        yield state.lower(), percent(started), max(0.3, percent(ended) - percent(started)), f"{text}: {state}"
     for event in job.events:
         if (name := event.name) in TIMELINE_EVENTS:
-            yield name.lower(), place(event.at), 0, f"{name} after {time_after_start(event, job)}: {event.text}"
+            yield name.lower(), percent(event.at), 0, f"{name} after {time_after_start(event, job)}: {event.text}"
 
 
 def events_table(job: JobPage) -> Table:
@@ -291,7 +291,7 @@ def configuration_tables(job: JobPage) -> Iterator[Table]:
         yield Table(others, header, [row for row in rows if row[0] not in first], is_folded=True)
 
 
-def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, Charts]) -> str:
+def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) -> str:
     """The data for the script, as JSON that cannot end its element. X axes are delta-encoded."""
     all_charts = [chart for section in charts.values() for chart in section.values()]
     count = sum(name in job.curves.curves for chart in all_charts for name in chart for job in jobs)
@@ -299,10 +299,10 @@ def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, Charts]) -> str:
     axes: dict[tuple[int, ...], int] = {}
 
     def curve_data(label: str, job: int, curve: Curve, points: int = SMALL_CURVE_POINTS) -> dict[str, Any]:
-        steps, values = curve.points(points)
+        steps, values = curve.downsample(points)
         axis = tuple(after - before for before, after in zip((0, *steps), steps, strict=False))
-        place = axes.setdefault(axis, len(axes))
-        return {"label": cell_text(label), "job": job, "axis": place, "values": list(map(drawn_value, values))}
+        axis_index = axes.setdefault(axis, len(axes))
+        return {"label": cell_text(label), "job": job, "axis": axis_index, "values": list(map(drawn_value, values))}
 
     series = [
         [
@@ -313,19 +313,19 @@ def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, Charts]) -> str:
         ]
         for chart in all_charts
     ]
-    stack = [curve_data(part, 0, curve) for part, curve in jobs[0].curves.parts.items() if any(curve.values)]
+    parts = [curve_data(part, 0, curve) for part, curve in jobs[0].curves.part_seconds.items() if any(curve.values)]
     if len(jobs) == 1:
         # Against the time since they were first measured.
         curves = [chart.items() for chart in jobs[0].nodes.values()]
         series += [[curve_data(name, 0, curve) | {"timed": True} for name, curve in items] for items in curves]
-    clocks = [curve_data("", 0, job.curves.times(job.seconds)) for job in jobs]
-    value = {"colours": COLOURS, "charts": series, "stack": stack, "clocks": clocks, "axes": list(axes)}
+    times = [curve_data("", 0, job.curves.step_times(job.seconds)) for job in jobs]
+    value = {"colours": COLOURS, "charts": series, "stack": parts, "clocks": times, "axes": list(axes)}
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def drawn_value(value: float) -> float | None:
-    """Five digits: more cannot be seen, and cost space. None, a gap, for what has no place in a chart."""
+    """A value rounded to five significant digits; None, drawn as a gap, if it cannot be drawn."""
     if not abs(value) < MAX_DRAWN_VALUE:
         return None
     return int(value) if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")

@@ -129,8 +129,8 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
 # A checkpoint of a job as a model: verl's own model_merger writes it in the format of transformers, on a worker.
 
 # A submission id is a NAME.
-SOURCE = re.compile(rf"job:(?P<job>{NAME.pattern})(?:@(?P<step>0|[1-9][0-9]{{0,14}}))?")
-PREFIX = "job:"
+CHECKPOINT_PATTERN = re.compile(rf"job:(?P<job>{NAME.pattern})(?:@(?P<step>0|[1-9][0-9]{{0,14}}))?")
+CHECKPOINT_PREFIX = "job:"
 STATUS = "status.yml shows the checkpoints of a job"
 MAX_OUTPUT_LINES = 12
 # The setting of the initial adapter: verl saves only the rank and alpha of an adapter's configuration.
@@ -158,8 +158,8 @@ class CheckpointSource:
     def size(self) -> int:
         return self.find().size
 
-    def differs(self, manifest: Manifest) -> str:
-        prefix, step = f"{PREFIX}{self.job}@", self.step
+    def difference(self, manifest: Manifest) -> str:
+        prefix, step = f"{CHECKPOINT_PREFIX}{self.job}@", self.step
         if step is None and manifest.source.startswith(prefix):
             # The model does not need the archive any more.
             with suppress(StagingError):
@@ -168,9 +168,9 @@ class CheckpointSource:
                 return ""
         if manifest.source == f"{prefix}{step}":
             return ""
-        return f"contains {manifest.source}, not {PREFIX}{self.job}{'' if step is None else f'@{step}'}."
+        return f"contains {manifest.source}, not {CHECKPOINT_PREFIX}{self.job}{'' if step is None else f'@{step}'}."
 
-    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+    def write_to(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         merge = self.find()
         progress.begin(f"waiting for a worker to merge {merge.label}")
         code, output = self.merge(replace(merge, target=directory), progress)
@@ -183,7 +183,7 @@ class CheckpointSource:
 
     def find(self) -> MergeRequest:
         """The checkpoint, without a target; an error if there is none that can be merged."""
-        where = f"{PREFIX}{self.job}"
+        where = f"{CHECKPOINT_PREFIX}{self.job}"
         archive = Archive(self.shared_root / JOBS_DIR / self.job)
         try:
             plan = archive.plan()
@@ -207,7 +207,7 @@ class CheckpointSource:
             raise StagingError(where, f"cannot be read: {error}.", "Choose another job.") from error
 
     def _complete(self, directory: Path, workload: str) -> checkpoints.Checkpoint:
-        where, problems = f"{PREFIX}{self.job}", []
+        where, problems = f"{CHECKPOINT_PREFIX}{self.job}", []
         for checkpoint in checkpoints.saved_checkpoints(directory, workload):
             if self.step in (None, checkpoint.step):
                 if not checkpoint.problem or checkpoint.is_model:

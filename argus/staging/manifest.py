@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..io.reading import MIB, UnreadableError, is_whole, parse_json, read_text
+from ..io.reading import MIB, UnreadableError, is_integer, parse_json, read_text
 from .files import file_sha256, files_below, parallel_map
 from .options import StagingError, first_items
 from .source_tree import is_ignored, is_plain_path
@@ -51,7 +51,7 @@ class FileEntry:
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} has no size and sha256")
         size, sha256, mtime_ns = (value.get(key) for key in ("size", "sha256", "mtime_ns"))
-        if not is_whole(size) or not is_whole(mtime_ns) or not 0 <= size < MAX_FILE_BYTES or abs(mtime_ns) >= 1 << 63:
+        if not (is_integer(size) and is_integer(mtime_ns) and 0 <= size < MAX_FILE_BYTES and abs(mtime_ns) < 1 << 63):
             raise ValueError(f"{name!r} has no size and modification time")
         if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
@@ -148,7 +148,7 @@ def check_facts(facts: Facts) -> None:
         if not isinstance(fact, str) or len(fact) > MAX_FACT_CHARS or not fact.isprintable():
             raise ValueError(f"{name} is not a text of printable characters")
     rows = facts.get("rows", {})
-    if not isinstance(rows, dict) or not all(is_whole(count) and count >= 0 for count in rows.values()):
+    if not isinstance(rows, dict) or not all(is_integer(count) and count >= 0 for count in rows.values()):
         raise ValueError("rows does not count rows")
     # Times are compared with each other, which needs their offsets.
     if facts.get("staged_at") is not None and datetime.fromisoformat(str(facts["staged_at"])).tzinfo is None:

@@ -16,8 +16,7 @@ from ..checks import model as model_checks
 from ..common.findings import errors
 from ..common.shared_root import HUB_CACHE, MODELS_DIR
 from . import tiny
-from .checkpoint import PREFIX, CheckpointSource
-from .checkpoint import SOURCE as CHECKPOINT
+from .checkpoint import CHECKPOINT_PATTERN, CHECKPOINT_PREFIX, CheckpointSource
 from .files import copy_all, file_sha256, parallel_map
 from .git import COMMIT
 from .hub import REPO_ID, RepoRevision, expand_directory_pattern, fetch, matches, missing_bytes, resolve_endpoint
@@ -30,9 +29,10 @@ from .store import BuildRequest, Built, remove_downloaded
 
 KIND = "model"
 TINY = "tiny"
-# Weights in formats that jobs do not read; repositories often have several formats.
+# If one of these is present, the other formats are left out.
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
-OTHER_FORMS = (
+# Weights in formats that jobs do not read; repositories often have several formats.
+OTHER_WEIGHT_FORMATS = (
     *("*.bin", "*.pth", "*.pt", "*.h5", "*.msgpack", "*.ot", "*.gguf", "consolidated*.safetensors"),
     *("onnx/*", "original/*", "openvino/*", "coreml/*"),
 )
@@ -41,12 +41,12 @@ OTHER_FORMS = (
 def exclusion_patterns(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
     """The patterns of excluded files, by default those for a model with these files."""
     if exclude is None:
-        exclude = OTHER_FORMS if any(name in SAFETENSORS for name in names) else ()
+        exclude = OTHER_WEIGHT_FORMATS if any(name in SAFETENSORS for name in names) else ()
     return [*map(expand_directory_pattern, exclude)]
 
 
-def select_without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
-    """Selects files that are not excluded."""
+def exclusion_filter(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
+    """A function that returns the names that are not excluded."""
 
     def select(names: Sequence[str]) -> set[str]:
         patterns = exclusion_patterns(exclude, names)
@@ -57,7 +57,7 @@ def select_without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], s
 
 @dataclass(frozen=True)
 class HubSource:
-    """A repository of the hub. exclude: the patterns that the user gave; None without any."""
+    """A repository of the hub. exclude: the user's patterns; None: the default exclusions."""
 
     repository: RepoRevision
     exclude: Sequence[str] | None = None
@@ -65,24 +65,24 @@ class HubSource:
     def size(self) -> int:
         return missing_bytes(self.repository)
 
-    def differs(self, manifest: Manifest) -> str:
+    def difference(self, manifest: Manifest) -> str:
         name, revision = self.repository.repo_id, self.repository.revision
         if manifest.source != name:
             return f"contains {manifest.source}, not {name}."
         # A branch stays at the commit that it had when it was staged.
         if revision != (manifest.commit if COMMIT.fullmatch(revision) else manifest.revision):
             return f"contains revision {manifest.revision} ({manifest.commit}) of {name}, not {revision}."
-        before = manifest.texts("excluded")
-        if self.exclude is not None and exclusion_patterns(self.exclude, ()) != before:
-            return f"contains {name} without {', '.join(before) or 'exclusions'}, which exclude does not match."
+        exclusions = manifest.texts("excluded")
+        if self.exclude is not None and exclusion_patterns(self.exclude, ()) != exclusions:
+            return f"contains {name} without {', '.join(exclusions) or 'exclusions'}, which exclude does not match."
         return ""
 
-    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+    def write_to(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         repository, exclude = self.repository, self.exclude
         if manifest and manifest.commit:
             # A branch may have moved since, and the default exclusions may have changed.
             exclude = manifest.texts("excluded")
-            repository = replace(repository, revision=manifest.commit, select=select_without(exclude))
+            repository = replace(repository, revision=manifest.commit, select=exclusion_filter(exclude))
         hashes = fetch(repository, progress)
         directory.rmdir()
         # Relative: the nodes may see the shared root at another path.
@@ -107,7 +107,7 @@ class DirectorySource:
     def size(self) -> int:
         return sum(self._files().values())
 
-    def differs(self, manifest: Manifest) -> str:
+    def difference(self, manifest: Manifest) -> str:
         if not self.path.is_dir():
             # The copy does not need it any more.
             if manifest.source == str(self.path):
@@ -123,7 +123,7 @@ class DirectorySource:
             return ""
         return f"does not contain the files of {self.path} (by name and size): {', '.join(notes(differences))}."
 
-    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+    def write_to(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         files = self._files()
         progress.begin(f"copying {self.path}", sum(files.values()))
         copy_all(self.path, directory, files, progress)
@@ -150,29 +150,29 @@ class TinySource:
     def size(self) -> int:
         return 0
 
-    def differs(self, manifest: Manifest) -> str:
+    def difference(self, manifest: Manifest) -> str:
         return "" if manifest.source == TINY else f"contains {manifest.source}, not the tiny model."
 
-    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+    def write_to(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         progress.begin("generating a tiny model")
         tiny.build_model(directory)
         return Built({"source": TINY})
 
 
-# The sources of a model. `size` and `differs` are those of a request; `fill` puts the model into an empty directory,
-# with the manifest of the model that is being repaired.
+# The sources of a model. `size` and `difference` are those of a request; `write_to` fills an empty directory with it,
+# given the manifest of the model that is being repaired, if any.
 ModelSource = HubSource | DirectorySource | TinySource | CheckpointSource
 
 
-def source_of(options: Model, shared_root: Path, how: StageOptions) -> ModelSource:
-    """The source for its option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
-    text = options.source
+def parse_source(model: Model, shared_root: Path, stage_options: StageOptions) -> ModelSource:
+    """The source of a model: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
+    text = model.source
     if text is None:
         raise StagingError("source", "is not set.", "Set it to a repository of the hub, a directory or a job.")
     if text == TINY:
         return TinySource()
-    if text.startswith(PREFIX):
-        match = CHECKPOINT.fullmatch(text)
+    if text.startswith(CHECKPOINT_PREFIX):
+        match = CHECKPOINT_PATTERN.fullmatch(text)
         if not match:
             remedy = "Give job:<submission_id>, or job:<submission_id>@<step>; status.yml lists the latest jobs."
             raise StagingError("source", f'"{text}" names no job.', remedy)
@@ -183,20 +183,20 @@ def source_of(options: Model, shared_root: Path, how: StageOptions) -> ModelSour
         if len(commits) > 1:
             remedy = f"Give one of them: {', '.join(map(str, commits))}"
             raise StagingError(path, f"is a cache of the hub with {len(commits)} commits.", remedy)
-        return DirectorySource(commits[0] if commits else path, options.exclude)
+        return DirectorySource(commits[0] if commits else path, model.exclude)
     if not REPO_ID.fullmatch(text):
         remedy = (
             "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
         )
         raise StagingError("source", f'"{text}" is not a source of models.', remedy)
-    address = resolve_endpoint(how.endpoint, how.token)
-    cache, select = shared_root / HUB_CACHE, select_without(options.exclude)
-    repository = RepoRevision(text, options.revision, cache, address, how.token or None, select=select)
-    return HubSource(repository, options.exclude)
+    address = resolve_endpoint(stage_options.endpoint, stage_options.token)
+    cache, select = shared_root / HUB_CACHE, exclusion_filter(model.exclude)
+    repository = RepoRevision(text, model.revision, cache, address, stage_options.token or None, select=select)
+    return HubSource(repository, model.exclude)
 
 
-def request(shared_root: Path, name: str | None, source: ModelSource) -> BuildRequest:
-    """A model under the shared root; only that of a job needs no name."""
+def build_request(shared_root: Path, name: str | None, source: ModelSource) -> BuildRequest:
+    """A model under the shared root. name: may be None only for a checkpoint."""
     if name is None:
         if not isinstance(source, CheckpointSource):
             raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
@@ -206,15 +206,15 @@ def request(shared_root: Path, name: str | None, source: ModelSource) -> BuildRe
     target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 
     def build(directory: Path, progress: Progress) -> Built:
-        content = source.fill(directory, progress, read_manifest(target))
+        content = source.write_to(directory, progress, read_manifest(target))
         check_complete(target, directory)
         return content
 
-    return BuildRequest(KIND, name, target, build, source.differs, size=source.size)
+    return BuildRequest(KIND, name, target, build, source.difference, size=source.size)
 
 
 def check_complete(target: Path, directory: Path) -> None:
-    """Raises an error if a directory lacks something that a job reads from a model; by the checks of the gate."""
+    """Raises an error if a directory lacks something that a job reads from a model, by the pre-submission checks."""
     source = model_checks.ModelRef(directory, KIND, KIND)
     findings = [
         *model_checks.read_config(source)[1],
@@ -223,7 +223,7 @@ def check_complete(target: Path, directory: Path) -> None:
     ]
     faults = [finding.problem for finding in errors(findings)]
     if faults:
-        problem = "; ".join(faults).replace(f"{directory}/", "").replace(str(directory), "it")
+        problem = "; ".join(faults).replace(f"{directory}/", "").replace(str(directory), "it")  # its path is temporary
         remedy = "Nothing was staged. Use another source or revision, or exclude fewer files."
         raise StagingError(target, f"would not be a complete model: {problem}.", remedy)
 

@@ -141,13 +141,13 @@ class SnapshotTree:
         return self.hashes[name]
 
     def content_sha256(self) -> str:
-        return content_identity(
-            {name: sha256 for name, sha256 in self.hashes.items() if name not in RESERVED_FILES}
-        ).removeprefix(CONTENT)
+        hashes = {name: sha256 for name, sha256 in self.hashes.items() if name not in RESERVED_FILES}
+        return content_identity(hashes).removeprefix(CONTENT)
 
 
-def request(shared_root: Path, source: CodeSource, code_id: str = "", overlays: Sequence[Overlay] = ()) -> BuildRequest:
-    """The request to stage a snapshot."""
+def build_request(
+    shared_root: Path, source: CodeSource, code_id: str = "", overlays: Sequence[Overlay] = ()
+) -> BuildRequest:
     contents = (f"{to}: {overlay.identity.removeprefix(CONTENT)}" for overlay, to in overlays)
     identity = " + ".join((source.identity, *contents))
     default = source.code_id
@@ -177,14 +177,14 @@ def request(shared_root: Path, source: CodeSource, code_id: str = "", overlays: 
         }
         return Built(facts, tree.hashes)
 
-    def differs(manifest: Manifest) -> str:
+    def difference(manifest: Manifest) -> str:
         if manifest.facts.get("identity") == identity:
             return ""
         version = manifest.facts.get("verl_version")
         return f"contains {manifest.source} (verl {version}), which differs from the present content of {source.label}."
 
     size = sum(part.size for part in (source, *(overlay for overlay, _to in overlays)))
-    return BuildRequest(KIND, code_id, target, build, differs, read_only=True, size=lambda: size)
+    return BuildRequest(KIND, code_id, target, build, difference, read_only=True, size=lambda: size)
 
 
 def snapshots(shared_root: Path) -> Path:
@@ -215,7 +215,7 @@ def stage_snapshot(
         raise StagingError("source", problem, "Set it to a release, a repository, a directory or a snapshot.")
     source, *others = (source_of(shared_root, parts, number, received) for number in range(len(parts)))
     overlays = [(tree, destination(tree, option.to)) for tree, option in zip(others, options.overlays, strict=True)]
-    return stage(request(shared_root, source, options.code_id, overlays), how)
+    return stage(build_request(shared_root, source, options.code_id, overlays), how)
 
 
 def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> Staged:

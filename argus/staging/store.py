@@ -127,7 +127,7 @@ Build = Callable[[Path, Progress], Built]
 class BuildRequest:
     """Something that shall exist under the shared root, and how to build it.
 
-    differs: why a manifest is not of what is requested; empty if it is. read_only: remove write permissions, so that
+    difference: why a manifest is not of what is requested; empty if it is. read_only: remove write permissions, so that
     an import cannot change it. size: how many bytes it will take, as far as that is known in advance.
     """
 
@@ -135,7 +135,7 @@ class BuildRequest:
     name: str
     target: Path
     build: Build
-    differs: Callable[[Manifest], str] = lambda manifest: ""
+    difference: Callable[[Manifest], str] = lambda manifest: ""
     read_only: bool = False
     size: Callable[[], int] = lambda: 0
 
@@ -175,10 +175,10 @@ def examine(request: BuildRequest, options: StageOptions) -> dict[str, str] | No
         return None
     if manifest.kind != request.kind:
         raise StagingError(target, f"is of kind {manifest.kind}, not {request.kind}.", "Choose another name.")
-    differs = request.differs(manifest)
-    if differs:
+    difference = request.difference(manifest)
+    if difference:
         remedy = "Staged content never changes: choose another name, or remove it first (state: absent)."
-        raise StagingError(target, differs, remedy)
+        raise StagingError(target, difference, remedy)
     differences = problems(target, manifest, full=options.full)
     remedy = "Restore it as it was staged with -e staging_repair=true."
     if added := ADDED in differences.values():

@@ -18,15 +18,15 @@ from ..ray.api import JobRecord
 
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
 DEFAULT_RESOURCE_WAIT_SECONDS = 86_400.0
-# How long a failed attempt waits for Ray to report a lost node. One that is out of reach fails no trainer at once.
+# The wait for Ray to report a lost node. A trainer does not fail at once when one of its nodes becomes unreachable.
 NODE_LOSS_DETECTION_SECONDS = departures.DEATH_NOTICE_SECONDS
 # Ray lists a job within a second of its submission.
 SUBMISSION_VISIBLE_SECONDS = 60.0
-# An API that answers without a job that it had before belongs to a head that was restarted.
+# If the API answers but no longer lists a job, the head was restarted without its state.
 JOB_ABSENT_SECONDS = 30.0
 # A launcher that ends normally writes its end before Ray notices.
 END_RECORD_GRACE_SECONDS = 10.0
-# A launcher with a younger heartbeat is alive, even if Ray reports otherwise. It writes one every 2 s.
+# A launcher with a heartbeat more recent than this is alive, even if Ray reports otherwise. It writes one every 2 s.
 HEARTBEAT_FRESH_SECONDS = 6.0
 # The launcher enforces the deadline itself; after this time it evidently cannot.
 DEADLINE_GRACE_SECONDS = 180.0
@@ -91,12 +91,12 @@ class View:
     absent_since: since when Ray no longer knows the attempt that it knew before.
     ended_since: since when Ray reports that the attempt has ended.
     heartbeat_seen_at: when the launcher's last heartbeat was first seen; None without one.
-    actor_unscheduled_since: since when an actor or the driver waits whose scheduling the restarted head has lost.
+    actor_unscheduled_since: since when an actor or driver has been waiting that the restarted head forgot to schedule.
     no_step_since: since when an attempt with a lost node has done no step; None if no node was lost.
     stop_cause: why the attempt is being stopped from outside.
     dependency_state: the state of the job that has to succeed before.
-    start_condition: a condition for the start other than resources, or "".
-    ended_server: a server that the job needs, and that has ended, or "".
+    unmet_start_condition: a condition for the start other than resources, or "".
+    ended_required_server: a server that the job needs, and that has ended, or "".
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
     """
 
@@ -110,8 +110,8 @@ class View:
     actor_unscheduled_since: float | None = None
     no_step_since: float | None = None
     dependency_state: JobState | None = None
-    start_condition: str = ""
-    ended_server: str = ""
+    unmet_start_condition: str = ""
+    ended_required_server: str = ""
     stop_requested: bool = False
     stop_cause: Failure | None = None
     cleaned_up: bool = False
@@ -160,13 +160,13 @@ def decide_without_attempt(view: View) -> Action:
     if view.dependency_state in ENDED:
         reason = f"{view.plan.depends_on}, on which it depends, ended {view.dependency_state}"
         return fail(FailureKind.DEPENDENCY, reason)
-    if view.ended_server:
-        return fail(FailureKind.DEPENDENCY, f"{view.ended_server}, the address of which it needs, has ended")
+    if view.ended_required_server:
+        return fail(FailureKind.DEPENDENCY, f"{view.ended_required_server}, the address of which it needs, has ended")
     if view.head and not view.head.capacity_problem:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
     limit = view.plan.wait_for_resources or DEFAULT_RESOURCE_WAIT_SECONDS
-    if view.elapsed(since) > limit and not view.start_condition:
+    if view.elapsed(since) > limit and not view.unmet_start_condition:
         problem = view.head.capacity_problem if view.head else "the head did not answer"
         return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
     return WAIT
@@ -179,8 +179,8 @@ def decide_ending(view: View) -> Action:
         lost = failures.failure(FailureKind.NODE_LOST, view.head.node_loss_text)
         return Action(ActionKind.FAIL, replace(lost, lines=failure.lines if failure else ()))
     # A stop was requested after the failure: there is no other attempt, so the cause is not waited for.
-    over = view.stop_requested or view.elapsed(view.status.ended_at) >= NODE_LOSS_DETECTION_SECONDS
-    return Action(ActionKind.FAIL, failure) if over else WAIT
+    is_wait_over = view.stop_requested or view.elapsed(view.status.ended_at) >= NODE_LOSS_DETECTION_SECONDS
+    return Action(ActionKind.FAIL, failure) if is_wait_over else WAIT
 
 
 def decide_absent_from_ray(view: View) -> Action:
@@ -199,19 +199,19 @@ def decide_unrecorded_end(view: View, head: HeadReport, job: JobRecord) -> Actio
     # On a lost node, no launcher can record its end any more.
     if head.driver_alive and view.elapsed(view.ended_since) < END_RECORD_GRACE_SECONDS:
         return WAIT
-    # After its own restart, a head may give up an attempt that trains on.
+    # After its own restart, a head may report as ended an attempt that is still training.
     is_fresh = view.heartbeat_seen_at is not None and view.elapsed(view.heartbeat_seen_at) < HEARTBEAT_FRESH_SECONDS
     if is_fresh and not view.stop_requested:
         return WAIT
     if job.status == JobState.SUCCEEDED:
-        # Ray's final states are those of JobState. The launcher ends so only after its trainer has succeeded.
+        # Ray reports it only if the launcher exited with 0, that is after its trainer succeeded.
         return Action(ActionKind.SUCCEED)
     if view.stop_cause:
         return Action(ActionKind.FAIL, view.stop_cause)
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
-    recorded = log.parse_end(job.message)
+    recorded = log.parse_end_line(job.message)
     if recorded:
         return Action(ActionKind.FAIL, recorded)
     if not head.driver_alive:
@@ -228,12 +228,12 @@ def decide_unrecorded_end(view: View, head: HeadReport, job: JobRecord) -> Actio
 
 def decide_submitted(view: View, head: HeadReport, job: JobRecord) -> Action:
     """For an attempt that is PENDING or RUNNING for Ray."""
-    end = ActionKind.CANCEL if job.pending else ActionKind.STOP_ATTEMPT
+    stop_kind = ActionKind.CANCEL if job.pending else ActionKind.STOP_ATTEMPT
     if head.head_node_id and job.driver_node_id == head.head_node_id:
         failure = failures.failure(FailureKind.CONFIG, "the driver was started on the head")
         return Action(ActionKind.STOP_ATTEMPT, failure)
     if over_deadline(view, 0 if job.pending else DEADLINE_GRACE_SECONDS):
-        return Action(end, deadline_failure(view))
+        return Action(stop_kind, deadline_failure(view))
     if head.transfer_queue_problem:
         failure = failures.failure(FailureKind.TRANSFER_QUEUE, head.transfer_queue_problem)
         return Action(ActionKind.STOP_ATTEMPT, failure)
@@ -242,18 +242,18 @@ def decide_submitted(view: View, head: HeadReport, job: JobRecord) -> Action:
         return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
     if view.elapsed(view.actor_unscheduled_since) > HEAD_RESTART_GRACE_SECONDS:
         reason = "the head ended while the attempt started its processes, and one of them never came"
-        return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
+        return Action(stop_kind, failures.failure(FailureKind.HEAD_LOST, reason))
     if head.placement_problem:
         failure = failures.failure(FailureKind.NO_RESOURCES, f"it cannot start: {head.placement_problem}")
-        return Action(end, replace(failure, todo=failures.TOO_LARGE_REMEDY))
+        return Action(stop_kind, replace(failure, todo=failures.TOO_LARGE_REMEDY))
     if not job.pending:
         return WAIT
     if view.stop_requested:
-        return replace(fail_as_stopped(view, "stopped while it waited for its driver to start"), kind=end)
+        return replace(fail_as_stopped(view, "stopped while it waited for its driver to start"), kind=stop_kind)
     waited = view.elapsed(view.status.attempt_submitted_at)
     if waited > DRIVER_PENDING_SECONDS:
         reason = f"the driver was not started within {waited:.0f} s: {job.message or 'Ray gives no reason'}"
-        return Action(end, failures.failure(FailureKind.NO_RESOURCES, reason))
+        return Action(stop_kind, failures.failure(FailureKind.NO_RESOURCES, reason))
     return WAIT
 
 

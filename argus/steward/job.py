@@ -37,7 +37,7 @@ from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
 from .attempt_checks import AttemptChecks
 from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, View, decide
-from .notify import Notifier, events
+from .notify import Notifier, notifications
 
 # The intervals of asking the head; the archive is read more often.
 STEP_INTERVAL_SECONDS = 2.0
@@ -205,8 +205,8 @@ class Steward:
         view = self.observe()
         self.state = view.status.state
         action: Action = decide(view)
-        for event in events(self.archive.submission_id, view, self.archive.heartbeat(), self.away_for):
-            self.notifier.tell(event)
+        for notification in notifications(self.archive.submission_id, view, self.archive.heartbeat(), self.away_for):
+            self.notifier.notify(notification)
         self.away_for = None
         self.actions[action.kind](view, action.failure)
         return action.kind is ActionKind.FINISH
@@ -246,8 +246,8 @@ class Steward:
             actor_unscheduled_since=observed.actor_unscheduled_since,
             no_step_since=observed.no_step_since,
             dependency_state=self.dependency_state(status),
-            start_condition=self.start_condition(status) if status.state in WAITING else "",
-            ended_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
+            unmet_start_condition=self.unmet_start_condition(status) if status.state in WAITING else "",
+            ended_required_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
             stop_requested=self.archive.stop_requested(),
             stop_cause=attempts.stop_cause(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
@@ -359,7 +359,7 @@ class Steward:
             submitted_at=status.submitted_at or moment,
             since=since or moment,
             patience=self.plan.queue_patience,
-            waits_for=self.start_condition(status),
+            waits_for=self.unmet_start_condition(status),
             limits=self.limits,
         )
 
@@ -369,11 +369,11 @@ class Steward:
         self.turn = turn(self.queue.jobs(), waiting, self.room, jobs, moment)
         return self.turn.problem
 
-    def start_condition(self, status: Status) -> str:
+    def unmet_start_condition(self, status: Status) -> str:
         """The condition for the next attempt other than resources, or ""."""
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
-        return attempts.server_condition(self.archive, self.plan)
+        return attempts.unmet_server_condition(self.archive, self.plan)
 
     def dependency_state(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts."""
@@ -492,7 +492,7 @@ class Steward:
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
         self.notifier.finish()
-        attempts.close(self.archive, str(view.status.state))
+        attempts.close_if_ended(self.archive, str(view.status.state))
 
     def wait_for_ray(self, status: Status) -> None:
         """Wait until Ray has noticed the end as well: the launcher itself is a process of the job."""

@@ -28,7 +28,7 @@ from .decisions import View
 # For one event; a job that has ended waits for its last one.
 CALL_TIMEOUT_SECONDS = 10.0
 # In the registry, which only the head sees: the events of a job that were told. No id of a job begins with a dot.
-SENT_EVENTS = ".told-"
+SENT_FILE_PREFIX = ".told-"
 MAX_TEXT_CHARS = 500
 
 
@@ -46,76 +46,76 @@ class Notification:
     text: str
 
 
-def events(submission_id: str, view: View, heartbeat: Heartbeat, away_for: float | None) -> Iterator[Notification]:
-    """The present events, including those already sent. away_for: seconds that a head was away, if just returned."""
+def notifications(submission_id: str, view: View, heartbeat: Heartbeat, away: float | None) -> Iterator[Notification]:
+    """The present events, including those already sent. away: seconds that a head was away, if just returned."""
     status, cluster = view.status, cluster_name()
-    kind = status.failure.kind if status.failure else ""
-    why = f" ({kind})" if kind else ""
+    failure_kind = status.failure.kind if status.failure else ""
+    why = f" ({failure_kind})" if failure_kind else ""
 
-    def event(name: str, key: str, text: str) -> Notification:
+    def notification(event: str, key: str, text: str) -> Notification:
         line = printable(f"{submission_id} on {cluster}: {text}", lines=False)[:MAX_TEXT_CHARS]
-        return Notification(key, name, submission_id, cluster, str(status.state), status.attempt, kind, line)
+        return Notification(key, event, submission_id, cluster, str(status.state), status.attempt, failure_kind, line)
 
     if status.state and status.state.ended:
         warned = f", with {warning_count(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
         text = f"{status.state}{why}{f': {status.reason}' if status.reason else ''}{warned}"
-        yield event("ended", "ended", text)
+        yield notification("ended", "ended", text)
     if status.state is JobState.RETRYING:
         text = f"attempt {status.attempt} failed{why}: {status.reason}; another one follows"
-        yield event("retried", f"retried-{status.attempt}", text)
+        yield notification("retried", f"retried-{status.attempt}", text)
     if status.state is JobState.RUNNING and heartbeat.stalled:
-        yield event("stalled", f"stalled-{status.attempt}", f"it stalls: {heartbeat.stalled}")
+        yield notification("stalled", f"stalled-{status.attempt}", f"it stalls: {heartbeat.stalled}")
     patience, waited = view.plan.queue_patience, view.elapsed(status.queued_at)
-    if status.state is JobState.QUEUED and patience and waited > patience and not view.start_condition:
+    if status.state is JobState.QUEUED and patience and waited > patience and not view.unmet_start_condition:
         problem = view.head.capacity_problem if view.head else "the head does not answer"
-        yield event("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
-    if away_for is not None:
-        yield event("head_returned", f"head-{int(view.now)}", f"the head was away for {duration(away_for)}")
+        yield notification("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
+    if away is not None:
+        yield notification("head_returned", f"head-{int(view.now)}", f"the head was away for {duration(away)}")
 
 
 class Notifier:
-    """Tells the events of one job. target: a command or an address; "" is for none. directory: the registry."""
+    """Tells the events of one job. target: a command or an address; "" is for none. registry: its directory."""
 
-    def __init__(self, target: str, archive: Archive, directory: Path) -> None:
+    def __init__(self, target: str, archive: Archive, registry: Path) -> None:
         self.target = target
         self.archive = archive
-        self.file = directory / f"{SENT_EVENTS}{archive.submission_id}"
+        self.file = registry / f"{SENT_FILE_PREFIX}{archive.submission_id}"
         self.sent: set[str] = set()
         with contextlib.suppress(OSError):
             self.sent = set(self.file.read_text(encoding="utf-8").split())
         self.threads: list[threading.Thread] = []
 
-    def tell(self, event: Notification) -> None:
-        if not self.target or event.key in self.sent:
+    def notify(self, notification: Notification) -> None:
+        if not self.target or notification.key in self.sent:
             return
-        self.sent.add(event.key)
+        self.sent.add(notification.key)
         # Recorded before sending: an event is better lost than sent twice.
         with contextlib.suppress(OSError):
             self.file.write_text("\n".join(sorted(self.sent)), encoding="utf-8")
-        thread = threading.Thread(target=self.send, args=(event,), daemon=True)
+        thread = threading.Thread(target=self._deliver, args=(notification,), daemon=True)
         self.threads = [running for running in self.threads if running.is_alive()] + [thread]
         thread.start()
 
-    def send(self, event: Notification) -> None:
-        values = {name: value for name, value in asdict(event).items() if name != "key"}
+    def _deliver(self, notification: Notification) -> None:
+        values = {name: value for name, value in asdict(notification).items() if name != "key"}
         try:
             if self.target.startswith(("http://", "https://")):
                 post(self.target, values)
             else:
                 run(self.target, values)
-        # Messages of these errors may contain the command or the address.
+        # The messages of these errors may contain secrets of the command or address.
         except subprocess.TimeoutExpired:
-            self.record(event, f"it did not end within {CALL_TIMEOUT_SECONDS:g} s")
+            self._record_failure(notification, f"it did not end within {CALL_TIMEOUT_SECONDS:g} s")
         except subprocess.CalledProcessError as error:
-            self.record(event, f"it ended with {error.returncode}")
+            self._record_failure(notification, f"it ended with {error.returncode}")
         except URLError as error:
-            self.record(event, str(getattr(error, "code", "") or error.reason))
+            self._record_failure(notification, str(getattr(error, "code", "") or error.reason))
         except Exception as error:
-            self.record(event, type(error).__name__)
+            self._record_failure(notification, type(error).__name__)
 
-    def record(self, event: Notification, reason: str) -> None:
+    def _record_failure(self, notification: Notification, reason: str) -> None:
         with contextlib.suppress(OSError):
-            self.archive.event("NOT_TOLD", what=event.event, reason=reason)
+            self.archive.event("NOT_TOLD", what=notification.event, reason=reason)
 
     def finish(self) -> None:
         """Wait for running notifications, and forget the job, which has ended."""
@@ -126,8 +126,8 @@ class Notifier:
 
 
 def post(address: str, values: Mapping[str, object]) -> None:
-    body, kind = json.dumps(values).encode(), {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(address, body, kind), timeout=CALL_TIMEOUT_SECONDS):  # noqa: S310
+    body, headers = json.dumps(values).encode(), {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=CALL_TIMEOUT_SECONDS):  # noqa: S310
         pass
 
 

@@ -26,7 +26,7 @@ from ..common.text import nearest
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.services import OperationError, RefusedError, on_machines
 from ..staging import models
-from ..staging.checkpoint import PREFIX, SOURCE
+from ..staging.checkpoint import CHECKPOINT_PATTERN, CHECKPOINT_PREFIX
 from ..staging.dataset import stage as datasets
 from ..staging.dataset.source import Upload
 from ..staging.files import remove_tree
@@ -203,16 +203,16 @@ def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | 
         if item.name is None:
             raise StagingError("name", "is not set.", "Set it to the name of the model.")
         return root / MODELS_DIR / item.name, partial(models.remove_model, root, item.name, check=how.check)
-    request = models.request(root, item.name, models.source_of(with_whole_id(root, item), root, how))
+    request = models.build_request(root, item.name, models.parse_source(with_whole_id(root, item), root, how))
     return request.target, partial(stage, request, how)
 
 
 def with_whole_id(root: Path, item: Model) -> Model:
     """A model whose source may be the end of the id of a job. Staging goes on without its archive."""
-    if match := SOURCE.fullmatch(str(item.source)):
+    if match := CHECKPOINT_PATTERN.fullmatch(str(item.source)):
         with contextlib.suppress(UnknownJobError):
             job = find_job(root / JOBS_DIR, match["job"]).submission_id
-            return item.model_copy(update={"source": f"{PREFIX}{job}{match.string[match.end('job') :]}"})
+            return item.model_copy(update={"source": f"{CHECKPOINT_PREFIX}{job}{match.string[match.end('job') :]}"})
     return item
 
 

@@ -134,7 +134,7 @@ def retry() -> Any:
     job.code_path, job.archive = OTHER / "retry" / "common/code/verl" / job.code_path.name, Archive(other)
     job.cwd, job.path = OTHER / "retry" / "cwd", OTHER / "retry" / "bin"
     job.write_plan("steps")
-    attempts.prepare(job.archive, 2)
+    attempts.prepare_attempt(job.archive, 2)
     code, _output = job.run("steps", attempt=2)
     archive = Archive(ONE / "retry" / "jobs" / "sft-1")
     log = archive.log_tail(100_000)

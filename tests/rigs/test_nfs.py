@@ -30,11 +30,11 @@ STAGE = """
 import json, sys
 from pathlib import Path
 from argus.staging.options import StageOptions
-from argus.staging.snapshots import request
+from argus.staging.snapshots import build_request
 from argus.staging.source_tree import directory
 from argus.staging.store import stage
 source = directory(Path("/tmp/checkout"), "/tmp/checkout")
-print(json.dumps(stage(request(Path(sys.argv[1]), source, "mine"), StageOptions()).status))
+print(json.dumps(stage(build_request(Path(sys.argv[1]), source, "mine"), StageOptions()).status))
 """
 BOTH = f"""
 import subprocess, sys

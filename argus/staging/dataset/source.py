@@ -40,7 +40,7 @@ class RowSource(ABC):
         """The bytes that a dataset will take, as far as known in advance; an error if the source is missing."""
         return 0
 
-    def differs(self, manifest: Manifest) -> str:
+    def difference(self, manifest: Manifest) -> str:
         """How the source in a manifest differs from this one; empty if it does not."""
         return difference_of(manifest, self.identity)
 
@@ -123,7 +123,7 @@ class Upload(RowSource):
         self.check_missing()
         return self.bytes if self.received else 2 * self.bytes
 
-    def differs(self, manifest: Manifest) -> str:
+    def difference(self, manifest: Manifest) -> str:
         """Files that this controller does not have are no difference: the dataset may be all that is left of them."""
         uploaded = manifest.mapping("identity").get("uploaded_files")
         for split in SPLITS:

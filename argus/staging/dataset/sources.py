@@ -65,8 +65,8 @@ class HubRows(RowSource):
     def size(self) -> int:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
 
-    def differs(self, manifest: Manifest) -> str:
-        difference, revision = super().differs(manifest), self.repository.revision
+    def difference(self, manifest: Manifest) -> str:
+        difference, revision = super().difference(manifest), self.repository.revision
         # A branch stays at the commit that it had when it was staged; that commit itself is no difference either.
         if difference or revision in (manifest.revision, manifest.commit):
             return difference
@@ -140,7 +140,7 @@ class FileRows(RowSource):
                     raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
         return sum(path.stat().st_size for paths in self.paths.values() for path in paths)
 
-    def differs(self, manifest: Manifest) -> str:
+    def difference(self, manifest: Manifest) -> str:
         """Files that no longer exist are no difference: the dataset may be all that is left of them."""
         before = manifest.mapping("identity")["source_files"]
         for split in SPLITS:

@@ -110,7 +110,7 @@ KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 FORM_OPTIONS = {"workload", "columns", "val_rows", *COLUMN_TEXTS}
 
 
-def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> BuildRequest:
+def build_request(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> BuildRequest:
     """A dataset under the shared root. upload: its files, if they are on the controller."""
     check_shared_root(shared_root)
     source, form = source_of(options, shared_root, how, upload), Form(options)
@@ -133,23 +133,23 @@ def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Uplo
         results = {"rows": rows, "report": checker.warnings()}
         return Built({"source": source.label, **fetched.facts, **results, "identity": identity})
 
-    def differs(manifest: Manifest) -> str:
+    def difference(manifest: Manifest) -> str:
         identity = manifest.mapping("identity")
         if next(iter(source.identity)) not in identity:
             return f"was staged from {manifest.source}, but the request has {source.label}."
-        difference = source.differs(manifest)
+        difference = source.difference(manifest)
         if difference:
             return difference
         # An option that was set then and is not set now counts as well.
         names = {*form_identity, *(option for option in identity if option in FORM_OPTIONS)}
         return difference_of(manifest, {option: form_identity.get(option) for option in sorted(names)})
 
-    return BuildRequest(KINDS[form.workload], options.name, target, build, differs, size=source.size)
+    return BuildRequest(KINDS[form.workload], options.name, target, build, difference, size=source.size)
 
 
 def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> Staged:
     """Stages a dataset."""
-    return stage(request(shared_root, options, how, upload), how)
+    return stage(build_request(shared_root, options, how, upload), how)
 
 
 def remove_dataset(shared_root: Path, name: str, workload: str, *, check: bool = False) -> Staged:

@@ -114,7 +114,7 @@ def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), root / "datasets/rl/train.parquet", row_group_size=100)
     sample = read_sample(request(root), "train")
     numbers = [int(row[0]["content"][1:]) for row in sample.rows]
-    assert (len(sample.rows), sample.total) == (MAX_SAMPLED_ROWS, 4000)
+    assert (len(sample.rows), sample.total_rows) == (MAX_SAMPLED_ROWS, 4000)
     assert numbers[0] == 0 and max(numbers) >= 3500
     prompts(root, 9, split="val")
     assert f"{MAX_SAMPLED_ROWS} of {MAX_SAMPLED_ROWS} sampled prompts in train" in report(root, limit=2)[0][0][1]

@@ -255,5 +255,5 @@ def test_an_archive_that_cannot_be_written_does_not_hide_the_failure(job: Setup)
     (job.archive.path / "status.json").mkdir()
     (job.cwd / "go").touch()
     output, _errors = process.communicate(timeout=30)
-    end = log.parse_end(output.decode())
+    end = log.parse_end_line(output.decode())
     assert process.returncode == 3 and end and end.kind == "config"

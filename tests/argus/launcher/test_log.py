@@ -99,8 +99,8 @@ def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: 
 
 def test_a_failure_is_told_in_rays_log() -> None:
     failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
-    line = log.format_end(failure)
-    assert log.parse_end(f"the last lines:\nstep:1\n{line}\n") == failure
+    line = log.format_end_line(failure)
+    assert log.parse_end_line(f"the last lines:\nstep:1\n{line}\n") == failure
     for message in ("", f"{log.END_PREFIX}{'[' * 100_000}", f'{log.END_PREFIX}{{"kind": 7}}', f"x{line}"):
-        assert log.parse_end(message) is None
-    assert log.parse_end(line + "\nx" * log.MAX_MESSAGE_LINES) is None
+        assert log.parse_end_line(message) is None
+    assert log.parse_end_line(line + "\nx" * log.MAX_MESSAGE_LINES) is None

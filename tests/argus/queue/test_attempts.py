@@ -179,14 +179,14 @@ def test_what_an_attempt_resumes_from(archive: Archive) -> None:
     # The first one may resume from another job; without a checkpoint of its own, the next one does as well.
     for attempt in (1, 2):
         archive.set_status("RETRYING", reason="no GPUs are free", phases={"queue": 100.0})
-        attempts.prepare(archive, attempt)
+        attempts.prepare_attempt(archive, attempt)
         status = archive.read_status()
         assert (status.state, status.attempt, status.reason, status.phases) == ("SUBMITTED", attempt, "", {})
         assert abs(status.attempt_submitted_at - time.time()) < 60 and status.resumed_from_step == 30
     assert not (archive.path / "config" / "attempt-1.json").exists()
     assert archive.read_mapping("config/attempt-2.json") == {"overrides": OWN}
     path = checkpoint(archive, 10)
-    attempts.prepare(archive, 2)
+    attempts.prepare_attempt(archive, 2)
     resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
     overrides = ["data.seed=1", "trainer.save_freq=5"]
     assert archive.read_mapping("config/attempt-2.json")["overrides"] == [*overrides, *resume]
@@ -195,7 +195,7 @@ def test_what_an_attempt_resumes_from(archive: Archive) -> None:
 
 def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
     archive.write_json("config/plan.json", {**PLAN, "overrides": ["data.seed=1", "trainer.resume_mode=auto"]})
-    attempts.prepare(archive, 2)
+    attempts.prepare_attempt(archive, 2)
     assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
     assert archive.read_status().resumed_from_step is None
 
@@ -214,7 +214,7 @@ def test_the_submission_to_ray(archive: Archive) -> None:
 
 def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     running(archive)
-    attempts.record_ending(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
+    attempts.record_trainer_failure(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
     archive.set_status("ENDING", ended_at=77.0)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
     status = archive.read_status()

@@ -20,7 +20,7 @@ def curve(values: list[float]) -> Curve:
 def test_extremes_ends_and_gaps_stay(most: int) -> None:
     values = [math.sin(step * step) for step in range(3 * SPARE_POINTS)]
     values[20_001], values[20_003], values[5] = 9.0, -9.0, math.nan
-    steps, kept = curve(values).points(most)
+    steps, kept = curve(values).downsample(most)
     assert len(steps) <= most and steps == sorted(set(steps))
     assert (steps[0], steps[-1], kept[0], kept[-1]) == (1, len(values), values[0], values[-1])
     assert dict(zip(steps, kept, strict=True)).items() >= {20_002: 9.0, 20_004: -9.0}.items()
@@ -30,4 +30,4 @@ def test_extremes_ends_and_gaps_stay(most: int) -> None:
 def test_a_later_attempt_replaces_the_steps_that_it_repeats() -> None:
     made = curve([1.0, 2.0, 3.0, 4.0])
     made.add(3, 30.0)
-    assert made.points(10) == ([1, 2, 3], [1.0, 2.0, 30.0])
+    assert made.downsample(10) == ([1, 2, 3], [1.0, 2.0, 30.0])

@@ -79,7 +79,7 @@ def export(
     root: Path, merger: Merger | None = None, step: int | None = None, name: str | None = None, **how: bool
 ) -> Any:
     source = CheckpointSource(root, JOB, step, merger or Merger())
-    return stage(models.request(root, name, source), **how)
+    return stage(models.build_request(root, name, source), **how)
 
 
 def refused(root: Path, merger: Merger | None = None, **how: Any) -> str:

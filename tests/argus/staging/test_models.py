@@ -38,7 +38,7 @@ from argus.staging import hub as staging_hub
 from argus.staging import models
 from argus.staging.hub import DEFAULT_ENDPOINT, resolve_endpoint
 from argus.staging.manifest import MANIFEST, Staged, Status
-from argus.staging.models import exclusion_patterns, remove_model, request
+from argus.staging.models import build_request, exclusion_patterns, remove_model
 from argus.staging.options import StagingError
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -170,7 +170,7 @@ def test_an_incomplete_model_is_not_staged(place: Place, content: Mapping[str, b
 def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place) -> None:
     place.stage()
     place.forget()
-    staged = Path(stage(request(place.root, "copy", source_of(str(place.cache), place.root))).path)
+    staged = Path(stage(build_request(place.root, "copy", source_of(str(place.cache), place.root))).path)
     assert not any(path.is_symlink() for path in staged.iterdir())
     assert manifest_json(staged)["source"] == str(place.cache / "snapshots" / place.commit)
     assert place.hub.requests == []
@@ -210,7 +210,7 @@ def test_wrong_sources_and_names(root: Path) -> None:
         with pytest.raises(StagingError, match="is not a source of models"):
             source_of(text, root)
     for name in ("../x", ".hidden", "a/b"):
-        for work in (lambda name: request(root, name, models.TinySource()), lambda name: remove_model(root, name)):
+        for work in (lambda it: build_request(root, it, models.TinySource()), lambda it: remove_model(root, it)):
             with pytest.raises(StagingError, match="is not allowed"):
                 work(name)
 

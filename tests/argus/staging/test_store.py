@@ -239,7 +239,7 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
 
     with process(other):
         until(held.exists)
-        request = build_of(target, no_build, size=lambda: waits.touch() or 0, differs=lambda _: waits.touch() or "")
+        request = build_of(target, no_build, size=lambda: waits.touch() or 0, difference=lambda _: waits.touch() or "")
         with pytest.raises(StagingError, match=r"train\.parquet has other content.*mine is not in the manifest"):
             stage(request, repair=repair)
     assert (target / "mine").read_text() == "precious"

@@ -41,7 +41,7 @@ Traceback (most recent call last):
 OSError: [Errno 30] Read-only file system: 'status.json'
 """
 FULL = failures.failure("disk_full", "No space left on device: 'model.pt'")
-TOLD = JobRecord("FAILED", message=f"it ended\n{log.format_end(FULL)}\n", driver_exit_code=1)
+TOLD = JobRecord("FAILED", message=f"it ended\n{log.format_end_line(FULL)}\n", driver_exit_code=1)
 ENDED = JobRecord("FAILED", message="it ended", driver_node_id="w0")
 
 

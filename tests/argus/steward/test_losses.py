@@ -91,7 +91,7 @@ def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene, b
 def test_a_failure_with_a_lost_node_is_retried(scene: Scene, node: str, reason: str) -> None:
     """The driver's own node counts, too."""
     scene.running()
-    attempts.record_ending(scene.archive, failures.failure("communication", "Connection reset"))
+    attempts.record_trainer_failure(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose(node)
     scene.head.actors[0]["death_cause"] = {"actor_died_error_context": {"reason": reason}}
     scene.step(after=1)
@@ -106,7 +106,7 @@ def test_a_node_that_was_lost_under_two_jobs_gets_no_retry_if_others_have_room(
     for number in range(jobs - 1):
         departures.remember_loss(scene.queue.directory, "worker-w1", f"sft-{number}", time.time())
     scene.running()
-    attempts.record_ending(scene.archive, failures.failure("communication", "Connection reset"))
+    attempts.record_trainer_failure(scene.archive, failures.failure("communication", "Connection reset"))
     scene.lose("w1")
     scene.step(after=1)
     assert scene.archive.read_status().state == "RETRYING"

@@ -21,7 +21,7 @@ from argus.archive.status import Status
 from argus.io.schema import parse
 from argus.steward import notify
 from argus.steward.decisions import HeadReport, View
-from argus.steward.notify import Notification, Notifier, events
+from argus.steward.notify import Notification, Notifier, notifications
 
 NOW = 10_000.0
 ENDED = Notification(
@@ -66,21 +66,21 @@ def not_told(scene: Scene) -> list[str]:
 def test_an_address_gets_each_event_once(scene: Scene, address: str) -> None:
     Server.got.clear()
     first = notifier(scene, address)
-    first.tell(ENDED)
+    first.notify(ENDED)
     for thread in first.threads:
         thread.join()
     # A steward that was started again knows the events that were sent.
     second = notifier(scene, address)
-    second.tell(ENDED)
+    second.notify(ENDED)
     second.finish()
     assert [(one["event"], one["state"], one["text"]) for one in Server.got] == [("ended", "FAILED", ENDED.text)]
     assert not_told(scene) == []
-    assert [file.name for file in scene.queue.directory.iterdir() if file.name.startswith(notify.SENT_EVENTS)] == []
+    assert [*scene.queue.directory.glob(f"{notify.SENT_FILE_PREFIX}*")] == []
 
 
 def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Path) -> None:
     sender = notifier(scene, f'cat > {tmp_path}/event; printf %s "$ARGUS_TEXT" > {tmp_path}/text')
-    sender.tell(ENDED)
+    sender.notify(ENDED)
     sender.finish()
     assert json.loads((tmp_path / "event").read_text())["kind"] == "gpu_oom"
     assert (tmp_path / "text").read_text() == ENDED.text
@@ -102,7 +102,7 @@ def test_what_fails_is_an_event_and_delays_nothing(
     monkeypatch.setattr(notify, "CALL_TIMEOUT_SECONDS", 0.5)
     sender = notifier(scene, target.format(address=address))
     began = time.monotonic()
-    sender.tell(ENDED)
+    sender.notify(ENDED)
     assert time.monotonic() - began < 0.4
     for thread in sender.threads:
         thread.join()
@@ -124,7 +124,7 @@ def test_what_fails_is_an_event_and_delays_nothing(
 def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, expected: list[str]) -> None:
     answer = HeadReport(capacity_problem="no GPU is free")
     view = View(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
-    assert [event.event for event in events("one", view, Heartbeat(stalled=stalled), away_for)] == expected
+    assert [one.event for one in notifications("one", view, Heartbeat(stalled=stalled), away_for)] == expected
 
 
 def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:
     scene.state("SUCCEEDED", attempt=2)
     assert scene.step()
     assert sorted((tmp_path / "told").read_text().splitlines()) == ["ended 2", "retried 1"]
-    assert not (scene.queue.directory / f"{notify.SENT_EVENTS}one").exists()
+    assert not (scene.queue.directory / f"{notify.SENT_FILE_PREFIX}one").exists()

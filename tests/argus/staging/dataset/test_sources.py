@@ -147,22 +147,22 @@ def changed(**values: Any) -> UploadFile:
     "values", [{"sha256": "0" * 64}, {"size": 11}, {"size": 11, "sha256": ""}, {"path": "/a/b.jsonl"}]
 )
 def test_another_file_is_a_difference(values: dict[str, Any]) -> None:
-    assert str(changed(**values).path).rpartition("/")[2] in upload(changed(**values)).differs(manifest(FILE))
+    assert str(changed(**values).path).rpartition("/")[2] in upload(changed(**values)).difference(manifest(FILE))
 
 
 def test_more_or_fewer_files_or_another_order_are_a_difference() -> None:
     other = UploadFile("/home/ann/b.jsonl", 1, 1, "1" * 64)
-    assert upload(FILE, other).differs(manifest(FILE, other)) == ""
-    assert "was staged without /home/ann/b.jsonl of ann" in upload(FILE, other).differs(manifest(FILE))
+    assert upload(FILE, other).difference(manifest(FILE, other)) == ""
+    assert "was staged without /home/ann/b.jsonl of ann" in upload(FILE, other).difference(manifest(FILE))
     for fewer in ([FILE], [other, FILE]):
-        assert "was staged from train.jsonl, b.jsonl as files.train" in upload(*fewer).differs(manifest(FILE, other))
+        assert "was staged from train.jsonl, b.jsonl as files.train" in upload(*fewer).difference(manifest(FILE, other))
     # This controller does not have one of them.
-    assert upload(FILE, missing=["/home/ann/b.jsonl"]).differs(manifest(FILE, other)) == ""
-    assert upload(missing=["/home/ann/train.jsonl"]).differs(manifest(FILE)) == ""
+    assert upload(FILE, missing=["/home/ann/b.jsonl"]).difference(manifest(FILE, other)) == ""
+    assert upload(missing=["/home/ann/train.jsonl"]).difference(manifest(FILE)) == ""
     # A manifest that a job has changed.
     for uploaded in ("text", {"train": "text"}, {"train": [7, ["a"], ["b", 1, 2]]}, None):
         broken = Manifest({"kind": "rl_dataset", "identity": {"uploaded_files": uploaded}})
-        assert "was staged without /home/ann/train.jsonl" in upload(FILE).differs(broken)
+        assert "was staged without /home/ann/train.jsonl" in upload(FILE).difference(broken)
 
 
 def test_a_missing_file_is_named_before_rows_that_it_may_have(tmp_path: Path) -> None:
