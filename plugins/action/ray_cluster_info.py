@@ -84,7 +84,7 @@ class ActionModule(NodeAction):
             least=arguments["least"],
         )
         logs = {name: results.log(name) for name in answer["missing"] if name in plans}
-        planned = {name: node for name, node in plans.items() if not node.absent}
+        planned = {name: node for name, node in plans.items() if not node.absent_reason}
         return print_report(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
 
 
