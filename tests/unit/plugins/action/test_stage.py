@@ -34,7 +34,7 @@ class Calls(stage.ActionModule):
 
 BEGUN = {"status": "deferred", "reference": "/tmp/argus-verb-x", "path": "/private/common/models/m", "progress": None}
 LOST = AnsibleConnectionFailure("ssh: connect to host m-0 port 22: No route to host")
-DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.yml starts it", node_is_gone=True)
+DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.yml starts it", may_answer_later=True)
 
 
 @pytest.mark.parametrize("error", [LOST, DOWN])
