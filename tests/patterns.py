@@ -34,8 +34,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     r"f'^\\s+{re.escape(name)}\\s*:'": [r"^\s+lr\s*:"],
     "b'|'.join(present)": ["hf_AbCdEfGhIjKl|-----BEGIN"],
     # Forms of variables, of nodes and of Slurm.
-    "form": [form for form, _remedy in commands.FORMS.values()],
-    "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?"],
+    "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?", *dict(commands.FIELD_PATTERNS.values())],
     "names": [names.pattern for names in environment.NEVER_SECRET.values()],
     "f'{ENGINE_PREFIX}(?:{pattern})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [

@@ -15,36 +15,36 @@ REPO = Path(__file__).resolve().parents[1]
 SLOWEST = 10
 
 
-def text(file: Path) -> str:
+def read(file: Path) -> str:
     return (REPO / file).read_text(encoding="utf-8", errors="replace")
 
 
-def lines(files: Iterable[Path]) -> int:
-    return sum(text(file).count("\n") for file in files)
+def count_lines(files: Iterable[Path]) -> int:
+    return sum(read(file).count("\n") for file in files)
 
 
 def measure(files: list[Path]) -> dict[str, int]:
-    """What the limits are about, by their names. files: relative to the repository."""
+    """The measured sizes by the names of their limits. files: relative to the repository."""
 
-    def below(*places: str, suffix: str) -> list[Path]:
+    def files_in(*places: str, suffix: str) -> list[Path]:
         return [file for file in files if file.parts[0] in places and file.suffix == suffix]
 
     def plugins(kind: str, suffix: str) -> int:
         return sum(file.parent == Path("plugins", kind) and file.suffix == suffix for file in files)
 
-    source = below("argus", "plugins", suffix=".py")
-    tests = [*below("tests", suffix=".py"), *(file for file in files if file.parts[0] == "molecule")]
+    source = files_in("argus", "plugins", suffix=".py")
+    tests = [*files_in("tests", suffix=".py"), *(file for file in files if file.parts[0] == "molecule")]
     pages = [file for file in files if file.suffix == ".md"]
     variables: set[str] = set()
     for file in files:
         if file.match("roles/*/meta/argument_specs.yml"):
-            specs = yaml.safe_load(text(file))["argument_specs"]
+            specs = yaml.safe_load(read(file))["argument_specs"]
             variables.update(name for spec in specs.values() for name in spec.get("options", {}))
     return {
-        "source_lines": lines(source),
+        "source_lines": count_lines(source),
         "source_files": len(source),
-        "test_lines": lines(tests),
-        "documentation_words": sum(len(text(file).split()) for file in pages),
+        "test_lines": count_lines(tests),
+        "documentation_words": sum(len(read(file).split()) for file in pages),
         "public_variables": len(variables),
         "modules": plugins("modules", ".py"),
         "actions": plugins("action", ".py"),
@@ -61,7 +61,7 @@ def slowest(reports: Path) -> list[tuple[float, str]]:
 
 def main(say: Callable[[str], object] = print) -> int:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=True)
-    limits = tomllib.loads(text(Path("pyproject.toml")))["tool"]["budget"]
+    limits = tomllib.loads(read(Path("pyproject.toml")))["tool"]["budget"]
     sizes = measure([Path(name) for name in listed.stdout.split("\0") if name and (REPO / name).is_file()])
     above = [name for name, size in sizes.items() if size > limits[name]]
     for name, size in sizes.items():

@@ -94,12 +94,12 @@ def plan_findings(plan: ClusterPlan, planner: Planner, remedy: str) -> list[Find
     present = Presence(
         heads=tuple(name for name, node in nodes if node.expected.head),
         workers=tuple(name for name, node in nodes if not node.expected.head),
-        absent={name: node.absent for name, node in nodes if node.absent},
+        absent={name: node.absent_reason for name, node in nodes if node.absent_reason},
         least=values["cluster_min_workers"],
     )
     shortage = shortage_findings(present, remedy)
     # With a shortage, the nodes that cannot take part are named already.
-    rotated = [name for name, node in plan.nodes.items() if not node.absent]
+    rotated = [name for name, node in plan.nodes.items() if not node.absent_reason]
     return shortage or (rotation_findings(rotated, planner.variables) if values["rotate_token"] else [])
 
 

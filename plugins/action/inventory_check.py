@@ -29,7 +29,7 @@ def inventory_findings(
     target_groups: Sequence[str] = (),
     inventory_sources: Sequence[str] = (),
 ) -> list[Finding]:
-    """What is wrong with an inventory, and with the hosts that --limit leaves of it."""
+    """What is wrong with an inventory, and with the hosts that remain after --limit."""
     if not any(groups.values()):
         return inventory.no_hosts_findings(list(inventory_sources))
     findings = inventory.validate(hostvars, groups, {*public_variables(), *SLURM_INVENTORY_VARIABLES})
@@ -38,7 +38,7 @@ def inventory_findings(
     findings += inventory.source_findings(inventory_sources)
     if constants.INJECT_FACTS_AS_VARS:
         text = "inject_facts_as_vars is true: a job could pose as a module and set variables on all hosts"
-        remedy = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"
+        remedy = "set inject_facts_as_vars = false in [defaults] of ansible.cfg; ANSIBLE_INJECT_FACT_VARS sets it too"
         findings.append(Finding("ansible.cfg", text, remedy))
     return findings
 
@@ -55,13 +55,13 @@ class ActionModule(Action):
         if arguments["show_summary"] and not errors(findings):
             text = [inventory.summary(hostvars, groups, public_variables()["cluster_name"])]
         result = print_report("Inventory" if findings else None, findings=findings, text=text)
-        # playbooks/validate.yml sets the interpreter of these nodes.
-        return {**result, "process_nodes": [] if errors(findings) else nodes_without_interpreter(hostvars, groups)}
+        # playbooks/validate.yml sets ansible_python_interpreter for these nodes.
+        names = [] if errors(findings) else nodes_without_interpreter(hostvars, groups)
+        return {**result, "nodes_without_interpreter": names}
 
 
 def nodes_without_interpreter(hostvars: HostVars, groups: Groups) -> list[str]:
     """The nodes without a container that have no ansible_python_interpreter."""
-    processes = [
-        node for node in inventory.cluster_nodes(groups) if inventory.runtime_of(hostvars[node]) == nodes.PROCESS
-    ]
-    return [node for node in processes if not hostvars[node].get("ansible_python_interpreter")]
+    names = inventory.cluster_nodes(groups)
+    process_nodes = [name for name in names if inventory.runtime_of(hostvars[name]) == nodes.PROCESS]
+    return [node for node in process_nodes if not hostvars[node].get("ansible_python_interpreter")]

@@ -47,11 +47,11 @@ class ActionModule(NodeAction):
         began, end = earlier.get("began", time.time()), time.time() + timeout
         awaited = len(earlier.get("awaited", [node for node in expected if not node.absent]))
         while True:
-            answer, is_gone = self.state(expected, max(0.0, end - time.time()))
+            answer, may_answer_later = self.state(expected, max(0.0, end - time.time()))
             remaining = len(answer["awaited"])
             has_joined = timeout > 0 and remaining < awaited
             # Its engine may restart the head meanwhile.
-            may_return = is_gone and time.time() + PAUSE_SECONDS < end
+            may_return = may_answer_later and time.time() + PAUSE_SECONDS < end
             if not remaining or not (has_joined or may_return):
                 return {**answer, "changed": False, "began": began, "waited": round(max(0, time.time() - began), 1)}
             if has_joined:
@@ -70,7 +70,7 @@ class ActionModule(NodeAction):
                 node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}
             return answer, False
         except ProgramError as error:
-            return unanswered_state(expected, str(error)).to_json(), error.node_is_gone
+            return unanswered_state(expected, str(error)).to_json(), error.may_answer_later
 
     def show_cluster(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
         """Show the cluster, or the nodes that are missing; a failure if too few are ready."""
@@ -84,7 +84,7 @@ class ActionModule(NodeAction):
             least=arguments["least"],
         )
         logs = {name: results.log(name) for name in answer["missing"] if name in plans}
-        planned = {name: node for name, node in plans.items() if not node.absent}
+        planned = {name: node for name, node in plans.items() if not node.absent_reason}
         return print_report(**cluster_report(ClusterInfo.from_json(answer), planned, logs, scope))
 
 

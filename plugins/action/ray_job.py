@@ -43,17 +43,16 @@ from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import ext
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, table_width
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_file_warnings
 
 display = Display()
-# Each poll costs nearly a second of CPU, on two cores at the expense of the job, and takes up to two on a slow machine:
-# a line of progress has to appear at least every 10 seconds.
+# Polling costs CPU on the head, and takes up to 2 s on a slow machine. A line has to appear at least every 10 s.
 POLL_SECONDS = 7.0
 LOG_LINES = 15
-# The place of findings that are about the program, and not about a job.
-PROGRAM_ITSELF = "argus"
-# How long the checks of a JobSpec on the head and its workers, and the end of a job, may take in seconds.
-SUBMIT_SECONDS, STOP_SECONDS = 900.0, 180.0
+# `where` of findings about the argus program itself.
+PROGRAM_ERROR_PLACE = "argus"
+# For the checks of a JobSpec on the head and its workers, and for the end of a job.
+SUBMIT_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS = 900.0, 180.0
 
 
 class ActionModule(NodeAction):
@@ -77,13 +76,13 @@ class ActionModule(NodeAction):
         """Show the state of the job, and the commands for it."""
         submission_id, state, check = result["submission_id"], result["state"], bool(self._task.check_mode)
         # Of a job that was stopped, or followed to its end: its last complete checkpoint.
-        followed = (result.get("job") or {}).get("checkpoints") or [None]
-        commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
+        checkpoints = (result.get("job") or {}).get("checkpoints") or [None]
+        commands = job_commands(submission_id, state, result.get("checkpoint") or checkpoints[-1])
         title = f"Job {submission_id}: {state}"
         if arguments["state"] == "stopped":
             print_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
             return
-        # For a followed job, they were shown before it began.
+        # For a followed job, the notes were already shown before following.
         notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
         if check:
             print_report(text=[*notes, f"The job would be {state}: no errors were found."])
@@ -97,14 +96,14 @@ class ActionModule(NodeAction):
         return self.node.shared_root_source or self.node.shared_root
 
     def stop(self, submission_id: str, requested_by: str) -> Result:
-        if problem := id_failure(submission_id):
+        if problem := invalid_id_failure(submission_id):
             return problem
         check = bool(self._task.check_mode)
         if not check:
-            show(f"\nStopping {submission_id}. While it starts, that may take a minute.")
+            show(f"\nStopping {submission_id}. A job that is still starting may need a minute to stop.")
         requester = requested_by or f"{user_name()}@{platform.node()}"
         request = {"submission_id": submission_id, "requested_by": requester, "check": check}
-        return self.verb_result("stop", request, STOP_SECONDS, only_running_node=True)
+        return self.verb_result("stop", request, STOP_TIMEOUT_SECONDS, only_running_node=True)
 
     def submit_sweep(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
         """Submit the jobs of a sweep, until one is refused. The result is a failure if one was."""
@@ -134,11 +133,12 @@ class ActionModule(NodeAction):
     def submit(
         self, arguments: Mapping[str, Any], variables: Mapping[str, Any], job_settings: Sequence[Mapping[str, Any]] = ()
     ) -> Result:
-        """Submit a job. of_job: its keys and overrides, besides those of the command line."""
+        """Submit a job. job_settings: its keys and overrides, which follow those of the command line."""
         check = bool(self._task.check_mode)
-        origin = arguments["resubmitted_from"]
-        variables_of_run = extra_variables(self._loader, origin is None) if arguments["command_line"] else []
-        settings = [*variables_of_run, *job_settings]
+        resubmitted_from = arguments["resubmitted_from"]
+        is_new = resubmitted_from is None
+        command_line_settings = extra_variables(self._loader, of_new_job=is_new) if arguments["command_line"] else []
+        settings = [*command_line_settings, *job_settings]
         request = {
             "command_line": settings,
             "defaults": arguments["defaults"],
@@ -148,39 +148,39 @@ class ActionModule(NodeAction):
             "submitted_by": f"{user_name()}@{platform.node()}",
             "check": check,
         }
-        verb = "submit"
-        if origin is not None:
-            if problem := id_failure(origin):
+        if not is_new:
+            if problem := invalid_id_failure(resubmitted_from):
                 return problem
-            verb, request["submission_id"] = "resubmit", origin
+            request["submission_id"] = resubmitted_from
         elif arguments["file"] is None:
             request["jobspec"] = arguments["jobspec"]
         else:
             sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
-            # The command line may have all that is required.
-            complete = not arguments["file"] and any(value is not None for keys in settings for value in keys.values())
-            request["jobspec"], findings = ({}, []) if complete else load_jobspec(arguments["file"], sources)
+            # Without a file, the command line may be the whole JobSpec.
+            is_whole = not arguments["file"] and any(value is not None for keys in settings for value in keys.values())
+            request["jobspec"], findings = ({}, []) if is_whole else load_jobspec(arguments["file"], sources)
             if findings:
-                return refusal(findings)
-        answer = self.call_verb(verb, request, SUBMIT_SECONDS, only_running_node=True)
-        edited = edited_findings(arguments["user_code"], answer.result.get("files") or {})
-        findings = [*answer.findings, *edited]
+                return show_refusal(findings)
+        verb = "submit" if is_new else "resubmit"
+        answer = self.call_verb(verb, request, SUBMIT_TIMEOUT_SECONDS, only_running_node=True)
+        findings = [*answer.findings, *edited_file_warnings(arguments["user_code"], answer.result.get("files") or {})]
         if not answer.accepted:
-            return failure(answer.refusal_text) if is_of_program(answer) else refusal(findings)
+            return failure(answer.refusal_text) if is_program_failure(answer) else show_refusal(findings)
         if findings:
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}
-        if id_failure(result["submission_id"]):
+        if invalid_id_failure(result["submission_id"]):
             # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
             return failure(f"the head answered for {result['submission_id']!r}, which is not a submission id")
         facts = result.get("facts") or {}
+        # Only the controller has the inventory.
         if facts.get("workers"):
             facts["notes"] = [*facts.get("notes", []), *outside_notes(facts["workers"], variables["groups"][NODES])]
         if not arguments["wait"] or check:
             return result
         for note in facts.get("notes", []):
             show(note)
-        return with_end(result, self.follow(result["submission_id"]))
+        return merge_followed_result(result, self.follow(result["submission_id"]))
 
     def follow(self, submission_id: str) -> Result:
         """Show a line for each poll until the job has ended. The result is a failure unless it succeeds."""
@@ -196,12 +196,12 @@ class ActionModule(NodeAction):
                     break
         except ProgramError as error:
             return {"failed": True, "msg": str(error)}
-        return end_result(job, answer["job"], archive_path(self.shared_root, submission_id))
+        return followed_result(job, answer["job"], archive_path(self.shared_root, submission_id))
 
 
-def is_of_program(answer: Answer) -> bool:
+def is_program_failure(answer: Answer) -> bool:
     """Whether the program itself failed, rather than refuse the JobSpec."""
-    return any(finding.where == PROGRAM_ITSELF for finding in answer.findings)
+    return any(finding.where == PROGRAM_ERROR_PLACE for finding in answer.findings)
 
 
 def user_name() -> str:
@@ -212,7 +212,7 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def id_failure(submission_id: object) -> Result | None:
+def invalid_id_failure(submission_id: object) -> Result | None:
     """A failure if this is not a submission id: it becomes part of paths and commands."""
     is_id = isinstance(submission_id, str) and SUBMISSION_ID.fullmatch(submission_id)
     return None if is_id else failure(unknown_id(submission_id))
@@ -232,7 +232,7 @@ def show_progress(job: JobInfo, now: float, shown: str) -> str:
     return line
 
 
-def end_result(job: JobInfo, returned: Result, archive: str) -> Result:
+def followed_result(job: JobInfo, returned: Result, archive: str) -> Result:
     """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed.
 
     returned: the job as ray_job_info returned it. archive: its path for people.
@@ -249,7 +249,7 @@ def end_result(job: JobInfo, returned: Result, archive: str) -> Result:
     return {"failed": True, "state": job.state, "kind": kind, "msg": printable(message)}
 
 
-def with_end(submitted: Result, end: Result) -> Result:
+def merge_followed_result(submitted: Result, end: Result) -> Result:
     """The result of a submission, completed by that of following the job."""
     if end.get("failed"):
         # Ansible prints the whole result of a failure, and the overrides alone fill a screen.
@@ -261,7 +261,7 @@ def show_findings(findings: Iterable[Finding]) -> None:
     show(f"\n{findings_table(findings, table_width())}")
 
 
-def refusal(findings: Sequence[Finding]) -> Result:
+def show_refusal(findings: Sequence[Finding]) -> Result:
     """Show the findings. The result stays short: with other stdout callbacks, Ansible prints all of it, twice."""
     show_findings(findings)
     count = len(errors(findings))

@@ -17,4 +17,5 @@ class ActionModule(Action):
     relations: ClassVar[dict[str, Any]] = {"required_together": [("header", "rows")]}
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        return print_report(**{**arguments, "findings": [Finding(**finding) for finding in arguments["findings"]]})
+        findings = [Finding(**finding) for finding in arguments["findings"]]
+        return print_report(failure_text=arguments.pop("fail_when"), **{**arguments, "findings": findings})

@@ -54,7 +54,7 @@ class ActionModule(Action):
             return failure(error)
 
     def _absent(self, name: str) -> Result:
-        job_id = commands.job_id_of(name)
+        job_id = commands.find_job_id(name)
         if job_id is not None and not self._task.check_mode:
             commands.cancel(job_id)
         return {"changed": job_id is not None, "job_id": job_id or 0}
@@ -62,7 +62,7 @@ class ActionModule(Action):
     def _present(self, arguments: Mapping[str, Any]) -> Result:
         name = arguments["name"]
         request = request_of(name, arguments["wish"])
-        job_id = commands.job_id_of(name)
+        job_id = commands.find_job_id(name)
         result: Result = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
             findings = list(commands.request_findings(request))
@@ -77,7 +77,7 @@ class ActionModule(Action):
             job_id = commands.submit(result["script"])
             display.display(f"Slurm has job {job_id} ({name})")
             display.warning(SAME_USER)
-        problem = wait(lambda: commands.allocation(job_id), job_id, arguments["wait_timeout"])
+        problem = wait(lambda: commands.query_allocation(job_id), job_id, arguments["wait_timeout"])
         if problem and result["changed"]:
             commands.cancel(job_id)
             problem = f"{problem}. It was cancelled"

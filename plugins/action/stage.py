@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.stage`: have argus, in the node, stage one item after the other, and show what was staged.
+"""`argus.verl.stage`: stage items one by one with `argus stage` in a node, and report the results.
 
 Documented in plugins/modules/stage.py. `argus stage` knows the options of items, and tells what is wrong with them.
 """
@@ -30,11 +30,11 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Pro
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
-    MAX_FILES,
+    MAX_CODE_FILES,
     RefusedItemError,
-    StagingCalls,
-    controller_files,
-    every_file,
+    StagingAction,
+    controller_patterns,
+    source_files,
     upload_of,
     with_hashes,
 )
@@ -45,84 +45,79 @@ HEADER = ("kind", "name", "status", "path")
 OPTION_OF_KIND = {"model": "models", "dataset": "datasets", "snapshot": "snapshots", "user_code": "user_code"}
 
 
-class ActionModule(StagingCalls):
+class ActionModule(StagingAction):
     options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         self.task_arguments, self.variables = arguments, variables
         # YAML has dates, JSON has none.
-        json_options = json.loads(json.dumps({name: arguments[name] for name in OPTION_OF_KIND.values()}, default=str))
-        items_by_kind = {kind: json_options[name] for kind, name in OPTION_OF_KIND.items()}
-        # Snapshots need no node.
-        only_running = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
+        options = {kind: arguments[name] for kind, name in OPTION_OF_KIND.items()}
+        items_by_kind: dict[str, list[Any]] = json.loads(json.dumps(options, default=str))
+        # All items are validated before the first is staged. Snapshots can be staged without a running node.
+        only_running_node = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
         items_to_check = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
-        answer = self.call_verb("stage", {"items": items_to_check}, only_running_node=only_running)
+        answer = self.call_verb("stage", {"items": items_to_check}, only_running_node=only_running_node)
         if not answer.accepted:
-            return self.result([], answer.findings)
-        stage_item: dict[str, Callable[[Any], dict[str, Any]]] = {
-            "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
+            return self.task_result([], answer.findings)
+        methods: dict[str, Callable[[Any], dict[str, Any]]] = {
+            "model": self.stage_model, "dataset": self.stage_dataset,
+            "snapshot": self.stage_snapshot, "user_code": self.stage_user_code,
         }  # fmt: skip
         items = [(kind, item) for kind, items in items_by_kind.items() for item in items]
-        return self.result([self.stage_one(kind, stage_item[kind], item) for kind, item in items])
+        return self.task_result([self.try_staging(kind, methods[kind], item) for kind, item in items])
 
-    def model(self, item: Any) -> dict[str, Any]:
-        return self.item("model", item)
+    def stage_model(self, item: Any) -> dict[str, Any]:
+        return self.stage_item("model", item)
 
-    def dataset(self, item: Any) -> dict[str, Any]:
-        files = controller_files(item)
-        if not files:
-            return self.item("dataset", item)
-        upload = upload_of(files, self.inventory_dir())
+    def stage_dataset(self, item: Any) -> dict[str, Any]:
+        patterns = controller_patterns(item)
+        if not patterns:
+            return self.stage_item("dataset", item)
+        upload = upload_of(patterns, self.inventory_dir())
         is_full = self.task_arguments["verify"] == Verify.FULL
-        result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
+        result = {} if is_full else self.stage_item("dataset", item, upload=asdict(upload))
         if not result or result.get("files_needed"):
-            # Files are read only if their size or time of change differs or is unknown, or if there is no dataset.
+            # Hash the files only if a size or time differs or is unknown, there is no dataset, or verify is full.
             upload = with_hashes(upload)
-            result = self.item("dataset", item, upload=asdict(upload))
+            result = self.stage_item("dataset", item, upload=asdict(upload))
         size = f"{size_text(upload.bytes)} of {upload.label}"
         if result.get("files_needed"):
             display.display(f"{item['name']}: uploading {size}")
-            return self.send("dataset", item, *openers_and_hashes(upload.members), upload=asdict(upload))
+            return self.stage_with_files("dataset", item, *openers_and_hashes(upload.members), upload=asdict(upload))
         if self._task.check_mode and result.get("status") == Status.STAGED:
             display.display(f"{item['name']}: would upload {size}")
         return result
 
-    def user_code(self, item: Any) -> dict[str, Any]:
+    def stage_user_code(self, item: Any) -> dict[str, Any]:
         source = str(item)
         try:
             source_root = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
         except AnsibleError:
             raise StagingError(source, "is no file or directory of this controller.", "Correct its path.") from None
-        sources = dict(every_file(source_root))
-        if len(sources) > MAX_FILES:
-            raise StagingError(source, f"has more than {MAX_FILES} files.", "Give a directory with fewer.")
+        sources = dict(source_files(source_root))
+        if len(sources) > MAX_CODE_FILES:
+            raise StagingError(source, f"has more than {MAX_CODE_FILES} files.", "Give a directory with fewer.")
         files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]
-        user_code_item = {"name": Path(source_root).name, "files": [asdict(file) for file in files]}
-        result = self.item("user_code", user_code_item, diff=self._task.diff)
+        code_item = {"name": Path(source_root).name, "files": [asdict(file) for file in files]}
+        result = self.stage_item("user_code", code_item, diff=self._task.diff)
         if result.get("files_needed"):
             members = {file.path: replace(file, path=str(sources[file.path])) for file in files}
-            result = self.send("user_code", user_code_item, *openers_and_hashes(members), diff=self._task.diff)
+            result = self.stage_with_files("user_code", code_item, *openers_and_hashes(members), diff=self._task.diff)
         previous_texts = result.pop("before", {})
-        return {
-            **result,
-            "diff": [diff_of(path, text, sources[path]) for path, text in previous_texts.items() if path in sources],
-        }
+        diff = [diff_of(path, text, sources[path]) for path, text in previous_texts.items() if path in sources]
+        return {**result, "diff": diff}
 
-    def snapshot(self, item: Any) -> dict[str, Any]:
+    def stage_snapshot(self, item: Any) -> dict[str, Any]:
         """The result of a snapshot. Its files are fetched and sent only if it does not exist."""
         if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
-            return self.item("snapshot", item)
+            return self.stage_item("snapshot", item)
         with tempfile.TemporaryDirectory() as scratch:
-            sources = Sources(
-                self.inventory_dir(),
-                [*filter(None, (self.node.shared_root_source, self.node.shared_root))],
-                Path(scratch).resolve(),
-                Git(item.get("ssh_key") or ""),
-            )
+            roots = [*filter(None, (self.node.shared_root_source, self.node.shared_root))]
+            sources = Sources(self.inventory_dir(), roots, Path(scratch).resolve(), Git(item.get("ssh_key") or ""))
             texts = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
             parts_with_sources = [sources.part(str(text), number > 0) for number, text in enumerate(texts)]
             parts = [part for part, _source in parts_with_sources]
-            result = self.item("snapshot", item, parts=parts)
+            result = self.stage_item("snapshot", item, parts=parts)
             if not result.get("files_needed"):
                 return result
             files: dict[str, Opener] = {}
@@ -130,11 +125,12 @@ class ActionModule(StagingCalls):
                 if source:
                     content = source.content()
                     part["facts"] = content.facts
-                    # The number of the part: several parts may have a file of this name.
+                    # Prefixed with the part's number, because parts may have files of the same name.
                     files |= {f"{number}/{name}": opener for name, opener in content.files.items()}
-            return self.send("snapshot", item, files, {name: sha256(files[name]) for name in files}, parts=parts)
+            hashes = {name: sha256(files[name]) for name in files}
+            return self.stage_with_files("snapshot", item, files, hashes, parts=parts)
 
-    def result(self, items: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:
+    def task_result(self, items: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:
         """The result of the task, from those of its items. rejections: why nothing was staged."""
         rows = [[str(item[name]) for name in HEADER] for item in items]
         findings = [*rejections, *(finding for item in items for finding in item.pop("findings"))]
@@ -142,20 +138,21 @@ class ActionModule(StagingCalls):
             result = print_report("Staged" if items else None, HEADER, rows, findings)
         else:
             labels = [f"{finding.where}: " if len(items) > 1 else "" for finding in findings]
-            lines = [f"{label}{row.problem} {row.remedy}".strip() for label, row in zip(labels, findings, strict=True)]
+            pairs = zip(labels, findings, strict=True)
+            lines = [f"{label}{finding.problem} {finding.remedy}".strip() for label, finding in pairs]
             is_refused = rejections or any(item["status"] == Status.REFUSED for item in items)
             result = {"failed": True, "msg": printable("\n".join(lines))} if is_refused else {}
-        diff = [part for item in items for part in item.pop("diff", []) if item["changed"]]
+        diff = [file_diff for item in items for file_diff in item.pop("diff", []) if item["changed"]]
         safe_findings = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
         changed = any(item["changed"] for item in items)
         return {**result, "changed": changed, "staged": list(items), "findings": safe_findings, "diff": diff}
 
-    def stage_one(self, kind: str, stage_item: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
+    def try_staging(self, kind: str, stage: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
         """The result of an item, and findings about it. Its errors do not stop other items."""
         name = item_name(item) or "-"
         result: dict[str, Any] = {"name": name, "path": "-", "status": Status.REFUSED.value, "changed": False}
         try:
-            result |= stage_item(item)
+            result |= stage(item)
             findings = [Finding("", note, "", WARNING) for note in result.get("notes", [])]
         except RefusedItemError as error:
             findings = list(error.findings)
@@ -171,7 +168,7 @@ class ActionModule(StagingCalls):
             machine = self.node.machine or self.node.name
             findings = [Finding("", f"{unreachable_text(error, machine)}.", "Then run it again")]
         where = f"{kind} {result['name']}"
-        return {**result, "kind": kind, "findings": [item_finding(where, finding) for finding in findings]}
+        return {**result, "kind": kind, "findings": [finding_for_item(where, finding) for finding in findings]}
 
     def inventory_dir(self) -> Path:
         """The directory where relative paths begin."""
@@ -188,8 +185,8 @@ def openers_and_hashes(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opene
     return openers, {name: file.sha256 for name, file in files.items()}
 
 
-def item_finding(where: str, finding: Finding) -> Finding:
-    """A finding about an item."""
+def finding_for_item(where: str, finding: Finding) -> Finding:
+    """A finding with its item as the place."""
     problem = f"{finding.where}: {finding.problem}" if finding.where else finding.problem
     return Finding(where, problem, finding.remedy, finding.severity)
 

@@ -79,11 +79,11 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             raise AnsibleParserError(str(error)) from error
 
     def _allocation(self, name: str) -> model.Allocation | None:
-        job_id = self.get_option("job_id") or commands.job_id_of(name)
+        job_id = self.get_option("job_id") or commands.find_job_id(name)
         if job_id is None:
             display.warning(f"Slurm has no job {name} of this user. slurm_up.yml asks for one")
             return None
-        job = commands.allocation(int(job_id))
+        job = commands.query_allocation(int(job_id))
         if job is None or not job.hosts:
             state = f"is {job.state} ({job.reason or 'no reason given'})" if job else "is not known any more"
             display.warning(f"Slurm's job {job_id} has no hosts: it {state}")

@@ -52,4 +52,4 @@ options:
     elements: str
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"

@@ -47,7 +47,7 @@ options:
     default: false
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"
 
 from collections.abc import Iterable
 from typing import Any

@@ -104,7 +104,7 @@ seealso:
   - module: community.docker.docker_host_info
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"
 
 import platform
 import time

@@ -60,4 +60,4 @@ options:
     default: {}
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"

@@ -51,15 +51,16 @@ options:
     type: str
   command_line:
     description:
-      - Whether C(-e 'set=["key=value"]') of the command line changes the JobSpec. A variable of the inventory does not.
-        Used by the role C(job).
+      - Whether C(-e 'set=["key=value"]') changes the JobSpec. C(set) in the inventory is ignored. Used by the role
+        C(job).
     type: bool
     default: false
   defaults:
     description:
       - Defaults for all jobs of the cluster, with the keys of O(jobspec). A JobSpec overrides them.
       - Mappings are merged key by key.
-      - A JobSpec cannot change the shared root. Its C(ray.address) is this one, or on the head itself.
+      - A JobSpec cannot change the shared root. If it sets C(ray.address), this must be the address of this cluster's
+        head, or a loopback address.
     type: dict
     default: {}
   secret_values:
@@ -70,19 +71,19 @@ options:
     default: {}
   notify:
     description:
-      - What tells people about the job. A command of the head, which gets each event as JSON on its standard input, or
-        an C(http) or C(https) address, which gets it by POST. See docs/monitoring.md.
+      - Where to send the job's events. A command, run on the head with each event as JSON on its standard input, or an
+        C(http) or C(https) URL, which gets it by POST. See docs/monitoring.md.
     type: str
     default: ""
   limits:
     description:
-      - How many C(jobs) and C(gpus) the jobs with a tag may hold at once. By tag, such as C(team=vision), or by the
-        name of one, such as C(user), for each of its values.
+      - How many C(jobs) and C(gpus) the jobs with a tag may hold at once. By tag, such as C(team=vision), or by tag
+        name, such as C(user), which limits each value separately.
     type: dict
     default: {}
   sweep:
     description:
-      - Submits several jobs with one JobSpec, until one of them is refused. O(sweep.jobs) are mappings with the
+      - Submits several jobs with one JobSpec. Stops at the first one refused. O(sweep.jobs) are mappings with the
         C(submission_id) of each job, and C(set), a list of further keys of the JobSpec and overrides.
     type: dict
     default: {}
@@ -91,7 +92,7 @@ options:
         description: The value of the tag C(sweep), which each of them has.
         type: str
       at_once:
-        description: How many of them may hold something at once. V(0) is as many as fit.
+        description: How many may run or reserve resources at once. V(0) is as many as fit.
         type: int
         default: 0
       jobs:
@@ -101,20 +102,19 @@ options:
         default: []
   user_code:
     description:
-      - The users' own Python files and directories on the controller, as C(staging_user_code) names them. If the reward
-        function differs from them, there is a warning.
+      - The users' own Python files and directories on the controller, in the same form as C(staging_user_code). Warns
+        if one differs from the staged copy that the job uses.
     type: list
     elements: str
     default: []
   requested_by:
     description:
-      - Who stops the job, with O(state=stopped), for the archive. The user and the name of the controller if not given.
+      - Who requested the stop, with O(state=stopped); recorded in the archive. By default C(user@controller).
     type: str
     default: ""
   resubmitted_from:
     description:
-      - The job whose JobSpec is submitted again. The JobSpec is the one with which it was
-        submitted, which jobs cannot change. Recorded in the archive.
+      - The job whose JobSpec is submitted again, as it was submitted; jobs cannot change it. Recorded in the archive.
     type: str
   wait:
     description: Whether to follow the job until it has ended, with a progress line at least every 10 seconds.
@@ -171,8 +171,8 @@ checkpoint:
   returned: with O(state=stopped)
 facts:
   description:
-    - Facts that the gate determined on a worker, among them C(train_rows), C(val_rows), C(parameters), C(steps),
-      C(checkpoint_space), C(free_bytes), and the C(versions) of the packages that verl declares.
+    - Facts that the pre-submission checks determined on a worker, among them C(train_rows), C(val_rows), C(parameters),
+      C(steps), C(checkpoint_space), C(free_bytes), and the C(versions) of the packages that verl declares.
   type: dict
   returned: when a job was submitted, or would be in check mode
 files:
@@ -185,7 +185,7 @@ overrides:
   elements: str
   returned: with O(state=submitted)
 jobs:
-  description: What was returned for each job of O(sweep), and nothing else is returned.
+  description: One result for each job of O(sweep). Of a sweep without errors, no other values are returned.
   type: list
   elements: dict
   returned: with O(sweep)

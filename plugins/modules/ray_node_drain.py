@@ -11,13 +11,13 @@ short_description: "Internal: drain a Ray node and wait until no job uses it"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - With O(state=located), finds the machine that has a node, and its state in Ray. Changes nothing. Shows why the node
-    cannot be taken out, and fails then.
+  - With O(state=located), finds the machine that has a node, and its state in Ray. Changes nothing. Fails, with the
+    reason, if the node cannot be drained.
   - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray places nothing on the node any more.
-    A drained node exits when idle. Set its container's restart policy to no first. A drain cannot be undone.
-    In check mode, nothing is drained.
-  - Waits until no job has a driver, an actor or reserved resources on the node, and shows for which jobs, at the
-    beginning and at each change. Fails if jobs are left, unless O(allow_disruption).
+    A drained node exits when idle. The role C(ray_node) sets its container's restart policy to no before. A drain
+    cannot be undone. In check mode, nothing is drained.
+  - Waits until no job has a driver, an actor or reserved resources on the node. Prints the remaining jobs at first and
+    whenever they change. Fails if jobs are left, unless O(allow_disruption).
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -29,7 +29,7 @@ attributes:
     support: none
 options:
   state:
-    description: Whether to find how the node leaves, or to drain it.
+    description: V(located) only finds the node and reports whether it can be drained. V(drained) drains it.
     type: str
     choices: [located, drained]
     default: drained
@@ -54,4 +54,4 @@ options:
     default: false
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"

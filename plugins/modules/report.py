@@ -49,6 +49,6 @@ options:
     type: str
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"
 
 RETURN = r""" # """

@@ -45,4 +45,4 @@ options:
     default: 0
 """
 
-EXAMPLES = "# Internal: the roles of the collection have its tasks.\n"
+EXAMPLES = "# Internal: only this collection's roles and playbooks use this module.\n"

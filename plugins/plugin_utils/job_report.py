@@ -204,7 +204,7 @@ def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[Job
         try:
             answer = ask()
         except (AnsibleConnectionFailure, ProgramError) as error:
-            if isinstance(error, ProgramError) and not error.node_is_gone:
+            if isinstance(error, ProgramError) and not error.may_answer_later:
                 raise
             problem = one_line(error)
             display.display(f"{submission_id}  the head does not answer")

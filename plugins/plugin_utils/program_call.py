@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs verbs, which are subcommands of `argus`, in a node, by a command on its machine, and parses their answers.
+"""Runs subcommands of `argus` (verbs) in a node, through a shell command on its machine (`docker exec` or a process).
 
 A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
 documented keys are used. If the node does not run, a container of its image runs the program, and ends with the answer;
@@ -49,12 +49,12 @@ class ContainerLocation:
     engine: str
 
 
-ABSENT = "there is no container {node} on {machine}. cluster_up.yml starts it"
-STOPPED = "container {node} is not running on {machine}. cluster_up.yml starts it"
+ABSENT_TEXT = "there is no container {node} on {machine}. cluster_up.yml starts it"
+STOPPED_TEXT = "container {node} is not running on {machine}. cluster_up.yml starts it"
 # By the errors of docker and podman, the message for the user.
 ENGINE_ERRORS = {
-    r"No such container|no container with name or ID": ABSENT,
-    r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped": STOPPED,
+    r"No such container|no container with name or ID": ABSENT_TEXT,
+    r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped": STOPPED_TEXT,
     r"Container \S+ is paused": "container {node} is paused on {machine}. Run there: {engine} unpause {node}",
     r"Container \S+ is restarting": "container {node} is restarting on {machine}. Its log tells why",
     r"permission denied while trying to connect": "{node}: the user on {machine} may not use {engine}. Add the user to "
@@ -68,9 +68,9 @@ ENGINE_PREFIX = (
 
 
 def is_container_down(location: ContainerLocation, code: int, stdout: str, stderr: str) -> bool:
-    """Whether the container does not run, and will not by itself."""
+    """Whether the container does not run, and will not start by itself."""
     reason = engine_error(location, code, stdout, stderr)
-    return reason in (ABSENT.format(**asdict(location)), STOPPED.format(**asdict(location)))
+    return reason in [text.format(**asdict(location)) for text in (ABSENT_TEXT, STOPPED_TEXT)]
 
 
 def engine_error(location: ContainerLocation, code: int, stdout: str, stderr: str) -> str:
@@ -94,15 +94,15 @@ TIMEOUT_SECONDS = 60
 USAGE_EXIT_CODE = 2
 # How Python, Ray and shells say that they could not start a process or a thread.
 NO_MORE_PROCESSES = "Resource temporarily unavailable"
-USAGE_KEY = "usage"
+USAGE_KEY = "usage"  # The key of findings about a malformed request.
 
 
 class ProgramError(Exception):
-    """The program gave no answer; the message says why. node_is_gone: it may answer later."""
+    """The program gave no answer; the message says why. may_answer_later: as when the node has ended."""
 
-    def __init__(self, message: str, node_is_gone: bool = False) -> None:
+    def __init__(self, message: str, may_answer_later: bool = False) -> None:
         super().__init__(printable(message))
-        self.node_is_gone = node_is_gone
+        self.may_answer_later = may_answer_later
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,11 @@ class OutputFile:
 class Node:
     """The node that runs the program.
 
-    machine: its name in messages. directory, python: the directory and the Python of a node without a container.
+    machine: its name in messages.
+    directory, python: those of a node without a container.
     shared_root, address: the path of the shared root and the address of the Jobs API, as the node sees them.
-    registry: the directory on the machine that records the jobs of the cluster. cluster, images, user, registry,
-    shared_root_source: for a container in place of a node that does not run, of the first image that the machine has.
+    registry: the directory on the machine that records the jobs of the cluster.
+    cluster, images, user, shared_root_source: for a container of the first image present if the node does not run.
     """
 
     name: str
@@ -156,30 +157,28 @@ class Node:
     def location(self) -> ContainerLocation:
         return ContainerLocation(self.name, self.machine or "its machine", self.engine)
 
-    def exec_command(self, *arguments: str, terminal: bool = False) -> str:
+    def in_node_command(self, *arguments: str, terminal: bool = False) -> str:
         """The command line for the machine, which runs the program in the node."""
         if not self.directory:
             return shlex.join([self.engine, "exec", "-it" if terminal else "-i", self.name, COMMAND_PATH, *arguments])
-        state = self.directory.rsplit("/", 2)[0]
-        return self.process_command(f"{state}/{PROGRAM}/{CURRENT}", *arguments)
+        state_dir = self.directory.rsplit("/", 2)[0]
+        return self.on_machine_command(f"{state_dir}/{PROGRAM}/{CURRENT}", *arguments)
 
-    def process_command(self, program: str, *arguments: str) -> str:
+    def on_machine_command(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program on the machine, with the environment of the node."""
-        # ENTER names the node's directory: the program takes over its environment. A head that was removed has none, so
-        # its registry is a variable of its own.
+        # argus reads the node's environment from the directory in ENTER_VARIABLE. That of a removed head is gone, so
+        # the registry is passed separately.
         enter = f"env {ENTER_VARIABLE}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
         return f"{enter} {shlex.join([self.python])} {shell_path(program)} {shlex.join(arguments)}"
 
-    def oneshot_container_command(self, program: str, *arguments: str) -> str:
+    def in_new_container_command(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program in a container of its own, which the engine removes."""
         engine = shlex.quote(self.engine)
-        environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source) | {
-            JOBS_API: self.address
-        }
+        env = {**identity(self.name, self.cluster, self.shared_root, self.shared_root_source), JOBS_API: self.address}
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
         # Engines keep what a container prints, and would keep a whole archive.
         run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]
-        run += [f"--env={name}={value}" for name, value in environ.items()]
+        run += [f"--env={name}={value}" for name, value in env.items()]
         run += [f"--mount=type=bind,source={self.shared_root_source},target={self.shared_root}"]
         run += [f"--mount=type=bind,source={program},target=/{program_name()},readonly"]
         user = shlex.quote(self.user) if self.user else '"$(id -u):$(id -g)"'
@@ -216,24 +215,24 @@ def upload_program(action: ActionBase) -> str:
     return path
 
 
-def parse_answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
+def parse_answer(node: Node, verb: str, code: int, out: str, stderr: str) -> Answer:
     """The answer that a verb has printed. Raises ProgramError without one."""
-    if reason := "" if node.directory else engine_error(node.location, code, out, error):
-        raise ProgramError(reason, node_is_gone=True)
+    if reason := "" if node.directory else engine_error(node.location, code, out, stderr):
+        raise ProgramError(reason, may_answer_later=True)
     try:
         content = json.loads(out)
         findings = [Finding(**finding) for finding in content["findings"]]
         result = {name: value for name, value in content["result"].items() if not streams.is_acted_on(name)}
         changed = content["changed"] is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        reason = one_line(error) or f"exit code {code}"
-        if NO_MORE_PROCESSES in error:
+        reason = one_line(stderr) or f"exit code {code}"
+        if NO_MORE_PROCESSES in stderr:
             reason = "the node reached its limit of processes and threads"
         # Whatever ends a node ends the program in it, before it has printed anything.
-        raise ProgramError(f"argus {verb} on {node.name} gave no answer ({reason})", node_is_gone=not out) from None
+        raise ProgramError(f"argus {verb} on {node.name} gave no answer ({reason})", may_answer_later=not out) from None
     for finding in findings:
         if finding.key == USAGE_KEY:
-            # The request is right for the program of this version.
+            # This version never sends such a request, so the other side is of another version.
             remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
             raise ProgramError(f"argus {verb} on {node.name}: {finding.problem}. {remedy}")
     return Answer(code == 0, changed, findings, result)
@@ -274,22 +273,23 @@ class NodeAction(Action):
         follows the line of the request on standard input.
         """
         node, arguments = self.node, (*verb.split(), "--json")
-        paths = {name: getattr(node, name) for name in ("shared_root", "shared_root_source", "address")}
-        text = json.dumps({**{name: value for name, value in paths.items() if value}, **request}).encode() + b"\n"
-        run = partial(self.run_verb_command, text=text, seconds=seconds, output=output, attachment=attachment)
+        names = ("shared_root", "shared_root_source", "address")
+        paths = {name: path for name in names if (path := getattr(node, name))}
+        request_line = json.dumps({**paths, **request}).encode() + b"\n"
+        run = partial(self.run_verb_command, stdin=request_line, seconds=seconds, output=output, attachment=attachment)
         if not outside_node:
-            code, out, error = run(node.exec_command(*arguments))
+            code, out, stderr = run(node.in_node_command(*arguments))
             # As after cluster_down: the machine has no program.
-            has_no_program = bool(node.directory) and code == USAGE_EXIT_CODE and not out
-            is_gone = has_no_program or (not node.directory and is_container_down(node.location, code, out, error))
-            outside_node = is_gone and not only_running_node
+            is_uninstalled = code == USAGE_EXIT_CODE and not out
+            is_node_down = is_uninstalled if node.directory else is_container_down(node.location, code, out, stderr)
+            outside_node = is_node_down and not only_running_node
         if outside_node:
-            command_of = node.process_command if node.directory else node.oneshot_container_command
-            code, out, error = run(command_of(upload_program(self), *arguments))
-        return parse_answer(node, verb, code, out, error)
+            command_of = node.on_machine_command if node.directory else node.in_new_container_command
+            code, out, stderr = run(command_of(upload_program(self), *arguments))
+        return parse_answer(node, verb, code, out, stderr)
 
     def run_verb_command(
-        self, command: str, text: bytes, seconds: float, output: OutputFile | None, attachment: str
+        self, command: str, stdin: bytes, seconds: float, output: OutputFile | None, attachment: str
     ) -> tuple[int, str, str]:
         """The exit code, the answer and the errors of the program."""
         max_bytes = output.max_bytes + 1 if output else streams.MAX_OUTPUT_BYTES
@@ -297,17 +297,17 @@ class NodeAction(Action):
         if attachment:
             line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
         if not output:
-            return self.run_on_machine(line, text)
+            return self.run_on_machine(line, stdin)
         path = shlex.quote(output.path)
-        code, size, error = self.run_on_machine(f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
+        code, size, stderr = self.run_on_machine(f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", stdin)
         output.size = int(size) if size.strip().isdigit() else 0
         if output.size > output.max_bytes:
             raise ProgramError(f"the program has written more than {size_text(output.max_bytes)}")
-        return code, next((line for line in reversed(error.splitlines()) if line.startswith("{")), ""), error
+        return code, next((line for line in reversed(stderr.splitlines()) if line.startswith("{")), ""), stderr
 
-    def run_on_machine(self, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
+    def run_on_machine(self, line: str, stdin: bytes = b"\n") -> tuple[int, str, str]:
         """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
-        result = self._low_level_execute_command(line, in_data=text)
+        result = self._low_level_execute_command(line, in_data=stdin)
         return int(result["rc"]), str(result["stdout"]), str(result["stderr"])
 
     def fetch(self, request: Mapping[str, Any], local: str, max_bytes: int, seconds: float) -> Answer:
@@ -329,17 +329,17 @@ class NodeAction(Action):
 
     def make_temp_file(self) -> str:
         """The path of an empty file on the machine. In the task's directory, another user (become) may not write."""
-        code, path, error = self.run_on_machine('mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
+        code, path, stderr = self.run_on_machine('mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
         if code:
-            raise ProgramError(f"{self.node.location.machine} has no room for a temporary file: {one_line(error)}")
+            raise ProgramError(f"{self.node.location.machine} has no room for a temporary file: {one_line(stderr)}")
         return path.strip()
 
     def run_for_bytes(self, path: str, command: str, _data: bytes | None = None) -> bytes:
         """The output of a command on a file of the machine as bytes. Raises ProgramError.
 
-        The connection's own fetch_file is not the user who has written the file (become), and would follow a link and
-        wait for a FIFO, by which a job may have replaced the file where nodes are processes. `run_on_machine` returns
-        text. It may not be called any more: with one user, it omits the escalation for which the connection then waits.
+        fetch_file() of the connection runs as the login user, not the become user, follows links and waits for FIFOs,
+        with which a job may have replaced the file where nodes are processes. `run_on_machine` returns text. It must
+        not follow: it skips become when both users are equal, for which the connection would then wait.
         """
         connection, become = self._connection, self._connection.become
         command = become.build_become_command(command, connection._shell) if become else command

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tables and findings on the terminal, as wide as it is, and whether a task fails because of them."""
+"""Prints tables and findings at the width of the terminal, and makes the task fail if there are errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ display = Display()
 # Measured on the controller when the run begins, as the processes that run tasks are detached from the terminal.
 IS_TERMINAL = sys.stdout.isatty()
 # Without a terminal, as in CI and in files, tables have this width.
-MEASURED_WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
+DEFAULT_TABLE_WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
 
 
 def table_width() -> int:
-    """The width of tables: `COLUMNS` in the environment, or the width as measured."""
+    """The width of tables: `COLUMNS` in the environment, or the default."""
     value = os.environ.get("COLUMNS", "")
-    return int(value) if value.isascii() and value.isdecimal() and int(value) > 0 else MEASURED_WIDTH
+    return int(value) if value.isascii() and value.isdecimal() and int(value) > 0 else DEFAULT_TABLE_WIDTH
 
 
 def sentence_width() -> int | None:
@@ -51,11 +51,11 @@ def report_lines(
     return [title, *lines] if title and lines else lines
 
 
-def failure_message(findings: Sequence[Finding], fail_when: str | None = None) -> str:
-    """Return the message to fail with, or nothing. Details are in the table."""
+def failure_message(findings: Sequence[Finding], failure_text: str | None = None) -> str:
+    """Return the message to fail with, or an empty string. Details are in the table."""
     count = len(errors(findings))
     problems = [f"{count} error{'s' if count > 1 else ''}, see the table above"] if count else []
-    return ". ".join([*problems, *([printable(fail_when)] if fail_when else [])])
+    return ". ".join([*problems, *([printable(failure_text)] if failure_text else [])])
 
 
 def print_report(
@@ -64,11 +64,11 @@ def print_report(
     rows: Sequence[Sequence[Any]] | None = None,
     findings: Sequence[Finding] = (),
     text: Sequence[str] = (),
-    fail_when: str | None = None,
+    failure_text: str | None = None,
 ) -> dict[str, Any]:
-    """Print a report, and return the result of its task, which fails with an error or with fail_when."""
+    """Print a report, and return the result of its task, which fails if a finding is an error, or with failure_text."""
     lines = report_lines(title, header, rows, findings, text, table_width(), sentence_width())
     if lines:
         display.display("\n" + "\n".join(lines))
-    message = failure_message(findings, fail_when)
+    message = failure_message(findings, failure_text)
     return {"changed": False, "failed": True, "msg": message} if message else {"changed": False}

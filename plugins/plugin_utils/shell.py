@@ -17,7 +17,7 @@ SSH_OPTIONS = {"ansible_port": "-p", "ansible_user": "-l", "ansible_ssh_private_
 def shell_line(submission_id: str, host: str, head: Node, variables: Mapping[str, Any]) -> str:
     """The command line for a job whose driver is on a node. variables: those of its host."""
     directory = head.directory and f"{head.directory.rpartition('/')[0]}/{host}"
-    line = replace(head, name=host, directory=directory).exec_command("shell", submission_id, terminal=True)
+    line = replace(head, name=host, directory=directory).in_node_command("shell", submission_id, terminal=True)
     line = f"sudo {line}" if variables.get("ansible_become") and not directory else line
     connection = str(variables.get("ansible_connection", "ssh"))
     if connection == "local":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Staging from the controller: the users' files and code there, and the progress of the program in the head's node."""
+"""Staging from the controller: datasets' files, the users' own code, and calls of `argus stage` in the head's node."""
 
 from __future__ import annotations
 
@@ -41,38 +41,38 @@ from .program_call import TIMEOUT_SECONDS, Answer, NodeAction, ProgramError
 
 # The files of a dataset that are on the controller.
 
-Files = Mapping[str, Sequence[str]]
+PatternsBySplit = Mapping[str, Sequence[str]]
 
 
-def controller_files(item: object) -> dict[str, list[str]]:
+def controller_patterns(item: object) -> dict[str, list[str]]:
     """The patterns of a dataset whose files are on the controller, by split.
 
-    None for other datasets, and for options of a wrong type, which the program reports. The node is not asked: a job
-    could let it name files.
+    Empty for other datasets, and for options of a wrong type, which the program reports. Decided here, not by the node:
+    a job could make the node ask for arbitrary files.
     """
     options = item if isinstance(item, Mapping) else {}
     files, place = options.get("files"), options.get("from")
     if options.get("state") == "absent" or options.get("hub") or not isinstance(files, Mapping):
         return {}
     lists = {split: [value] if isinstance(value, str) else value for split, value in files.items() if value}
-    if not all(isinstance(value, list) and all(isinstance(item, str) for item in value) for value in lists.values()):
+    if not all(isinstance(value, list) and all(isinstance(text, str) for text in value) for value in lists.values()):
         return {}
     return lists if (place or place_of(lists)) == CONTROLLER else {}
 
 
-def upload_of(files: Files, inventory: Path) -> Upload:
+def upload_of(patterns_by_split: PatternsBySplit, inventory: Path) -> Upload:
     """The files of the controller that patterns match, and those that match none; nothing is read yet."""
     controller = socket.gethostname()
     uploads: dict[str, list[UploadFile]] = {}
     missing: dict[str, list[str]] = {}
-    for split, patterns in files.items():
+    for split, patterns in patterns_by_split.items():
         for pattern in patterns:
             full = str(inventory / Path(pattern).expanduser())
             paths = matching_files(full)
             if not paths:
                 missing.setdefault(split, []).append(full)
             uploads.setdefault(split, []).extend(upload_file(split, path, controller) for path in paths)
-    unique = {split: list(dict.fromkeys(patterns)) for split, patterns in uploads.items() if patterns}
+    unique = {split: list(dict.fromkeys(matches)) for split, matches in uploads.items() if matches}
     return Upload(controller, unique, missing)
 
 
@@ -90,42 +90,41 @@ def upload_file(split: str, path: Path, controller: str) -> UploadFile:
 def with_hashes(upload: Upload) -> Upload:
     """The upload with the hashes of all files."""
     files = {
-        split: [replace(file, sha256=file_sha256(file.path)) for file in several]
-        for split, several in upload.files.items()
+        split: [replace(file, sha256=file_sha256(file.path)) for file in split_files]
+        for split, split_files in upload.files.items()
     }
     return replace(upload, files=files)
 
 
 # The users' own code on the controller, compared with what a job uses. An edited file is used once it is staged.
 
-MAX_FILES, MAX_FILE_BYTES = 200, 1 << 20
+MAX_CODE_FILES, MAX_COMPARED_BYTES = 200, 1 << 20
 
 
-def edited_findings(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
-    """A warning if a file that a job uses is older than its source.
+def edited_file_warnings(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
+    """A warning about the files whose hashes differ from those that a job uses.
 
     sources: files and directories of the controller, as `staging_user_code` names them.
     used: the SHA-256 of the files of the job, by their paths relative to the shared root.
     """
     if not used:
         return []
-    differ = [
-        str(file) for source in sources for name, file in targets(source) if name in used and used[name] != sha256(file)
-    ]
+    files = [pair for source in sources for pair in staged_paths(source)]
+    differ = [str(file) for path, file in files if path in used and used[path] != sha256(file)]
     if not differ:
         return []
     problem = f"is not the same as on this machine: {', '.join(sorted(differ))} changed after stage.yml copied it"
     return [about("files", problem, "run stage.yml, or nothing if the copy is what you want", WARNING)]
 
 
-def targets(source: str) -> Iterator[tuple[str, Path]]:
-    """The files of a source by the paths that they get: of DIR/, those of its contents."""
-    for name, file in itertools.islice(every_file(source), MAX_FILES):
+def staged_paths(source: str) -> Iterator[tuple[str, Path]]:
+    """The files of a source by the paths that they get, relative to the shared root."""
+    for name, file in itertools.islice(source_files(source), MAX_CODE_FILES):
         yield f"{USER_CODE_DIR}/{name}", file
 
 
-def every_file(source: str) -> Iterator[tuple[str, Path]]:
-    """The files of a source by their paths relative to the directory of the users' own code."""
+def source_files(source: str) -> Iterator[tuple[str, Path]]:
+    """The files of a source by their paths below USER_CODE_DIR; a trailing / leaves out the directory's own name."""
     top = Path(source)
     if top.is_file():
         yield top.name, top
@@ -137,10 +136,10 @@ def every_file(source: str) -> Iterator[tuple[str, Path]]:
 
 
 def sha256(file: Path) -> str:
-    """The hash of a file; of one that cannot be read, none."""
+    """The hash of a file; empty if it cannot be read."""
     try:
         with file.open("rb") as content:
-            return hashlib.sha256(content.read(MAX_FILE_BYTES)).hexdigest()
+            return hashlib.sha256(content.read(MAX_COMPARED_BYTES)).hexdigest()
     except OSError:
         return ""
 
@@ -149,11 +148,11 @@ def sha256(file: Path) -> str:
 
 display = Display()
 # How long to wait after a call that was not answered, and how long a node may give no answer before following ends.
-PAUSE_SECONDS, UNANSWERED_SECONDS = 5.0, 300.0
+RETRY_PAUSE_SECONDS, MAX_SILENCE_SECONDS = 5.0, 300.0
 # The slowest connection between an engine and its container, and the shared root behind it.
-BYTES_PER_SECOND = 10 << 20
+MIN_TRANSFER_BYTES_PER_SECOND = 10 << 20
 # Snapshots are staged in one call, on the slowest file system.
-SNAPSHOT_SECONDS = 3600
+SNAPSHOT_TIMEOUT_SECONDS = 3600
 
 
 class RefusedItemError(Exception):
@@ -164,48 +163,49 @@ class RefusedItemError(Exception):
         self.findings = findings
 
 
-class StagingCalls(NodeAction):
-    """An action that runs the verb of the program which stages. task_arguments: those of its task."""
+class StagingAction(NodeAction):
+    """Calls `argus stage` in the head's node, and follows it to its end. task_arguments: those of the task."""
 
     task_arguments: Mapping[str, Any]
 
-    def item(
-        self, kind: str, item: object, attachment: Attachment | None = None, path: str = "", **more: object
+    def stage_item(
+        self, kind: str, item: object, attachment: Attachment | None = None, path: str = "", **request_fields: object
     ) -> dict[str, Any]:
         """The result for an item, however long it takes. attachment, path: the tar with its files on the machine.
 
-        With files_needed, it cannot be staged without them. Raises RefusedItemError, ProgramError and
+        With its key files_needed, the item cannot be staged without files. Raises RefusedItemError, ProgramError and
         AnsibleConnectionFailure.
         """
-        request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True, **more}
-        request |= {name: self.task_arguments[name] for name in ("repair", "verify")}
+        request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True}
+        request |= request_fields | {name: self.task_arguments[name] for name in ("repair", "verify")}
         request |= {"endpoint": self.task_arguments["hf_endpoint"], "token": self.task_arguments["hf_token"]}
         request["attachment"] = attachment and asdict(attachment)
-        seconds = SNAPSHOT_SECONDS if kind == "snapshot" else TIMEOUT_SECONDS
-        answer = self.stage(request, seconds + (attachment.size / BYTES_PER_SECOND if attachment else 0), path)
-        answered, shown = time.monotonic(), ""
+        seconds: float = SNAPSHOT_TIMEOUT_SECONDS if kind == "snapshot" else TIMEOUT_SECONDS
+        seconds += attachment.size / MIN_TRANSFER_BYTES_PER_SECOND if attachment else 0
+        answer = self.call_stage(request, seconds, path)
+        last_answer_at, last_line = time.monotonic(), ""
         while answer.accepted and (reference := answer.result.get("reference")):
             path = str(answer.result.get("path"))
-            shown = show_progress(PurePosixPath(path).name, answer.result.get("progress"), shown)
+            last_line = show_progress(PurePosixPath(path).name, answer.result.get("progress"), last_line)
             try:
-                answer = self.stage({"reference": reference, "path": path})
-                answered = time.monotonic()
+                answer = self.call_stage({"reference": reference, "path": path})
+                last_answer_at = time.monotonic()
             except (AnsibleConnectionFailure, ProgramError) as error:
-                if time.monotonic() - answered > UNANSWERED_SECONDS:
-                    problem = f"its node has not answered for {UNANSWERED_SECONDS:.0f} s: {error}."
+                if time.monotonic() - last_answer_at > MAX_SILENCE_SECONDS:
+                    problem = f"the head's node has not answered for {MAX_SILENCE_SECONDS:.0f} s: {error}."
                     remedy = "Run it again: it continues, or waits for this one"
                     raise RefusedItemError(Finding("", problem, remedy)) from error
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(RETRY_PAUSE_SECONDS)
         if not answer.accepted:
             raise RefusedItemError(*answer.findings)
         return {**answer.result, "changed": answer.changed}
 
-    def stage(self, request: Mapping[str, Any], seconds: float = TIMEOUT_SECONDS, attachment: str = "") -> Answer:
+    def call_stage(self, request: Mapping[str, Any], seconds: float = TIMEOUT_SECONDS, attachment: str = "") -> Answer:
         only_running = request.get("kind") != "snapshot"
         return self.call_verb("stage", request, seconds, only_running_node=only_running, attachment=attachment)
 
-    def send(
-        self, kind: str, item: object, files: Mapping[str, Opener], hashes: Mapping[str, str], **more: object
+    def stage_with_files(
+        self, kind: str, item: object, files: Mapping[str, Opener], hashes: Mapping[str, str], **request_fields: object
     ) -> dict[str, Any]:
         """The result for an item with files of the controller, by their paths in the tar. hashes: their SHA-256."""
         shell = self._connection._shell
@@ -218,7 +218,7 @@ class StagingCalls(NodeAction):
                 path = shell.join_path(shell.tmpdir, "attachment")
                 self._transfer_file(file.name, path)
                 self._fixup_perms2((shell.tmpdir, path))
-                return self.item(kind, item, attachment, path, **more)
+                return self.stage_item(kind, item, attachment, path, **request_fields)
             finally:
                 # The files of all items need not fit there at the same time.
                 self._remove_tmp_path(shell.tmpdir)
@@ -238,10 +238,10 @@ def pack(path: str, files: Mapping[str, Opener]) -> int:
     return size
 
 
-def show_progress(name: str, progress: object, shown: str) -> str:
-    """Show the progress unless it is what was shown last, and return it."""
+def show_progress(name: str, progress: object, last_line: str) -> str:
+    """Show a line of the progress unless it is the last one shown, and return it."""
     report = ProgressReport.from_json(progress)
-    line = printable(f"{name}: {report.line()}", lines=False) if report else shown
-    if line != shown:
+    line = printable(f"{name}: {report.line()}", lines=False) if report else last_line
+    if line != last_line:
         display.display(line)
     return line

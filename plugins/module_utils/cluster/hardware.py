@@ -57,7 +57,7 @@ class PathState:
     For a path that does not exist, mount, space and writable are those of its nearest parent.
     error: why the path cannot be read, as with a file server that does not answer.
     mode, owner: of the path, the owner as uid:gid; None if it does not exist.
-    archives_owner: the owner of its directory jobs/, which has the archives, as uid:gid; None without one.
+    archives_owner: the owner (uid:gid) of jobs/ below the path; None if there is none.
     """
 
     path: str
@@ -109,7 +109,7 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 # The GPUs of a machine: NVIDIA's as nvidia-smi and the kernel log describe them, AMD's from sysfs.
 
-GPU_QUERY = ("nvidia-smi", "-q", "-x")
+NVIDIA_SMI_QUERY = ("nvidia-smi", "-q", "-x")
 # What nvidia-smi prints instead of a value, also in brackets.
 NOT_REPORTED = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
 REPAIR_PENDING_PATHS = (
@@ -120,7 +120,7 @@ REPAIR_PENDING_PATHS = (
 UNREPAIRABLE_PATHS = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
 XID_LINE = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, )?(?P<text>[^\n]*)")
 # The vendor, as sysfs writes it.
-AMD = "0x1002"
+AMD_VENDOR_ID = "0x1002"
 MIB = 1 << 20
 
 
@@ -129,8 +129,10 @@ class Gpu:
     """One GPU. Texts are empty and numbers are None where the driver does not report them.
 
     memory_mib is 0 where the driver does not report it, as with memory shared between CPU and GPU.
-    uncorrected, uncorrected_ever: memory errors since the driver was loaded, and in all; NVIDIA calls them volatile and
-    aggregate. recovery: the action that the driver asks for.
+    bus: its PCI address as in sysfs. mig: the current mode. recovery: the action that the driver asks for.
+    uncorrected, uncorrected_ever: memory errors since the driver was loaded, and in all (NVIDIA: volatile, aggregate).
+    remap_pending: a row remapping, page retirement or channel repair waits for a reset.
+    remap_failed: a row could not be remapped, or memory cannot be repaired.
     """
 
     index: int
@@ -149,8 +151,8 @@ class Gpu:
     processes: tuple[Process, ...] = ()
 
     @classmethod
-    def from_json(cls, answer: Mapping[str, Any]) -> Gpu:
-        return cls(**{**answer, "processes": tuple(Process(**process) for process in answer["processes"])})
+    def from_json(cls, data: Mapping[str, Any]) -> Gpu:
+        return cls(**{**data, "processes": tuple(Process(**process) for process in data["processes"])})
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Xid:
     text: str
 
 
-def parse_gpus(text: str) -> tuple[list[Gpu], str]:
+def parse_nvidia_gpus(text: str) -> tuple[list[Gpu], str]:
     """Parse "nvidia-smi -q -x": the GPUs, and text between their elements, as about a GPU lost from the bus.
 
     Names of elements differ between drivers; what is missing is empty.
@@ -175,12 +177,12 @@ def parse_gpus(text: str) -> tuple[list[Gpu], str]:
         message = " ".join(text.split())[:200]
         return [], message if start < 0 else f"nvidia-smi -q -x prints no XML: {error}"
     driver = _text(root, "driver_version")
-    between = [root.text, *(element.tail for element in root)]
-    other_text = " ".join(part for part in (text[:start], *between, text[end:]) if part and part.strip())
-    return [_gpu(index, gpu, driver) for index, gpu in enumerate(root.findall("gpu"))], " ".join(other_text.split())
+    parts = [text[:start], root.text, *(element.tail for element in root), text[end:]]
+    gpus = [_nvidia_gpu(index, gpu, driver) for index, gpu in enumerate(root.findall("gpu"))]
+    return gpus, " ".join(" ".join(part for part in parts if part).split())
 
 
-def _gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
+def _nvidia_gpu(index: int, gpu: ElementTree.Element, driver: str) -> Gpu:
     reset = "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
     return Gpu(
         index,
@@ -238,15 +240,13 @@ def parse_xids(log: str) -> list[Xid]:
 
 
 def read_amd_gpus(root: Path) -> list[Gpu]:
-    """AMD's GPUs in the order of amd-smi, that of their addresses. Each has the processes that use any of them."""
-    devices = [card.resolve() for card in root.glob("sys/class/drm/card*/device") if read_text(card / "vendor") == AMD]
+    """AMD's GPUs in the order of amd-smi, that of their addresses. Each lists the processes that use any of them."""
+    cards = [card for card in root.glob("sys/class/drm/card*/device") if read_text(card / "vendor") == AMD_VENDOR_ID]
+    devices = sorted((card.resolve() for card in cards), key=lambda device: device.name)
     pids = [int(directory.name) for directory in sorted(root.glob("sys/class/kfd/kfd/proc/[0-9]*"))]
     processes = tuple(with_origin(root, Process(pid, read_text(root / f"proc/{pid}/comm"))) for pid in pids if devices)
     driver = read_text(root / "sys/module/amdgpu/version") or read_text(root / "sys/module/amdgpu/srcversion")
-    return [
-        _amd_gpu(index, device, driver, processes)
-        for index, device in enumerate(sorted(devices, key=lambda device: device.name))
-    ]
+    return [_amd_gpu(index, device, driver, processes) for index, device in enumerate(devices)]
 
 
 def _amd_gpu(index: int, device: Path, driver: str, processes: tuple[Process, ...]) -> Gpu:

@@ -26,14 +26,14 @@ from .probe import Run, user_name
 from .system import RAY_PROGRAMS
 
 # Such as mvp-ray-head and ray_worker.
-RAY_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)
+RAY_CONTAINER_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)
 CONTAINER_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 # A worker of Ray has its actor or task as its title.
 WORKER_TITLE_PREFIX = "ray::"
 # Workers that run no job.
 IDLE_TITLES = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 # Ray's other processes, by what their command lines contain.
-RAY_PATHS = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
+RAY_PATH_PARTS = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
 VERL_TRAINER_MODULE = "verl.trainer."
 MAX_TITLE_CHARS, MAX_TITLES = 80, 5
 KILL_GRACE_SECONDS, POLL_SECONDS = 10.0, 0.1
@@ -42,7 +42,7 @@ KIND_PROCESSES, KIND_CONTAINER = "processes", "container"
 
 @dataclass(frozen=True)
 class UnmanagedRay:
-    """A container with Ray, or a user's processes of Ray. job_titles: of its jobs' processes."""
+    """A container with Ray, or a user's processes of Ray. job_titles: the titles of processes that run jobs."""
 
     name: str
     kind: str
@@ -56,8 +56,8 @@ class UnmanagedRayError(Exception):
 
 
 @dataclass(frozen=True)
-class Process:
-    """A process of the machine, also of a container. managed: whether it has a mark of this collection."""
+class MachineProcess:
+    """A process of the machine, in a container or not. managed: whether it has a mark of this collection."""
 
     pid: int
     uid: int
@@ -72,33 +72,33 @@ class Process:
     @property
     def is_ray(self) -> bool:
         named = self.program in RAY_PROGRAMS or self.cmdline.startswith(WORKER_TITLE_PREFIX)
-        return named or any(part in self.cmdline for part in RAY_PATHS)
+        return named or any(part in self.cmdline for part in RAY_PATH_PARTS)
 
     @property
-    def is_work(self) -> bool:
+    def runs_job(self) -> bool:
         is_worker = self.cmdline.startswith(WORKER_TITLE_PREFIX) and not self.cmdline.startswith(IDLE_TITLES)
         return is_worker or VERL_TRAINER_MODULE in self.cmdline
 
 
-def list_processes(proc: Path) -> Iterator[Process]:
+def list_processes(proc: Path) -> Iterator[MachineProcess]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             uid = entry.stat().st_uid
             cmdline = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
-            containers = CONTAINER_ID.findall((entry / "cgroup").read_text())
-            yield Process(int(entry.name), uid, cmdline, containers[-1] if containers else "", _is_managed(entry))
+            container_id = ["", *CONTAINER_ID.findall((entry / "cgroup").read_text())][-1]
+            yield MachineProcess(int(entry.name), uid, cmdline, container_id, _is_managed(entry))
 
 
 def _is_managed(entry: Path) -> bool:
-    """Whether a process has a mark; that of another user cannot be read, but gets no signal either."""
+    """Whether a process has a mark. False for another user's, which cannot be read, nor be sent a signal."""
     with contextlib.suppress(OSError):
         names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
         return bool(names & {MARK.encode(), CLUSTER.encode()})
     return False
 
 
-def job_titles(running: Iterable[Process]) -> tuple[str, ...]:
-    return tuple(sorted({process.cmdline[:MAX_TITLE_CHARS] for process in running if process.is_work})[:MAX_TITLES])
+def job_titles(running: Iterable[MachineProcess]) -> tuple[str, ...]:
+    return tuple(sorted({process.cmdline[:MAX_TITLE_CHARS] for process in running if process.runs_job})[:MAX_TITLES])
 
 
 class UnmanagedRayFinder:
@@ -111,11 +111,11 @@ class UnmanagedRayFinder:
         container_ids = self._engine_command("ps", "-aq", "--no-trunc").split()
         infos = json.loads(self._engine_command("container", "inspect", *container_ids)) if container_ids else []
         ray_container_ids = {process.container_id for process in running if process.program in RAY_PROGRAMS}
-        # Managed containers, also those without a label, as of a platform, in which nodes that are processes run.
+        # Containers that run a managed process count as managed even without our label, such as another platform's pod.
         managed = {process.container_id for process in running if process.managed}
         managed |= {info["Id"] for info in infos if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})}
-        containers = [info for info in infos if info["Id"] not in managed and _is_unmanaged(info, ray_container_ids)]
-        return [*self._bare_ray_by_user(running), *(self._from_container(info, running) for info in containers)]
+        containers = [info for info in infos if info["Id"] not in managed and _contains_ray(info, ray_container_ids)]
+        return [*self._processes_by_user(running), *(self._from_container(info, running) for info in containers)]
 
     def remove(self, ray: UnmanagedRay) -> None:
         """Remove a container, or end the processes of a user. Raises UnmanagedRayError."""
@@ -124,15 +124,15 @@ class UnmanagedRayFinder:
         else:
             self._kill(ray)
 
-    def _bare_ray_by_user(self, running: Sequence[Process]) -> Iterator[UnmanagedRay]:
+    def _processes_by_user(self, running: Sequence[MachineProcess]) -> Iterator[UnmanagedRay]:
         """The Ray of each user outside of containers."""
         bare = [process for process in running if not process.container_id and not process.managed]
         for uid in sorted({process.uid for process in bare if process.program in RAY_PROGRAMS}):
-            ray = [process for process in bare if process.uid == uid and (process.is_ray or process.is_work)]
+            ray = [process for process in bare if process.uid == uid and (process.is_ray or process.runs_job)]
             name = user_name(uid)
             yield UnmanagedRay(f"ray@{name}", KIND_PROCESSES, name, job_titles(ray), [process.pid for process in ray])
 
-    def _from_container(self, info: Mapping[str, Any], running: Sequence[Process]) -> UnmanagedRay:
+    def _from_container(self, info: Mapping[str, Any], running: Sequence[MachineProcess]) -> UnmanagedRay:
         inside = [process for process in running if process.container_id == info["Id"]]
         config = info.get("Config") or {}
         labels = config.get("Labels") or {}
@@ -142,7 +142,7 @@ class UnmanagedRayFinder:
 
     def _kill(self, ray: UnmanagedRay) -> None:
         for signum in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self._running(ray):
+            for pid in self._remaining_pids(ray):
                 try:
                     os.kill(pid, signum)
                 except ProcessLookupError:
@@ -151,7 +151,7 @@ class UnmanagedRayFinder:
                     message = f"{ray.name} is of another user: set ansible_become for the machine"
                     raise UnmanagedRayError(message) from error
             deadline = time.monotonic() + KILL_GRACE_SECONDS
-            while self._running(ray):
+            while self._remaining_pids(ray):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(POLL_SECONDS)
@@ -159,10 +159,10 @@ class UnmanagedRayFinder:
                 return
         raise UnmanagedRayError(f"{ray.name} does not end, even with SIGKILL; see ps and dmesg")
 
-    def _running(self, ray: UnmanagedRay) -> list[int]:
-        """The pids that still run. A process that is not of Ray has reused the pid of one that ended."""
+    def _remaining_pids(self, ray: UnmanagedRay) -> list[int]:
+        """The pids that still run Ray. Any other process has reused the pid of one that ended."""
         running = [process for process in list_processes(self.proc) if process.pid in ray.pids]
-        return [process.pid for process in running if (process.is_ray or process.is_work) and not process.managed]
+        return [process.pid for process in running if (process.is_ray or process.runs_job) and not process.managed]
 
     def _engine_command(self, *arguments: str) -> str:
         code, out, err = self.run([self.engine, *arguments])
@@ -173,20 +173,20 @@ class UnmanagedRayFinder:
         return out
 
 
-def _is_unmanaged(info: Mapping[str, Any], ray_container_ids: set[str]) -> bool:
-    config = info.get("Config") or {}
+def _contains_ray(info: Mapping[str, Any], ray_container_ids: set[str]) -> bool:
+    config, is_named = info.get("Config") or {}, bool(RAY_CONTAINER_NAME.search(info["Name"].lstrip("/")))
     command = " ".join([*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])])
-    return info["Id"] in ray_container_ids or bool(RAY_NAME.search(info["Name"].lstrip("/"))) or "ray start" in command
+    return info["Id"] in ray_container_ids or is_named or "ray start" in command
 
 
 def busy_findings(
-    host: str, rays: Sequence[UnmanagedRay], names: Collection[str], allow_disruption: bool
+    host: str, rays: Sequence[UnmanagedRay], names_to_remove: Collection[str], allow_disruption: bool
 ) -> list[Finding]:
-    """The containers and users' Rays with these names that are not removed, because they run jobs."""
+    """The containers and users' Rays that are not removed, because they run jobs."""
     if allow_disruption:
         return []
     remedy = "wait for it, or end it with -e allow_disruption=true"
-    busy = [ray for ray in rays if ray.name in names and ray.job_titles]
+    busy = [ray for ray in rays if ray.name in names_to_remove and ray.job_titles]
     return [Finding(host, f"{ray.name} runs {', '.join(ray.job_titles)}", remedy) for ray in busy]
 
 

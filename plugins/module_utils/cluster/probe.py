@@ -43,17 +43,17 @@ from .engine import (
     with_tun,
 )
 from .hardware import (
-    GPU_QUERY,
+    NVIDIA_SMI_QUERY,
     Gpu,
     Mount,
     PathState,
     Xid,
     mount_of,
     parse_ephemeral_range,
-    parse_gpus,
     parse_listeners,
     parse_meminfo,
     parse_mountinfo,
+    parse_nvidia_gpus,
     parse_reserved_ports,
     parse_xids,
     read_amd_gpus,
@@ -154,11 +154,11 @@ class Probe:
 
     def gpus(self) -> tuple[list[Gpu], str | None]:
         """Return the GPUs and the error of nvidia-smi; without nvidia-smi, no GPUs and no error."""
-        code, out, err = self._run(GPU_QUERY)
+        code, out, err = self._run(NVIDIA_SMI_QUERY)
         if code == NOT_INSTALLED:
             return [], None
         # A driver that does not work prints its error on stdout.
-        gpus, error = parse_gpus(out) if out.strip() else ([], "")
+        gpus, error = parse_nvidia_gpus(out) if out.strip() else ([], "")
         gpus = [replace(gpu, processes=tuple(with_origin(self._root, proc) for proc in gpu.processes)) for gpu in gpus]
         if code:
             return gpus, " ".join([*filter(None, [error]), *err.split()]) or f"exit code {code} without a message"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Actions: a planned node compared with its container or process."""
+"""Decides what to do with each planned node, by comparing it with its current container or process."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, chan
 from .container import container_arguments, podman_run, process_arguments
 
 AS_PLANNED = "runs as planned"
-# No reason to end jobs, which run with the old variables.
-STALE = (
+# Not worth a restart: running jobs go on with the old variables.
+STALE_NETWORK_VARIABLES = (
     "runs with other variables of NCCL or gloo than derived now, as after a port came up or went down; without jobs, "
     "run cluster_down.yml and cluster_up.yml for the new ones"
 )
 
 
 class ActionKind(StrEnum):
-    NONE = "none"
-    KEEP = "keep"
+    NONE = "none"  # The node cannot take part.
+    KEEP = "keep"  # It runs, and stays as it is.
     START = "start"
     CREATE = "create"
     RECREATE = "recreate"
@@ -48,7 +48,7 @@ class Action(NamedTuple):
 
 
 def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
-    """Whether a head that is made anew has the tables of the one that runs: its jobs run on meanwhile.
+    """Whether a recreated head restores the GCS tables, so that jobs go on.
 
     settings: the label of the one that runs, which may be from another release.
     """
@@ -82,7 +82,7 @@ def decide(
     if not is_running:
         return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {current.state}")
     if current.derived != derived:
-        return Action(ActionKind.KEEP, STALE)
+        return Action(ActionKind.KEEP, STALE_NETWORK_VARIABLES)
     return Action(ActionKind.KEEP, AS_PLANNED)
 
 
@@ -90,14 +90,14 @@ def decide(
 class PlannedNode:
     """A planned node and the action for it.
 
-    expected: what Ray has to report of it, with the reason if it cannot take part; there is nothing else then.
-    host: which represents its machine.
+    expected: what Ray has to report of it. If it cannot take part, why; all other fields but host are empty then.
+    host: the inventory host through which its machine is reached.
     image_missing: whether the machine lacks the image.
     container: arguments of community.docker.docker_container; empty for a process.
     podman: instead of them, arguments of ansible.builtin.command.
     process: the request of the verb `node`; empty for a container.
-    started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
-    state: in their words; empty for a new one.
+    started_at: when it was last started, None for a new one. state: empty for a new one. Both are as the engine or
+    supervisor reports them.
     """
 
     expected: ExpectedNode
@@ -116,16 +116,16 @@ class PlannedNode:
     state: str = ""
 
     @property
-    def absent(self) -> str:
+    def absent_reason(self) -> str:
         """Why it cannot take part; "" if it can."""
         return self.expected.absent
 
     @property
-    def kind(self) -> str:
+    def runtime(self) -> str:
         return PROCESS if self.process else CONTAINER
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "action": self.action.value, "absent": self.absent}
+        return {**asdict(self), "action": self.action.value, "absent": self.absent_reason}
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:

@@ -63,7 +63,7 @@ class Planner:
     def plan(self) -> ClusterPlan:
         host_of = {node: host for host, machine in self.machines.items() for node in machine.nodes}
         nodes = {name: self._node(name, host_of[name]) for name in self.run}
-        planned = {name: node for name, node in nodes.items() if not node.absent}
+        planned = {name: node for name, node in nodes.items() if not node.absent_reason}
         names = list(self.variables)
         machines = {
             host: PlannedMachine.of(machine, self._user(machine, planned), self._sessions(machine), names)

@@ -170,16 +170,16 @@ class RunResults:
     def expected_node(self, node: PlannedNode, head_answers: bool) -> ExpectedNode:
         """One node as it is expected now, with what this run knows about its start."""
         expected, started = node.expected, self.of(STARTED, node.expected.name)
-        if node.absent:
+        if node.absent_reason:
             return expected
         if problem := task_problem(started):
-            return replace(expected, absent=f"its {node.kind} could not be started: {problem}")
+            return replace(expected, absent=f"its {node.runtime} could not be started: {problem}")
         if not started and node.state != RUNNING:
             # Ray notices a death later; its machine knows at once. One that starts after now counts.
-            ended = f"its {node.kind} is {node.state}" if node.state else f"it has no {node.kind}"
+            ended = f"its {node.runtime} is {node.state}" if node.state else f"it has no {node.runtime}"
             return replace(expected, absent=ended, since=time.time())
         state, is_fresh = inspected_state(self.of(INSPECTED, expected.name)), bool(started.get("changed"))
-        problem = crash_reason(state, is_fresh, head_answers or expected.head, node.kind)
+        problem = crash_reason(state, is_fresh, head_answers or expected.head, node.runtime)
         return replace(expected_since(node, started_at(started)), absent=problem)
 
     def log(self, node: str) -> list[str]:
@@ -289,7 +289,7 @@ def cluster_report(
             *([f"Goes on with fewer workers: cluster_min_workers is {scope.least}"] if ready and not whole else []),
             *([f"Dashboard: {scope.dashboard}"] if ready else []),
         ],
-        "fail_when": "" if ready else _failure(cluster, plans, logs),
+        "failure_text": "" if ready else _failure(cluster, plans, logs),
     }
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 # A key and its value; values may have spaces, and a key begins with a capital letter.
 FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
-NOTHING = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
+EMPTY_VALUES = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
 # Names of nodes, with numbers in brackets.
-NAMES = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
-SPAN = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
-# More than any cluster of Slurm has: a program of a job may have printed the list.
+NODELIST_ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
+NUMBER_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
+# Limits untrusted input, which a program of a job may have printed. No cluster of Slurm has as many.
 MAX_NODES = 1 << 16
-GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
+GPU_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
 
 
 class SlurmError(Exception):
@@ -43,13 +43,13 @@ def records_of(output: str) -> Iterator[dict[str, str]]:
 def field_value(record: Mapping[str, str], key: str) -> str:
     """A value, or "" if Slurm has none."""
     value = record.get(key, "")
-    return "" if value in NOTHING else value
+    return "" if value in EMPTY_VALUES else value
 
 
-def expand(nodelist: str) -> list[str]:
+def expand_nodelist(nodelist: str) -> list[str]:
     """The names in a list of nodes such as `gpu-[01-03,7],r[1-2]n[1-4]`."""
     names: list[str] = []
-    parts = NAMES.findall(nodelist)
+    parts = NODELIST_ITEM.findall(nodelist)
     if ",".join(parts) != nodelist:
         raise SlurmError(f"{nodelist!r} is not a list of nodes")
     for part in parts:
@@ -57,7 +57,7 @@ def expand(nodelist: str) -> list[str]:
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices, count = [], 1
         for index, piece in enumerate(pieces):
-            choices.append([*islice(_numbers(piece), MAX_NODES + 1)] if index % 2 else [piece])
+            choices.append([*islice(_expand_ranges(piece), MAX_NODES + 1)] if index % 2 else [piece])
             count *= len(choices[-1])
             if len(names) + count > MAX_NODES:
                 raise SlurmError(f"{nodelist[:100]!r} has more than {MAX_NODES} nodes")
@@ -65,24 +65,24 @@ def expand(nodelist: str) -> list[str]:
     return names
 
 
-def _numbers(spans: str) -> Iterator[str]:
-    for span in spans.split(","):
-        first, _dash, last = span.partition("-")
-        if not SPAN.fullmatch(span):
-            raise SlurmError(f"{spans[:100]!r} are not numbers of nodes")
-        # As wide as the first one.
-        yield from (f"{number_value:0{len(first)}d}" for number_value in range(int(first), int(last or first) + 1))
+def _expand_ranges(ranges: str) -> Iterator[str]:
+    for number_range in ranges.split(","):
+        first, _dash, last = number_range.partition("-")
+        if not NUMBER_RANGE.fullmatch(number_range):
+            raise SlurmError(f"{ranges[:100]!r} are not numbers of nodes")
+        # Zero-padded like the first number.
+        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
 
 
 def gpu_count(gres: str) -> int:
     """The GPUs in a list of resources such as `gpu:h100:8(IDX:0-7),shard:4`, of all types together."""
-    return sum(int(count) for count in GRES.findall(gres))
+    return sum(int(count) for count in GPU_GRES.findall(gres))
 
 
 def cpu_count(identifiers: str) -> int:
     """How many CPUs a list such as `0-3,8` has."""
     try:
-        return len(list(islice(_numbers(identifiers), MAX_NODES))) if identifiers else 0
+        return len(list(islice(_expand_ranges(identifiers), MAX_NODES))) if identifiers else 0
     except SlurmError:
         return 0
 
@@ -90,7 +90,7 @@ def cpu_count(identifiers: str) -> int:
 def resources_by_node(line: str) -> dict[str, dict[str, str]]:
     """What a job has on each of its nodes, from a line of `scontrol show job --details --oneliner`.
 
-    Keys are CPU_IDs, Mem and GRES. Nodes with the same are in one group of keys, which begins with Nodes.
+    Keys are CPU_IDs, Mem and GRES. Nodes with the same resources share one group, which starts with the key Nodes.
     """
     details: dict[str, dict[str, str]] = {}
     group = 0
@@ -100,29 +100,29 @@ def resources_by_node(line: str) -> dict[str, dict[str, str]]:
         group += pair[0] == "Nodes"
         return group
 
-    for number_value, pairs in groupby(fields_of(line), group_number):
+    for group_index, pairs in groupby(fields_of(line), group_number):
         resources = dict(pairs)
-        if number_value:
-            details |= dict.fromkeys(expand(resources["Nodes"]), resources)
+        if group_index:
+            details |= dict.fromkeys(expand_nodelist(resources["Nodes"]), resources)
     return details
 
 
 RUNNING, PENDING = "RUNNING", "PENDING"
 # The name of the head in the inventory: its host may have a worker, too.
 HEAD = "ray-head"
-# Variables of hosts that are no role's: of the connection, and for people.
+# Host variables that no role documents: those of the connection, and informational ones.
 SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
 # The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
-LEAVING = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
+UNAVAILABLE_STATES = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
 STATE = re.compile(r"[A-Z_]+")
 
 
 @dataclass(frozen=True)
-class HostNode:
+class AllocatedHost:
     """A host of an allocation, with what the job has of it.
 
     address: an IPv4 address if the host has one. component: of a heterogeneous job; None for the others.
-    cpus, gpus, memory_mib: 0 if Slurm does not count memory.
+    cpus, gpus: 0 if there are none, or it is unknown. memory_mib: 0 if Slurm does not manage memory.
     leaving: why it is not to be used any more, or "".
     """
 
@@ -143,17 +143,18 @@ class Allocation:
     name: str
     state: str
     reason: str = ""
-    hosts: tuple[HostNode, ...] = ()
+    hosts: tuple[AllocatedHost, ...] = ()
     starts_at: float | None = None
     ends_at: float | None = None
 
     @property
-    def workers(self) -> tuple[HostNode, ...]:
+    def workers(self) -> tuple[AllocatedHost, ...]:
         """The hosts with workers: all, or without the first component of a heterogeneous job, which is the head's."""
         return tuple(host for host in self.hosts if host.component != 0)
 
 
 def number_value(record: Mapping[str, str], key: str) -> float | None:
+    """A value as a number, or None if it is none, such as Unknown."""
     try:
         return float(field_value(record, key))
     except ValueError:
@@ -162,15 +163,15 @@ def number_value(record: Mapping[str, str], key: str) -> float | None:
 
 def hosts_of(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
-) -> list[HostNode]:
+) -> list[AllocatedHost]:
     details = resources_by_node(line)
     offset = field_value(record, "HetJobOffset")
     hosts = []
-    for name in expand(field_value(record, "NodeList")):
+    for name in expand_nodelist(field_value(record, "NodeList")):
         resources = details.get(name, {})
         gres = field_value(resources, "GRES")
         hosts.append(
-            HostNode(
+            AllocatedHost(
                 name=name,
                 address=addresses.get(name, name),
                 component=int(offset) if offset.isdecimal() else None,
@@ -183,7 +184,7 @@ def hosts_of(
     return hosts
 
 
-def allocation_of(
+def parse_allocation(
     job_output: str, node_output: str = "", resolve: Callable[[str], Sequence[str]] = lambda name: ()
 ) -> Allocation | None:
     """The allocation in the output of `scontrol show job --details --oneliner`; None if there is none.
@@ -199,10 +200,10 @@ def allocation_of(
     addresses, leaving = {}, {}
     for node in records_of(node_output):
         name = field_value(node, "NodeName")
-        addresses[name] = chosen_address(field_value(node, "NodeAddr") or name, resolve)
+        addresses[name] = reachable_address(field_value(node, "NodeAddr") or name, resolve)
         leaving[name] = leaving_reason(field_value(node, "State"), field_value(node, "Reason"))
     state = field_value(first, "JobState")
-    # Ends with that of its first component, but a time limit may be set for each.
+    # Ends with its first component, or earlier if another has a shorter limit.
     ends = [end for _line, job in jobs if (end := number_value(job, "EndTime")) is not None]
     return Allocation(
         job_id=int(field_value(first, "HetJobId") or first["JobId"]),
@@ -219,14 +220,14 @@ def leaving_reason(state: str, reason: str) -> str:
     """Why a node is not to be used any more, in Slurm's words; "" if it is."""
     parts = STATE.findall(state)
     # A node that does not answer has an asterisk.
-    if not {*parts} & {*LEAVING} and "*" not in state:
+    if not {*parts} & {*UNAVAILABLE_STATES} and "*" not in state:
         return ""
     # Who said so, and when, follows in brackets.
     explanation = reason.partition(" [")[0]
     return f"{state}{f' ({explanation})' if explanation else ''}"
 
 
-def chosen_address(name: str, resolve: Callable[[str], Sequence[str]]) -> str:
+def reachable_address(name: str, resolve: Callable[[str], Sequence[str]]) -> str:
     """The address at which nodes reach a host: of several, the first IPv4 address that others can reach.
 
     Ray, gloo and NCCL then agree on one, where a name stands for addresses of two families.
@@ -251,7 +252,7 @@ def host_name(node: str) -> str:
 
 
 @dataclass(frozen=True)
-class Host:
+class InventoryHost:
     """A host of the inventory, with its groups and variables."""
 
     name: str
@@ -259,32 +260,29 @@ class Host:
     variables: Mapping[str, Any]
 
 
-def inventory_hosts(allocation: Allocation) -> list[Host]:
+def inventory_hosts(allocation: Allocation) -> list[InventoryHost]:
     if not allocation.hosts:
         return []
-    head = Host(HEAD, "head", _variables(allocation, allocation.hosts[0]))
+    head = InventoryHost(HEAD, "head", _variables(allocation, allocation.hosts[0]))
     names: dict[str, str] = {}
     hosts = [head]
     for host in allocation.workers:
         name = host_name(host.name)
         if names.setdefault(name, host.name) != host.name or name == HEAD:
             raise SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
-        size = {
-            "ray_node_gpus": host.gpus,
-            "ray_node_cpus": host.cpus,
-            "slurm_memory_mib": host.memory_mib,
-        }
+        size = {"ray_node_gpus": host.gpus, "ray_node_cpus": host.cpus, "slurm_memory_mib": host.memory_mib}
         present = {key: value for key, value in size.items() if value}
-        hosts.append(Host(name, "workers", {**_variables(allocation, host), **present}))
+        hosts.append(InventoryHost(name, "workers", {**_variables(allocation, host), **present}))
     return hosts
 
 
-def _variables(allocation: Allocation, host: HostNode) -> dict[str, Any]:
+def _variables(allocation: Allocation, host: AllocatedHost) -> dict[str, Any]:
     component = {} if host.component is None else {"slurm_component": host.component}
     return {"ansible_host": host.address, "slurm_node": host.name, **component}
 
 
 def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
+    """The variables of the group ray. uid: of the job's user."""
     ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
     return {
         "slurm_job_id": allocation.job_id,

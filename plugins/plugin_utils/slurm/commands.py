@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from ...module_utils.argus.common.findings import Finding
 from ...module_utils.network.interfaces import resolve
 from ...module_utils.slurm import step
-from .allocation import RUNNING, Allocation, SlurmError, allocation_of, newest_job
+from .allocation import RUNNING, Allocation, SlurmError, newest_job, parse_allocation
 
 # Slurm's commands.
 
 # The controller of a busy site may need a while; its commands give up by themselves.
-COMMAND_SECONDS = 120.0
+COMMAND_TIMEOUT_SECONDS = 120.0
 NO_SUCH_JOB = "Invalid job id"
 # The variables that srun and sbatch pass on to hosts. Jobs have the same user there and can read them: no secrets.
-PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF")
-# What `module load` in slurm_setup needs besides. The list of loaded modules is left out: without all that these have
-# set, they would only seem to be loaded.
-FOR_MODULES = re.compile(
+FORWARDED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF")
+# Variables that `module load` in slurm_setup needs. LOADEDMODULES is left out: modules would seem loaded without their
+# other variables.
+MODULE_VARIABLES = re.compile(
     r"""SHELL|BASH_ENV|LD_LIBRARY_PATH|MODULESHOME|MODULEPATH(_ROOT)?|LMOD_(?!FAMILY_)\w+|MODULES_(?!LM)\w+
     |BASH_FUNC_(module|ml|_module_raw)(%%|\(\))""",
     re.VERBOSE,
 )
 
 
-def without_job(environ: Mapping[str, str]) -> dict[str, str]:
+def slurm_command_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment without that of a job: inside of one, its variables would be options of every command."""
     prefixes = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_")
     variables = {name: text for name, text in environ.items() if not name.startswith(prefixes) or name == "SLURM_CONF"}
@@ -42,9 +42,9 @@ def without_job(environ: Mapping[str, str]) -> dict[str, str]:
 
 def step_environment(environ: Mapping[str, str], modules: bool = False) -> dict[str, str]:
     """The environment of srun and sbatch, as nearly empty as over SSH. modules: for a script that may load some."""
-    variables = without_job(environ).items()
-    passed = {name: text for name, text in variables if name in PASSED or (modules and FOR_MODULES.fullmatch(name))}
-    return {**passed, "LANG": "C.UTF-8"}
+    variables = slurm_command_environment(environ)
+    names = {*FORWARDED_VARIABLES, *(filter(MODULE_VARIABLES.fullmatch, variables) if modules else ())}
+    return {**{name: text for name, text in variables.items() if name in names}, "LANG": "C.UTF-8"}
 
 
 def run(argv: Sequence[str], stdin: str = "", environ: Mapping[str, str] | None = None) -> str:
@@ -53,29 +53,29 @@ def run(argv: Sequence[str], stdin: str = "", environ: Mapping[str, str] | None 
         result = subprocess.run(
             argv,
             input=stdin,
-            env=without_job(os.environ) if environ is None else environ,
+            env=slurm_command_environment(os.environ) if environ is None else environ,
             text=True,
             errors="replace",
             capture_output=True,
-            timeout=COMMAND_SECONDS,
+            timeout=COMMAND_TIMEOUT_SECONDS,
             check=False,
         )
     except FileNotFoundError as error:
         raise SlurmError(f"There is no command {argv[0]} here. Run this where Slurm's commands are") from error
     except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"{argv[0]} did not answer within {COMMAND_SECONDS:.0f} s") from error
+        raise SlurmError(f"{argv[0]} did not answer within {COMMAND_TIMEOUT_SECONDS:.0f} s") from error
     if result.returncode:
         message = result.stderr.strip() or result.stdout.strip() or f"exit code {result.returncode}"
         raise SlurmError(f"{argv[0]}: {message}")
     return result.stdout
 
 
-def job_id_of(name: str) -> int | None:
+def find_job_id(name: str) -> int | None:
     """The id of this user's job of a name, which runs or waits."""
     return newest_job(run(["squeue", "--me", "--noheader", "--format=%i %T", f"--name={name}"]))
 
 
-def allocation(job_id: int) -> Allocation | None:
+def query_allocation(job_id: int) -> Allocation | None:
     """A job; None if Slurm has forgotten it."""
     try:
         jobs = run(["scontrol", "show", "job", "--details", "--oneliner", str(job_id)])
@@ -83,11 +83,11 @@ def allocation(job_id: int) -> Allocation | None:
         if NO_SUCH_JOB in str(error):
             return None
         raise
-    job = allocation_of(jobs)
+    job = parse_allocation(jobs)
     if job is None or job.state != RUNNING:
         return job
     names = ",".join(host.name for host in job.hosts)
-    return allocation_of(jobs, run(["scontrol", "show", "node", "--oneliner", names]), resolve)
+    return parse_allocation(jobs, run(["scontrol", "show", "node", "--oneliner", names]), resolve)
 
 
 def submit(script: str) -> int:
@@ -102,8 +102,8 @@ def cancel(job_id: int) -> None:
 
 # The batch script with which a cluster asks Slurm for its hosts.
 
-# The form of each text, and what to do about another one.
-FORMS = {
+# Pattern and remedy for each text field.
+FIELD_PATTERNS = {
     "time": (
         r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})",
         'set minutes, "H:MM:SS" or "D-HH:MM:SS", in quotes: YAML takes 12:00:00 for a number',
@@ -138,9 +138,9 @@ def request_findings(request: AllocationRequest) -> Iterator[Finding]:
     if not request.python.startswith("/"):
         remedy = "set the absolute path of the Python in whose environment Ray and verl are installed"
         yield Finding("ray_node_python", "is not set to a path", remedy)
-    for name, (form, remedy) in FORMS.items():
+    for name, (pattern, remedy) in FIELD_PATTERNS.items():
         text = getattr(request, name)
-        if text and not re.fullmatch(form, text):
+        if text and not re.fullmatch(pattern, text):
             yield Finding(f"slurm_{name}", f"is {text!r}", remedy)
     for name in ("head", "options"):
         for word in getattr(request, name):
@@ -154,8 +154,8 @@ def sbatch_options(**named: object) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in ("", None)]
 
 
-def directives(request: AllocationRequest) -> list[list[str]]:
-    # The allocation goes on without a lost host: a job that can do without it resumes on the others.
+def sbatch_directives(request: AllocationRequest) -> list[list[str]]:
+    # Slurm keeps the allocation if a host is lost: a job that can do without it resumes on the others.
     common = ["--no-kill", *sbatch_options(time=request.time)]
     exclusive = ["--exclusive"] if request.cpus is None else []
     memory = request.memory or ("0" if request.cpus is None else "")
@@ -183,7 +183,7 @@ def step_command(request: AllocationRequest) -> str:
 
 def batch_script(request: AllocationRequest) -> str:
     """The batch script. Its only step lasts until the job ends."""
-    components = ["".join(f"#SBATCH {option}\n" for option in options) for options in directives(request)]
+    components = ["".join(f"#SBATCH {option}\n" for option in options) for options in sbatch_directives(request)]
     header = "#SBATCH hetjob\n".join(components)
     setup = "".join(f"{line}\n" for line in request.setup)
     program = inspect.getsource(step)

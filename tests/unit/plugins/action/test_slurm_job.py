@@ -37,10 +37,10 @@ def run_action(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> RunAction:
         monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         answers: Iterator[Allocation | None] = iter(states)
         done: list[str] = []
-        monkeypatch.setattr(commands, "job_id_of", lambda name: job_id)
+        monkeypatch.setattr(commands, "find_job_id", lambda name: job_id)
         monkeypatch.setattr(commands, "submit", lambda text: done.append(text) or 7)
         monkeypatch.setattr(commands, "cancel", lambda job: done.append(f"cancel {job}"))
-        monkeypatch.setattr(commands, "allocation", lambda job: next(answers))
+        monkeypatch.setattr(commands, "query_allocation", lambda job: next(answers))
         task_args = {"name": "argus-verl", "wish": WISH, **arguments}
         task = type("Task", (), {"check_mode": check, "args": task_args, "async_val": 0, "delegate_to": None})()
         job = slurm_job.ActionModule(task, None, None, None, None, None)

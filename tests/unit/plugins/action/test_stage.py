@@ -22,7 +22,7 @@ class Calls(stage.ActionModule):
         self.answers = list(answers)
 
     def one(self) -> dict[str, Any]:
-        result = self.result([self.stage_one("model", self.model, {"name": "m"})])
+        result = self.task_result([self.try_staging("model", self.stage_model, {"name": "m"})])
         return {**result, **result["staged"][0]}
 
     def call_verb(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
@@ -34,7 +34,7 @@ class Calls(stage.ActionModule):
 
 BEGUN = {"status": "deferred", "reference": "/tmp/argus-verb-x", "path": "/private/common/models/m", "progress": None}
 LOST = AnsibleConnectionFailure("ssh: connect to host m-0 port 22: No route to host")
-DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.yml starts it", node_is_gone=True)
+DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.yml starts it", may_answer_later=True)
 
 
 @pytest.mark.parametrize("error", [LOST, DOWN])
@@ -44,7 +44,7 @@ def test_polls_that_are_not_answered_are_repeated(error: Exception, monkeypatch:
     monkeypatch.setattr(staging_call, "time", SimpleNamespace(monotonic=lambda: now[-1], sleep=sleep))
     result = Calls(BEGUN, error, BEGUN, error, {"status": "staged"}).one()
     assert (result["status"], result["changed"], result["findings"]) == ("staged", True, [])
-    many = int(staging_call.UNANSWERED_SECONDS / staging_call.PAUSE_SECONDS)
+    many = int(staging_call.MAX_SILENCE_SECONDS / staging_call.RETRY_PAUSE_SECONDS)
     assert Calls(BEGUN, *[error] * many, {"status": "staged"}).one()["status"] == "staged"
     given_up = Calls(BEGUN, *[error] * (many + 2)).one()
     assert given_up["failed"] and "300 s" in given_up["msg"]

@@ -64,7 +64,7 @@ def test_what_an_ended_job_offers(
 
 # --- A job that is followed -------------------------------------------------------------------------------------------
 
-GONE = ProgramError("gone", node_is_gone=True)
+GONE = ProgramError("gone", may_answer_later=True)
 RUNS, ENDED = JobInfo("sft-1", "RUNNING"), JobInfo("sft-1", "SUCCEEDED")
 NO_STEWARD = JobInfo("sft-1", "RUNNING", unattended=True, notice="waits for a steward")
 

@@ -39,7 +39,7 @@ def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None
     # One that does not answer may answer later, and a verb may run beside it.
     with pytest.raises(ProgramError) as error:
         Caller(node).call_verb("status", {})
-    assert error.value.node_is_gone
+    assert error.value.may_answer_later
     assert Caller(node).call_verb("status", {}, only_running_node=True, outside_node=True).result["jobs"]
 
 
@@ -132,7 +132,7 @@ def test_a_file_has_a_limit_before_it_is_fetched(node: Node) -> None:
         refuse(node, text)
         with pytest.raises(ProgramError) as error:
             fetch(machine, node)
-        assert error.value.node_is_gone
+        assert error.value.may_answer_later
     assert [*machine.temporary.iterdir()] == [] and not (Path(node.shared_root) / "here").exists()
     machine.temporary.rmdir()
     with pytest.raises(ProgramError, match="no room"):

@@ -9,7 +9,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils import reporting
     [(None, 132), ("80", 80), ("1", 1), ("0", 132), ("wide", 132)],
 )
 def test_the_width_of_the_terminal(columns: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "MEASURED_WIDTH", 132)
+    monkeypatch.setattr(reporting, "DEFAULT_TABLE_WIDTH", 132)
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)

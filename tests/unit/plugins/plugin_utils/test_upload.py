@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import controller_files, upload_of, with_hashes
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import controller_patterns, upload_of, with_hashes
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import con
     ],
 )
 def test_files_of_the_controller(train: Any, origin: Any, is_here: bool) -> None:
-    files = controller_files({"files": {"train": train, "val": None}, "from": origin})
-    assert files == ({"train": [train] if isinstance(train, str) else train} if is_here else {})
+    patterns = controller_patterns({"files": {"train": train, "val": None}, "from": origin})
+    assert patterns == ({"train": [train] if isinstance(train, str) else train} if is_here else {})
     # Relative paths of the controller, and absolute ones of nodes.
     with pytest.raises(StagingError):
-        controller_files({"files": {"train": ["a.jsonl"], "val": ["/b.jsonl"]}})
+        controller_patterns({"files": {"train": ["a.jsonl"], "val": ["/b.jsonl"]}})
     for item in ({"hub": "a/b"}, {"state": "absent"}):
-        assert controller_files({"files": {"train": ["a.jsonl"]}, **item}) == {}
-    assert controller_files({"files": "a.jsonl"}) == controller_files("a.jsonl") == controller_files(None) == {}
+        assert controller_patterns({"files": {"train": ["a.jsonl"]}, **item}) == {}
+    assert controller_patterns({"files": "a"}) == controller_patterns("a.jsonl") == controller_patterns(None) == {}
 
 
 def test_relative_paths_begin_at_the_inventory_and_patterns_are_sorted(

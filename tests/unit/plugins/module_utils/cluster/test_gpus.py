@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
     Gpu,
-    parse_gpus,
+    parse_nvidia_gpus,
     parse_xids,
     read_amd_gpus,
 )
@@ -26,7 +26,7 @@ def write(path: Path, text: str) -> None:
 
 
 def recorded(name: str) -> Gpu:
-    ((gpu,), stray) = parse_gpus((RECORDED / name).read_text())
+    ((gpu,), stray) = parse_nvidia_gpus((RECORDED / name).read_text())
     assert stray == ""
     return gpu
 
@@ -64,7 +64,7 @@ def test_recorded_gpus() -> None:
 def test_elements_that_change(before: str, after: str, field: str, value: object) -> None:
     text = (RECORDED / "nvidia_smi_a100.xml").read_text()
     assert before in text
-    ((gpu,), _stray) = parse_gpus(text.replace(before, after, 1))
+    ((gpu,), _stray) = parse_nvidia_gpus(text.replace(before, after, 1))
     assert getattr(gpu, field) == value
 
 
@@ -72,10 +72,10 @@ def test_a_lost_gpu_is_an_error_beside_the_others() -> None:
     text = nvidia_smi(7)
     last = text.rindex("</nvidia_smi_log>")
     for broken in (f"{LOST}\n{text}", f"{text}{LOST}\n", f"{text[:last]}{LOST}\n{text[last:]}"):
-        gpus, stray = parse_gpus(broken)
+        gpus, stray = parse_nvidia_gpus(broken)
         assert ([gpu.index for gpu in gpus], stray) == (list(range(7)), LOST)
-    assert parse_gpus(LOST) == ([], LOST)
-    assert parse_gpus("<nvidia_smi_log><gpu>")[1].startswith("nvidia-smi -q -x prints no XML: ")
+    assert parse_nvidia_gpus(LOST) == ([], LOST)
+    assert parse_nvidia_gpus("<nvidia_smi_log><gpu>")[1].startswith("nvidia-smi -q -x prints no XML: ")
 
 
 def test_xids_are_counted_by_gpu_and_number() -> None:

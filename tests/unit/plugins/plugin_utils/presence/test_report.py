@@ -49,7 +49,7 @@ def test_report_of_a_ready_cluster() -> None:
         ["ray-head", "alive", "GPU 4", "cpu", "keep"],
         ["worker-0", "alive", "GPU 4", "cpu", "create"],
     ]
-    assert (result["text"], result["fail_when"]) == ([f"Dashboard: {DASHBOARD}"], "")
+    assert (result["text"], result["failure_text"]) == ([f"Dashboard: {DASHBOARD}"], "")
 
 
 def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
@@ -73,7 +73,7 @@ def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
 def test_notes_for_operators(cluster: ClusterInfo, words: list[str]) -> None:
     result = report(cluster)
     (line,) = [line for line in result["text"] if not line.startswith("Dashboard")]
-    assert all(word in line for word in words) and result["fail_when"] == ""
+    assert all(word in line for word in words) and result["failure_text"] == ""
     assert "evil" not in line or "drain.yml" not in line
 
 
@@ -86,7 +86,7 @@ def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:
     # worker-1 has no log, so it is only in the table.
     lines = [f"  line {number}" for number in range(40 - LOG_LINES + 1, 40)]
     assert result["text"] == ["The last lines of worker-0:", *lines, "  wrong token"]
-    assert "`docker logs NODE`" in result["fail_when"]
+    assert "`docker logs NODE`" in result["failure_text"]
 
 
 def test_without_the_head_only_its_log_is_shown() -> None:
@@ -96,7 +96,7 @@ def test_without_the_head_only_its_log_is_shown() -> None:
     assert report(NONE, {"worker-0": ["no head"]})["text"][1:] == ["  no head"]
     # A node outside this run has neither an action nor an accelerator.
     result = report(replace(NONE, problem="it does not answer"), plans={name: planned() for name in NODES[:2]})
-    assert result["text"] == ["The head: it does not answer"] and result["fail_when"]
+    assert result["text"] == ["The head: it does not answer"] and result["failure_text"]
     assert result["rows"][2] == ["worker-1", "missing", "GPU 4", "never joined", None, None]
 
 
@@ -110,7 +110,7 @@ def test_where_the_log_of_a_missing_node_is() -> None:
         (info("alive", "missing", "missing"), {}, plans, "`docker logs worker-0` shows more"),
         (info("alive", "missing", "alive"), {}, process, "/home/ml/nodes/worker-0/node.log on its host shows more"),
     ):
-        assert report(cluster, logs, of)["fail_when"].endswith(end)
+        assert report(cluster, logs, of)["failure_text"].endswith(end)
 
 
 TWO, ONE = info("alive", "alive", "missing"), info("alive", "missing", "differs")
@@ -128,5 +128,5 @@ TWO, ONE = info("alive", "alive", "missing"), info("alive", "missing", "differs"
 )
 def test_fewer_workers_are_enough_if_they_are_asked_for(cluster: ClusterInfo, least: int | None, goes_on: bool) -> None:
     result = report(cluster, least=least)
-    assert (result["fail_when"] == "") is goes_on
+    assert (result["failure_text"] == "") is goes_on
     assert any("cluster_min_workers" in line for line in result["text"]) == (goes_on and bool(cluster.missing))

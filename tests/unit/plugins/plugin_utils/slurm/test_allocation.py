@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import (
+    AllocatedHost,
     Allocation,
-    HostNode,
     SlurmError,
-    allocation_of,
+    parse_allocation,
 )
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -32,7 +32,7 @@ NEWER = (
 
 
 def parsed(jobs: str = JOB, nodes: str = NODES) -> Allocation:
-    result = allocation_of(jobs, nodes, lambda name: ADDRESSES.get(name, []))
+    result = parse_allocation(jobs, nodes, lambda name: ADDRESSES.get(name, []))
     assert result is not None
     return result
 
@@ -42,7 +42,7 @@ def test_a_running_job_has_hosts_with_what_it_has_of_them() -> None:
     assert (one.job_id, one.name, one.state, one.reason) == (2, "verl", "RUNNING", "")
     assert one.ends_at == 1795358681
     assert one.hosts == one.workers
-    assert one.hosts[0] == HostNode("gpu-0", "10.0.0.2", None, cpus=24, gpus=2)
+    assert one.hosts[0] == AllocatedHost("gpu-0", "10.0.0.2", None, cpus=24, gpus=2)
     # Without an IPv4 address, Slurm's own name. The administrator drains it.
     assert (one.hosts[1].address, one.hosts[1].leaving) == ("gpu-1", "ALLOCATED+DRAIN (bad disk)")
     assert parsed(JOB.replace("EndTime=1795358681", "EndTime=Unknown")).ends_at is None
@@ -77,7 +77,7 @@ def test_a_job_that_waits_has_no_hosts_but_a_reason() -> None:
     assert (one.starts_at, one.ends_at) == (1795358681, None)
     assert allocation.inventory_hosts(one) == []
     for nothing in ("", "No jobs in the system\n"):
-        assert allocation_of(nothing) is None
+        assert parse_allocation(nothing) is None
 
 
 def test_states_of_nodes() -> None:
@@ -119,9 +119,9 @@ def test_of_several_jobs_with_one_name_one_counts(listed: str, job_id: int | Non
 
 
 def test_a_list_of_nodes_is_expanded() -> None:
-    assert allocation.expand("") == []
-    assert allocation.expand("gpu-[08-10,7],login") == ["gpu-08", "gpu-09", "gpu-10", "gpu-7", "login"]
-    assert allocation.expand("r[1-2]n[3,5]x,r9") == ["r1n3x", "r1n5x", "r2n3x", "r2n5x", "r9"]
+    assert allocation.expand_nodelist("") == []
+    assert allocation.expand_nodelist("gpu-[08-10,7],login") == ["gpu-08", "gpu-09", "gpu-10", "gpu-7", "login"]
+    assert allocation.expand_nodelist("r[1-2]n[3,5]x,r9") == ["r1n3x", "r1n5x", "r2n3x", "r2n5x", "r9"]
 
 
 HUGE = ("n[0-99999999]", "n[1-9][0-9999][0-9]", f"n[{'0-9999,' * 9}1]", "n[0-9999]," * 9 + "n", f"n[{'1' * 5000}]")
@@ -130,7 +130,7 @@ HUGE = ("n[0-99999999]", "n[1-9][0-9999][0-9]", f"n[{'0-9999,' * 9}1]", "n[0-999
 @pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]", "n[٣]", *HUGE])
 def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
     with pytest.raises(SlurmError):
-        allocation.expand(listed)
+        allocation.expand_nodelist(listed)
 
 
 def test_gpus_and_cpus_are_counted() -> None:

@@ -10,26 +10,26 @@ import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import (
     AllocationRequest,
     batch_script,
-    directives,
     request_findings,
+    sbatch_directives,
 )
 
 WISH = AllocationRequest(job_name="argus-verl", python="/opt/verl/bin/python3", nodes=2, gpus="h100:8", time="12:00:00")
 
 
 def test_hosts_are_asked_for_whole_or_in_part() -> None:
-    (options,) = directives(WISH)
+    (options,) = sbatch_directives(WISH)
     assert options[:4] == ["--job-name=argus-verl", "--no-requeue", "--no-kill", "--time=12:00:00"]
     assert options[4:] == ["--nodes=2", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--gpus-per-node=h100:8"]
-    (options,) = directives(replace(WISH, cpus=16, memory="64G"))
+    (options,) = sbatch_directives(replace(WISH, cpus=16, memory="64G"))
     assert {"--cpus-per-task=16", "--mem=64G"} < set(options)
     assert not {"--exclusive", "--mem=0"} & set(options)
-    assert not [option for option in directives(replace(WISH, cpus=16))[0] if option.startswith("--mem")]
-    assert {"--exclusive", "--mem=64G"} < set(directives(replace(WISH, memory="64G"))[0])
+    assert not [option for option in sbatch_directives(replace(WISH, cpus=16))[0] if option.startswith("--mem")]
+    assert {"--exclusive", "--mem=64G"} < set(sbatch_directives(replace(WISH, memory="64G"))[0])
 
 
 def test_a_head_of_its_own_is_the_first_component() -> None:
-    head, workers = directives(replace(WISH, head=["--partition=cpu"], options=["--partition=gpu"]))
+    head, workers = sbatch_directives(replace(WISH, head=["--partition=cpu"], options=["--partition=gpu"]))
     assert {"--time=12:00:00", "--nodes=1", "--ntasks=1", "--partition=cpu"} < set(head)
     assert {"--time=12:00:00", "--nodes=2", "--partition=gpu"} < set(workers)
     assert "--partition=gpu" not in head
