@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hub import Hub, model
 from staging_snapshots import attached
-from staging_store import manifest_json
+from staging_store import manifest_json, until
 
 from argus import cli
 from argus.archive.archive import Archive
@@ -184,6 +184,7 @@ def slow(hub: Hub, program: Program, monkeypatch: pytest.MonkeyPatch) -> dict[st
     begun = program.detached(item)
     assert (begun["status"], begun["changed"]) == ("deferred", False)
     assert begun["path"] == f"{program.root}/common/models/Name"
+    assert process_of(begun)
     return begun
 
 
@@ -192,8 +193,9 @@ def poll(program: Program, begun: dict[str, Any]) -> dict[str, Any]:
 
 
 def process_of(begun: dict[str, Any]) -> int:
-    lock = Path(begun["path"])
-    return int(json.loads(lock.with_name(f".{lock.name}.lock").read_text())["pid"])
+    lock = Path(begun["path"]).with_name(f".{Path(begun['path']).name}.lock")
+    until(lambda: lock.exists() and lock.read_text())
+    return int(json.loads(lock.read_text())["pid"])
 
 
 def test_longer_work_goes_on_and_is_answered_once(
