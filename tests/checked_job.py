@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from argus.checks.common import CheckRequest, Configuration
+from argus.checks.configuration import Configuration
+from argus.checks.request import CheckRequest
 from argus.checks.worker import check_worker
 from argus.common.findings import Finding
 from argus.staging.tiny import rl_rows, sft_rows

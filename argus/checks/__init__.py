@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that run on a worker.
+"""Checks of a job that run on a worker, where its files and packages are.
 
-Lives here: checks of the node, model, dataset, reward function, packages and disk space, and the order in which a
-worker runs them (worker).
+worker runs all of them, in this order: paths (with network), job_dataset, model (with model_settings), prompts, reward,
+packages, space. request has what they get and fill in, configuration reads the trainer's settings, child runs code of
+the job in a process, and files and dataset are shared with staging.
 Called by: the gate, which starts them on the cluster, and staging, which checks datasets and models before they are
 used.
 """

@@ -1,61 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what every node of a job must have: its files, writable directories and network."""
+"""Checks the paths of a job: every node sees the files that the head sees, and can write where jobs write.
+
+Paths in overrides must be under the shared root.
+"""
 
 from __future__ import annotations
 
 import os
-import socket
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..common import shared_root as layout
 from ..common.findings import ERROR, WARNING, Finding, about
-from ..common.text import one_line
-from .common import CheckRequest, Configuration, Facts, as_list, error_text, flatten
-
-# The network, as variables of a job have it: interfaces and adapters of a node.
-
-ADAPTERS = Path("/sys/class/infiniband")
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
-GLOO = "GLOO_SOCKET_IFNAME"
-REMEDY = "remove it: preflight names what each node has, for ray_node_env; or set it to what all nodes have"
-
-
-def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    interfaces = [name for _index, name in socket.if_nameindex()]
-    adapters = [path.name for path in ADAPTERS.iterdir()] if ADAPTERS.is_dir() else []
-    # RCCL reads these variables as well. Nothing does without GPUs.
-    severity = ERROR if any(map(os.path.exists, GPU_DEVICES)) else WARNING
-    for name, present, effect, severe in (
-        (GLOO, interfaces, "gloo does not start; it knows whole names only, with commas, no ^ and no =", ERROR),
-        ("NCCL_SOCKET_IFNAME", interfaces, "NCCL does not start", severity),
-        ("NCCL_IB_HCA", adapters, "NCCL uses no InfiniBand and no RoCE there", WARNING),
-    ):
-        value = environment.get(name, "")
-        # torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: every one has to exist
-        is_known = {*present}.issuperset(filter(None, value.split(","))) if name == GLOO else selects(value, present)
-        # gloo and NCCL treat a single character as no name.
-        if len(value) > 1 and not is_known:
-            problem = f"is {value}, but the node has {one_line(', '.join(sorted(present)), 200) or 'none'}: {effect}"
-            yield about(f"env_vars.{name}", problem, REMEDY, severe)
-
-
-def selects(value: str, present: Iterable[str]) -> bool:
-    """Whether NCCL selects any: by names or, without =, prefixes, with or without ports; ^ excludes them."""
-    text = value.removeprefix("^")
-    parts = tuple(part.partition(":")[0] for part in text.removeprefix("=").split(",") if part)
-    matched = [name in parts if text.startswith("=") else name.startswith(parts) for name in present]
-    return not all(matched) if value.startswith("^") else any(matched)
-
-
-# Paths of a job: every node must see the files that the head sees and write where jobs write, and overrides must name
-# paths under the shared root.
+from .configuration import Configuration, as_list, flatten
+from .files import error_text
+from .network import network_findings
+from .request import CheckRequest, Facts
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
-# The settings with paths, and the directory of the shared root where such files belong.
-HOMES = {
+# The settings with paths, and for each the directory of the shared root where such files belong.
+HOME_DIRS = {
     "data.train_files": layout.DATASETS_DIR,
     "data.val_files": layout.DATASETS_DIR,
     "data.custom_cls.path": layout.USER_CODE_DIR,
@@ -69,14 +34,14 @@ HOMES = {
     "reward.reward_model.model_path": layout.MODELS_DIR,
     "trainer.resume_from_path": layout.JOBS_DIR,
 }
-# The last parts of settings with paths that a job writes.
-RESULTS = ("save_path", "dump_path", "output_path")
-# workers/config/model.py:HFModelConfig.__post_init__
-TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "model.custom_chat_template")
+# The ends of the names of settings with paths that a job writes.
+RESULT_SUFFIXES = ("save_path", "dump_path", "output_path")
+# The settings with the text of a chat template: workers/config/model.py:HFModelConfig.__post_init__
+TEMPLATE_KEYS = ("actor_rollout_ref.model.custom_chat_template", "model.custom_chat_template")
 
 
 def check_node(request: CheckRequest) -> list[Finding]:
-    """All problems with the shared root and the network of this node."""
+    """Findings about the shared root and the network of this node. Runs on every worker."""
     root = Path(request.shared_root)
     jobs = root / "jobs"
     if not jobs.is_dir():
@@ -84,7 +49,7 @@ def check_node(request: CheckRequest) -> list[Finding]:
         return [about("shared_root", f"{jobs} does not exist", remedy)]
     findings = [*write_findings(jobs), *network_findings(request.environment)]
     for name, size in request.files.items():
-        findings += file_findings(key_of(request, Path(name)), Path(name), size, root.resolve())
+        findings += file_findings(jobspec_key_of(request, Path(name)), Path(name), size, root.resolve())
     return findings
 
 
@@ -100,7 +65,7 @@ def write_findings(directory: Path) -> list[Finding]:
     return []
 
 
-def key_of(request: CheckRequest, path: Path) -> str:
+def jobspec_key_of(request: CheckRequest, path: Path) -> str:
     """The key of the JobSpec that a file belongs to."""
     if request.reward_file is not None and Path(request.reward_file) == path:
         return "reward_fn_path"
@@ -109,7 +74,10 @@ def key_of(request: CheckRequest, path: Path) -> str:
 
 
 def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Finding]:
-    """Problems with one file. `size` is its size on the head; `root` is the resolved shared root."""
+    """Findings about a file or directory that this node cannot read, or sees otherwise than the head.
+
+    size: its size on the head; None for any. root: the shared root with links resolved.
+    """
     try:
         real = path.resolve()
         if not real.is_relative_to(root):
@@ -132,25 +100,27 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
 
 
 def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
-    """The settings that name a file or a directory which is no data, no model and no result of a job."""
+    """The paths of users' files, by the settings that name them: no data, no models, no results of jobs."""
     paths: dict[str, str] = {}
     for key, value in flatten(config.values, enabled_only=False):
-        is_code = HOMES.get(key, layout.USER_CODE_DIR) == layout.USER_CODE_DIR
-        is_input = is_code and key.endswith("path") and not key.endswith(RESULTS)
-        # Interpolations repeat a path.
+        is_code = HOME_DIRS.get(key, layout.USER_CODE_DIR) == layout.USER_CODE_DIR
+        is_input = is_code and key.endswith("path") and not key.endswith(RESULT_SUFFIXES)
+        # Interpolations make several settings have one path; the first counts.
         if is_input and isinstance(value, str) and value.startswith("/") and value not in paths.values():
             paths[key] = value
     return {key: path for key, path in paths.items() if not layout.under_root(path, f"{shared_root}/{layout.JOBS_DIR}")}
 
 
 def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """Files that a setting names and this worker does not have, and paths outside the shared root: an error if this
-    worker has none, a warning if it has one of its own."""
+    """Findings about settings whose paths this worker cannot read, or whose paths are outside the shared root.
+
+    A path outside is an error if this worker does not have it, and a warning if it does.
+    """
     if request.config is None:
         return []
     root = Path(request.shared_root).resolve()
     files = named_files(request.config, request.shared_root)
-    paths = [(key, path) for key in HOMES if key not in files for path in as_list(request.setting(key))]
+    paths = [(key, path) for key in HOME_DIRS if key not in files for path in as_list(request.setting(key))]
     findings = []
     for key, path in [*paths, *files.items()]:
         if key.startswith("critic.") and not request.has_critic:
@@ -167,9 +137,9 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         problem, severity = layout.outside_root_text(path, request.shared_root), ERROR
         if Path(path).exists():
             problem, severity = f"{problem}: this worker has it, but others may not have the same", WARNING
-        remedy = layout.copy_remedy(HOMES.get(key, layout.USER_CODE_DIR))
+        remedy = layout.copy_remedy(HOME_DIRS.get(key, layout.USER_CODE_DIR))
         findings.append(Finding(key, problem, remedy, severity, key=key))
-    for key in TEMPLATES:
+    for key in TEMPLATE_KEYS:
         if str(request.setting(key, "")).startswith("/"):
             problem = "is a path, but verl takes it for the text of a template"
             findings.append(about(key, problem, "give the text, or put chat_template.jinja beside the tokenizer"))

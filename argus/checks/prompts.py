@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the lengths of prompts, or of conversations for SFT, with the job's own tokenizer and chat template."""
+"""Checks the lengths of prompts, or of conversations for SFT, with the job's own tokenizer and chat template.
+
+A child process measures a sample of the rows, see child.py: importing transformers takes seconds, and a chat template
+may run for ever.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,20 @@ from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
-from .common import CheckRequest, Facts
-from .dataset import data_files, finding, messages_key, open_parquet
+from .dataset import open_parquet
+from .job_dataset import data_files, finding, messages_key
+from .request import CheckRequest, Facts
 
-# The number of rows measured per split, from several places of its files, and the limit of their text.
+# The limits of the sample of a split: its rows, the characters of their text, and the row groups of a file.
 MAX_SAMPLED_ROWS, MAX_SAMPLED_CHARS = 320, 4 << 20
 MAX_ROW_GROUPS = 8
-# The child stops measuring after this time and reports its measurements so far; importing transformers comes on top.
+# The child measures for so long, after it has imported transformers. Rows that are left are not measured.
 MAX_MEASURING_SECONDS = 3.0
 PROCESS_TIMEOUT_SECONDS = 15.0
 MAX_MEMORY_BYTES = 4 << 30
-# Rows with media are longer by an amount that only a processor knows.
+# Files with these columns are not measured: only a processor knows how many tokens an image has.
 MEDIA_COLUMNS = ("images", "videos", "audios")
-# Hides torch from transformers, which makes most of the import time.
+# Hides torch and others from transformers: importing them would take most of the time.
 CHILD_IMPORTS = """
 import importlib.util, time
 find_spec = importlib.util.find_spec
@@ -33,7 +38,8 @@ hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "s
 importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
 from transformers import AutoTokenizer
 """
-# The child gets `question` and calls `say`; see child.py.
+# Measures the rows of `question`, and calls `say` for each with `length` and `max_token_id`, or `refused`. The keys of
+# `question` are those in measure_samples.
 CHILD_PROGRAM = """
 tokenizer = AutoTokenizer.from_pretrained(question["directory"])
 arguments = {**question["arguments"], "add_generation_prompt": question["add_generation_prompt"], "tokenize": False}
@@ -80,16 +86,16 @@ for split, rows in question["rows"].items():
 
 @dataclass(frozen=True)
 class PromptSample:
-    """Conversations from several places of a split with `total_rows` rows, and their measurements.
-
-    lengths: in tokens. max_token_id: the largest token id. refusals: why the chat template refused other rows.
-    """
+    """Conversations from several places of a split, and their measurements."""
 
     split: str
     rows: tuple[Any, ...]
+    # The number of rows of the whole split.
     total_rows: int
+    # In tokens, of the rows that the chat template accepts.
     lengths: tuple[int, ...] = ()
     max_token_id: int = 0
+    # Why the chat template refuses the other rows.
     refusals: tuple[str, ...] = ()
 
     @property
@@ -101,13 +107,16 @@ class PromptSample:
         return max(self.lengths, default=0)
 
 
-def tokenizer_process() -> ChildProcess:
-    """The process that measures prompts. It imports transformers, while the caller goes on."""
+def start_tokenizer_process() -> ChildProcess:
+    """Start the process that measures prompts. It imports transformers while the caller continues."""
     return ChildProcess(CHILD_PROGRAM, {"HF_HUB_OFFLINE": "1"}, MAX_MEMORY_BYTES, CHILD_IMPORTS)
 
 
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """Prompts that are longer than the job allows. Nothing is measured without a tokenizer.json."""
+    """Findings about prompts that are too long, or that the tokenizer or the model cannot process.
+
+    Nothing is measured without a limit and a tokenizer.json.
+    """
     key = "data.max_length" if request.is_sft else "data.max_prompt_length"
     limit, directory = request.setting(key), request.tokenizer_path
     is_limit_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
@@ -120,11 +129,13 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
             suffix = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
             facts.notes += [f"Prompts: {len(sample.lengths)} of {sample.total_rows} in {sample.split} measured{suffix}"]
             findings += length_findings(request, sample, key, limit)
-            findings += token_findings(request, sample, facts.vocab_size)
+            findings += refusal_findings(request, sample)
+            findings += vocabulary_findings(sample, facts.vocab_size)
     return findings
 
 
 def read_sample(request: CheckRequest, split: str) -> PromptSample:
+    """Read conversations from all files of a split, and from several row groups of each."""
     from pyarrow import ArrowException
 
     conversations: list[Any] = []
@@ -150,6 +161,7 @@ def read_sample(request: CheckRequest, split: str) -> PromptSample:
 
 
 def measure_samples(request: CheckRequest, directory: str, samples: list[PromptSample]) -> Iterator[PromptSample]:
+    """The samples with the measurements of the child process. directory: that of the tokenizer."""
     arguments = request.setting("data.apply_chat_template_kwargs")
     enable_thinking = request.setting("data.enable_thinking_default")
     question = {
@@ -165,7 +177,7 @@ def measure_samples(request: CheckRequest, directory: str, samples: list[PromptS
         "seconds": MAX_MEASURING_SECONDS,
         "rows": {sample.split: sample.rows for sample in samples},
     }
-    lines = (request.tokenizer_process or tokenizer_process()).answer(question, PROCESS_TIMEOUT_SECONDS).lines
+    lines = (request.tokenizer_process or start_tokenizer_process()).answer(question, PROCESS_TIMEOUT_SECONDS).lines
     for sample in samples:
         measurements = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in measurements if isinstance(line.get("length"), int))
@@ -183,19 +195,21 @@ def renders_messages_separately(request: CheckRequest) -> bool:
 
 
 def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit: int) -> Iterator[Finding]:
-    longer = sum(length > limit for length in sample.lengths)
-    if longer:
-        outcome, severity = long_prompt_outcome(request, sample, longer)
+    too_long_count = sum(length > limit for length in sample.lengths)
+    if too_long_count:
+        outcome, severity = long_prompt_outcome(request, sample, too_long_count)
         sampled = "" if sample.tried_count >= sample.total_rows else "sampled "
         kind = "conversations" if request.is_sft else "prompts"
-        problem = f"is {limit}, but {longer} of {sample.tried_count} {sampled}{kind} in {sample.split} are longer"
+        problem = (
+            f"is {limit}, but {too_long_count} of {sample.tried_count} {sampled}{kind} in {sample.split} are longer"
+        )
         remedy = f"set it to {sample.longest} or more, with the memory that this takes"
         if not request.is_sft:
             remedy += ", or data.filter_overlong_prompts=True to leave them out"
         yield about(key, f"{problem} (the longest has {sample.longest} tokens): {outcome}", remedy, severity)
 
 
-def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int) -> tuple[str, str]:
+def long_prompt_outcome(request: CheckRequest, sample: PromptSample, too_long_count: int) -> tuple[str, str]:
     """What verl does with rows that are too long, and the severity of that."""
     truncation = request.setting("data.truncation", "error")
     if request.is_sft:
@@ -204,7 +218,7 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
         outcome = "verl ends at the first (data.truncation: error)" if ends else "verl cuts off their ends"
         return outcome, ERROR if ends else WARNING
     if request.setting("data.filter_overlong_prompts"):
-        remaining = sample.tried_count - longer
+        remaining = sample.tried_count - too_long_count
         batch = request.number("data.train_batch_size", 1)
         if not remaining:
             return "verl drops them all (data.filter_overlong_prompts)", ERROR
@@ -215,14 +229,18 @@ def long_prompt_outcome(request: CheckRequest, sample: PromptSample, longer: int
     return "verl cuts off their beginnings, whatever data.truncation is", WARNING
 
 
-def token_findings(request: CheckRequest, sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:
-    """Rows that the chat template refuses, or whose tokens the model does not have."""
+def refusal_findings(request: CheckRequest, sample: PromptSample) -> Iterator[Finding]:
+    """Findings about rows that the chat template refuses."""
     if sample.refusals:
         rows = f"{len(sample.refusals)} of {sample.tried_count} rows in {sample.split}"
         text = f"the model's chat template refuses {rows}: {one_line(sample.refusals[0], 300)}"
         # A processor may render them in another way.
         is_certain = not sample.lengths and request.is_text_only
         yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
+
+
+def vocabulary_findings(sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:
+    """Findings about a tokenizer that has more tokens than the model. vocab_size: None if it is unknown."""
     token = sample.max_token_id
     if vocab_size and token >= vocab_size:
         text = f"has no token {token}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"

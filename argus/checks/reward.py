@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the reward function: whether it can be imported, and accepts the arguments that verl passes.
+"""Checks the reward function of a job: it can be imported, and accepts the arguments that verl passes.
 
-With check_reward it is also called for some rows of the dataset, as verl's own reward managers do.
+With check_reward, it is also called for some rows of the dataset, as verl's own reward managers call it. Both happen in
+a child process, see child.py.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ from pydantic import BaseModel, ValidationError
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
 from .child import ProgramOutput, run_program
-from .common import MAX_ERROR_CHARS, CheckRequest, Facts
-from .dataset import data_files, first_rows
+from .files import MAX_ERROR_CHARS
+from .job_dataset import data_files, first_rows
+from .request import CheckRequest, Facts
 
 IMPORT_TIMEOUT_SECONDS, CALLS_TIMEOUT_SECONDS = 20.0, 20.0
 MAX_MEMORY_BYTES = 8 << 30
 # verl's reward managers pass these by name (experimental/reward_loop/reward_manager/*.py: run_single).
 REWARD_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
-# Additional arguments if a reward model is enabled.
+# With a reward model, they pass these as well.
 REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
-# The texts that the function gets as the model's answer for each row.
+# What the function gets in place of a model's answer: each row is tried with both.
 ANSWERS = ("the ground truth", "an empty text")
 MAX_LISTED_RESULTS = 4
-REGISTERED = re.compile(r"@register\w*\([\"'](\w+)")
+REGISTERED_MANAGER = re.compile(r"@register\w*\([\"'](\w+)")
 finding = partial(about, "reward_fn_path")
 CORRECT_NAME = "correct the name in reward_fn_path"
-# Loads the file, or the module, as verl's utils/import_utils.py: load_module does, and calls the function as
-# NaiveRewardManager.run_single does.
-PROGRAM = """
+# Loads the file or the module as verl's utils/import_utils.py: load_module does, and says what is wrong with it in one
+# line. Then it calls the function as NaiveRewardManager.run_single does, and says a line for each call: see Call. The
+# keys of `question` are those in reward_findings.
+CHILD_PROGRAM = """
 import asyncio, importlib, importlib.util, inspect, math, time, traceback
 
 path, name = question["path"], question["function"]
@@ -114,25 +117,27 @@ os._exit(0)
 
 
 class Call(BaseModel, frozen=True, strict=True):
-    """One call of the reward function. Either `score` or `problem` says how it ended.
+    """One call of the reward function."""
 
-    row: its number in the sample. answer: the text in place of the model's answer. line: of the function's file.
-    """
-
+    # The index of the row among those that are tried.
     row: int
+    # What the function got as the model's answer: one of ANSWERS.
     answer: Literal["the ground truth", "an empty text"]
     seconds: float
+    # The result; None if there is a problem.
     score: float | None = None
     problem: str = ""
+    # The line of the function's file that raised, if it is known.
     line: int | None = None
 
 
 def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
+    """Findings about the reward manager and the reward function, and a note with the scores that it gives."""
     findings = manager_findings(request)
     if not request.reward_file:
         return findings
     path, function = Path(request.reward_file), request.reward_function
-    # Other managers than verl's own call the function differently.
+    # Managers of users call the function differently.
     passed = passed_arguments(request) if request.per_sample_reward_manager else ()
     is_tried = request.trial_rows > 0 and bool(passed) and not request.has_reward_model
     if request.trial_rows and not is_tried:
@@ -151,7 +156,7 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         "rows": rows,
     }
     seconds = IMPORT_TIMEOUT_SECONDS + (CALLS_TIMEOUT_SECONDS if rows else 0)
-    answer = run_program(PROGRAM, question, request.environment, seconds, MAX_MEMORY_BYTES)
+    answer = run_program(CHILD_PROGRAM, question, request.environment, seconds, MAX_MEMORY_BYTES)
     if not answer.lines:
         if answer.status is None:
             problem = f"{path} could not be imported within {seconds:g} s, so its function was not checked"
@@ -159,19 +164,22 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         problem = f"{path}: importing it ends the process (exit status {answer.status})"
         return [*findings, finding(problem, "run the file on a node, and correct it")]
     findings += import_findings(request, path, answer.lines[0], is_checked=bool(passed))
-    calls = [call for line in answer.lines[1:] if (call := call_of(line))]
+    calls = [call for line in answer.lines[1:] if (call := parse_call(line))]
     if not findings and rows:
-        note(facts, calls)
-        findings += [*call_findings(request, calls), *end_findings(request, answer, calls, 2 * len(rows))]
+        add_note(facts, calls)
+        findings += [*call_findings(request, calls), *unfinished_call_findings(request, answer, calls, 2 * len(rows))]
     return findings
 
 
 def manager_findings(request: CheckRequest) -> list[Finding]:
-    """A reward manager that the snapshot does not have: trainer/ppo/reward.py: resolve_reward_manager_cls."""
+    """A finding about a reward manager that the snapshot does not have.
+
+    trainer/ppo/reward.py: resolve_reward_manager_cls looks for it.
+    """
     manager, code = request.registered_reward_manager, Path(request.code_path, "verl")
     files = [*code.glob("experimental/reward_loop/reward_manager/*.py")]
     files += [] if request.verl_at_least((0, 9)) else code.glob("workers/reward_manager/*.py")
-    managers = sorted({name for file in files for name in REGISTERED.findall(file.read_text(encoding="utf-8"))})
+    managers = sorted({name for file in files for name in REGISTERED_MANAGER.findall(file.read_text(encoding="utf-8"))})
     if manager is None or manager in managers or "naive" not in managers:
         return []
     problem = f"is {manager}, which this verl does not have; it has: {', '.join(managers)}"
@@ -179,7 +187,10 @@ def manager_findings(request: CheckRequest) -> list[Finding]:
 
 
 def import_findings(request: CheckRequest, path: Path, reply: Mapping[str, Any], is_checked: bool) -> Iterator[Finding]:
-    """Why the function cannot be imported, or cannot be called as verl does. reply: the first line of the program."""
+    """Findings about a function that cannot be imported, or cannot be called as verl does.
+
+    reply: the first line of the child. is_checked: whether the arguments that verl passes are known.
+    """
     function = request.reward_function
     line = f"{path}, line {reply['line']}" if reply.get("line") else str(path)
     if missing := reply.get("missing"):
@@ -241,7 +252,7 @@ def trial_rows(request: CheckRequest) -> list[dict[str, Any]]:
     return rows
 
 
-def call_of(line: Mapping[str, Any]) -> Call | None:
+def parse_call(line: Mapping[str, Any]) -> Call | None:
     try:
         return Call(**line)
     except ValidationError:
@@ -249,7 +260,7 @@ def call_of(line: Mapping[str, Any]) -> Call | None:
 
 
 def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Finding]:
-    """Findings about calls that returned no number, each kind once."""
+    """Findings about calls that returned no number, each kind once, and about scores that are all 0."""
     kinds: dict[str, list[Call]] = {}
     for call in calls:
         if call.problem:
@@ -267,12 +278,14 @@ def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Find
         yield finding(text, "compare the form of answers that it expects with reward_model.ground_truth", WARNING)
 
 
-def end_findings(request: CheckRequest, answer: ProgramOutput, calls: Sequence[Call], count: int) -> Iterator[Finding]:
-    """Findings about calls that did not end."""
-    if len(calls) >= count:
+def unfinished_call_findings(
+    request: CheckRequest, answer: ProgramOutput, calls: Sequence[Call], expected_count: int
+) -> Iterator[Finding]:
+    """Findings about calls that did not end, because they are slow or end the process."""
+    if len(calls) >= expected_count:
         return
     path, function = request.reward_file, request.reward_function
-    done = f"{len(calls)} of {count} calls of {function} have ended"
+    done = f"{len(calls)} of {expected_count} calls of {function} have ended"
     if answer.status is None:
         remedy = "make it faster, or lower check_reward if it is meant to be that slow"
         yield finding(f"{path}: {done} within {CALLS_TIMEOUT_SECONDS:g} s", remedy, WARNING)
@@ -281,8 +294,8 @@ def end_findings(request: CheckRequest, answer: ProgramOutput, calls: Sequence[C
         yield finding(problem, "correct the function: it ends verl's reward worker as well")
 
 
-def note(facts: Facts, calls: Sequence[Call]) -> None:
-    """Notes the duration and the scores of the calls, for people."""
+def add_note(facts: Facts, calls: Sequence[Call]) -> None:
+    """Add a note on the duration and the scores of the calls, for people."""
     if not calls:
         return
     mean, longest = sum(call.seconds for call in calls) / len(calls), max(call.seconds for call in calls)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..checks.common import OMEGACONF_MISSING, Configuration, flatten
+from ..checks.configuration import OMEGACONF_MISSING, Configuration, flatten
 from ..common.findings import WARNING, Finding, about
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"

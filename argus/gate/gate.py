@@ -16,8 +16,9 @@ from ..archive import checkpoints
 from ..archive.archive import Archive
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import COMMAND, VAL_ONLY
-from ..checks.common import Configuration, Facts, as_list, read_verl_version
+from ..checks.configuration import Configuration, as_list
 from ..checks.paths import named_files
+from ..checks.request import Facts, read_verl_version
 from ..common.findings import NOTE, WARNING, Finding, about, errors
 from ..common.shared_root import JOBS_DIR, USER_CODE_DIR, archive_path, shared_root_text, under_root
 from ..common.text import nearest

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ..archive.plan import COMMAND
-from ..checks.common import CheckRequest, Configuration, Facts, flatten
+from ..checks.configuration import Configuration, flatten
+from ..checks.packages import required_verl_findings
 from ..checks.paths import check_node
-from ..checks.prompts import tokenizer_process
-from ..checks.worker import check_worker, required_verl_findings
+from ..checks.prompts import start_tokenizer_process
+from ..checks.request import CheckRequest, Facts
+from ..checks.worker import check_worker
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE_DIR
 from ..common.text import one_line
@@ -120,7 +122,7 @@ def inspect_job(
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     # While another process composes the configuration, this one prepares everything else that the checks need.
-    with ThreadPoolExecutor(1) as beside, contextlib.closing(tokenizer_process()) as tokenizer:
+    with ThreadPoolExecutor(1) as beside, contextlib.closing(start_tokenizer_process()) as tokenizer:
         user_code = f"{request.shared_root}/{USER_CODE_DIR}"
         composing = beside.submit(
             compose, request.code_path, module, overrides, environment, tensorboard, user_code, directory

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..checks.common import flatten
+from ..checks.configuration import flatten
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import EVAL, SFT, release_of
 from .config import RULES, SFT_RULES, JobConfig

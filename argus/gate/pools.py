@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..archive.plan import Plan, Pool
-from ..checks.common import Configuration, flatten
+from ..checks.configuration import Configuration, flatten
 from ..common.findings import Finding, about
 from ..jobspec.capacity import pool
 from ..jobspec.spec import POOLS, JobSpec

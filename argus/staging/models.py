@@ -219,7 +219,7 @@ def check_complete(target: Path, directory: Path) -> None:
     findings = [
         *model_checks.read_config(source)[1],
         *model_checks.tokenizer_findings(source, directory, "", has_template=False),
-        *model_checks.weights_of(source).findings,
+        *model_checks.check_weights(source).findings,
     ]
     faults = [finding.problem for finding in errors(findings)]
     if faults:

@@ -16,7 +16,7 @@ import pytest
 from numbers_of_verl import expected, letters
 from system import REPO
 
-from argus.checks.common import Configuration
+from argus.checks.configuration import Configuration
 from argus.common.findings import errors
 from argus.gate import composition
 from argus.gate.config import ACTOR, JobConfig

@@ -15,7 +15,7 @@ from archive_files import metrics_of
 from program import write_program
 from system import HEAD, SHARED_ROOT, Job, Submit, events, held, playbook, ray_jobs, said, until
 
-from argus.checks.child import MARK
+from argus.checks.child import MARK_VARIABLE
 
 USER_CODE = SHARED_ROOT / "user" / "code"
 # The share of digits, moved to a range of its own. In a job, not in the gate's dry call, it waits for the file `go`.
@@ -23,7 +23,7 @@ REWARD = f"""
 import os, pathlib, time
 GO = pathlib.Path("/private/user/code/go")
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    if {MARK!r} not in os.environ and not GO.exists():
+    if {MARK_VARIABLE!r} not in os.environ and not GO.exists():
         print("waits for the others", flush=True)
         while not GO.exists():
             time.sleep(0.2)

@@ -12,8 +12,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from ...checks.common import is_lfs_pointer
 from ...checks.dataset import is_list, is_text, open_parquet
+from ...checks.files import is_lfs_pointer
 from ...common.text import nearest, one_line
 from ..lock import Progress
 from ..options import StagingError

@@ -5,7 +5,7 @@ from pathlib import Path
 import checked_job
 import pytest
 
-from argus.checks import worker
+from argus.checks import packages
 
 
 @pytest.fixture
@@ -18,5 +18,5 @@ def root(tmp_path: Path) -> Path:
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The packages of the workers; tests change them."""
     versions = {"numpy": "2.4.6", "tensordict": "0.10.0", "transferqueue": "0.1.11"}
-    monkeypatch.setattr(worker, "installed_version", lambda request, name: versions.get(name))
+    monkeypatch.setattr(packages, "installed_version", lambda request, name: versions.get(name))
     return versions

@@ -21,7 +21,7 @@ from checked_job import (
     write,
 )
 
-from argus.checks import worker
+from argus.checks import packages
 
 VLLM = {"actor_rollout_ref.rollout.name": "vllm"}
 PINS = [f"{pin}; extra == 'vllm'" for pin in ("verl[verl-core]", "torch==2.11.0", "vllm==0.24.0", "mbridge")]
@@ -120,11 +120,11 @@ def test_packages_that_do_not_fit_together(root: Path, tmp_path: Path, installed
 
 def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert worker.installed_version(request(root), "pyarrow") == pyarrow.__version__
-    assert worker.installed_version(request(root), "no-such-package") is None
+    assert packages.installed_version(request(root), "pyarrow") == pyarrow.__version__
+    assert packages.installed_version(request(root), "no-such-package") is None
     put_package(tmp_path / "own", "pyarrow", "1.0")
     job = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
-    assert worker.installed_version(job, "pyarrow") == "1.0"
+    assert packages.installed_version(job, "pyarrow") == "1.0"
 
 
 COMMIT = "bbca85c9b8131bacf6efcb4892af882e8ade4b5d"
@@ -152,9 +152,9 @@ def test_a_recipe_names_its_verl(
     manifest = {"verl_version": version, **({"commit": commit} if commit else {})}
     (root / CODE / "manifest.json").write_text(json.dumps(manifest))
     (recipe / "REQUIRED_VERL.txt").write_text(pins)
-    findings = worker.required_verl_findings(f"{root}/{CODE}", "recipe.gkd.megatron.main_gkd")
+    findings = packages.required_verl_findings(f"{root}/{CODE}", "recipe.gkd.megatron.main_gkd")
     assert [(finding.key, finding.severity) for finding in findings] == [("code_path", level) for level in severities]
-    assert worker.required_verl_findings(f"{root}/{CODE}", "verl.trainer.main_ppo") == []
+    assert packages.required_verl_findings(f"{root}/{CODE}", "verl.trainer.main_ppo") == []
 
 
 @pytest.mark.parametrize(("version", "fits"), [(None, False), ("1.7.9", False), ("1.8", True), ("1.10.0rc1", True)])

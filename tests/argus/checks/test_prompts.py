@@ -14,8 +14,8 @@ from checked_job import CODE, request, version, write
 from pyarrow import parquet
 
 from argus.checks import prompts as measured
-from argus.checks.common import CheckRequest, Facts
 from argus.checks.prompts import MAX_SAMPLED_ROWS, prompt_findings, read_sample
+from argus.checks.request import CheckRequest, Facts
 
 TRANSFORMERS = """
 import json

@@ -10,9 +10,9 @@ import pytest
 from checked_job import CODE, REWARD, REWARD_FILE, findings_of, keys, request, version, write
 
 from argus.checks import reward
-from argus.checks.child import lines_of, run_program
-from argus.checks.common import Facts
-from argus.checks.reward import call_of, reward_findings
+from argus.checks.child import parse_lines, run_program
+from argus.checks.request import Facts
+from argus.checks.reward import parse_call, reward_findings
 
 
 def problems_of(root: Path, code: str, **changes: Any) -> list[tuple[str, str]]:
@@ -189,9 +189,9 @@ def test_jobs_that_do_not_ask_for_calls(root: Path) -> None:
 
 def test_answers_of_a_hostile_function(root: Path) -> None:
     good = {"row": 0, "answer": "an empty text", "seconds": 0.1, "score": 1.0}
-    assert call_of(good) is not None
+    assert parse_call(good) is not None
     for line in ({}, {**good, "row": "0"}, {**good, "answer": 2}, {**good, "seconds": "x"}):
-        assert call_of(line) is None
+        assert parse_call(line) is None
     ((_severity, problem),) = tried(root, f"{HEAD}    raise ValueError('\\x1b[2Jx' + 'y' * 999)\n")[0]
     assert "\x1b" not in problem and len(problem) < 500
 
@@ -263,7 +263,7 @@ def test_processes_that_leave_the_session_end_as_well(end: str, seconds: int, st
 
 
 def test_an_answer_of_a_hostile_program() -> None:
-    assert lines_of(b'{"a": 1}\n[1]\n"x"\n{"b": \n' + b"[" * 100_000 + b'\n{"c": 2}') == ({"a": 1}, {"c": 2})
+    assert parse_lines(b'{"a": 1}\n[1]\n"x"\n{"b": \n' + b"[" * 100_000 + b'\n{"c": 2}') == ({"a": 1}, {"c": 2})
     flood = "import itertools\nfor _n in range(200): answer.write('{\"x\": \"' + 'y' * 20000 + '\"}\\n')"
     answer = run_program(flood, {}, {}, *LIMITS)
     assert 40 < len(answer.lines) < 60

@@ -13,8 +13,9 @@ import pytest
 from composed_config import put
 from gate_job import CODE, parsed, shared_root
 
-from argus.checks.common import CheckRequest, Configuration, Facts
+from argus.checks.configuration import Configuration
 from argus.checks.paths import check_node
+from argus.checks.request import CheckRequest, Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate import nodes
 from argus.gate.composition import Composition, Refusal

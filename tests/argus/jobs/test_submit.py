@@ -13,7 +13,7 @@ import pytest
 from fake_ray import FakeClock, FakeRay
 
 from argus.archive.archive import Archive
-from argus.checks.common import Facts
+from argus.checks.request import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.hooks import redact

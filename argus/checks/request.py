@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types shared by all checks: the request that describes a job with its composed configuration, and facts about it.
+"""What all checks of a job get and fill in: the request that describes the job, and the facts about it.
 
-Checks import packages of the image only inside functions. They read only footers, headers and a few rows of
-datasets and weights.
+A check takes both, and returns findings. Checks import packages of the nodes' image only inside functions. Of datasets
+and weights, they read only headers, footers and a few rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,75 +17,44 @@ from ..common.shared_root import under_root
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
+from .configuration import Configuration
 
 WORKLOAD_SFT, WORKLOAD_EVAL = "sft", "eval"
-OMEGACONF_MISSING = "???"
+MAX_VERSION_FILE_BYTES, MAX_VERSION_CHARS = 4096, 64
 # verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
 PER_SAMPLE_REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
-DTYPE_BYTES = {"F64": 8, "F32": 4, "float32": 4, "fp32": 4, "F16": 2, "BF16": 2, "fp16": 2, "bf16": 2}
-MAX_ERROR_CHARS = 300
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """A composed configuration, as plain data."""
-
-    values: Mapping[str, Any]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a dotted key; the default if it is absent, null, OmegaConf's missing value, or unresolved."""
-        value: Any = self.values
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        unset = value is None or (isinstance(value, str) and (value == OMEGACONF_MISSING or value.startswith("${")))
-        return default if unset else value
-
-    def number(self, key: str, default: int = 0) -> int:
-        """An integer. The default for any other value, so that rules do not apply to it."""
-        value = self.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def flatten(node: Any, path: str = "", *, enabled_only: bool = True) -> Iterator[tuple[str, Any]]:
-    """The dotted keys and the values of a configuration. enabled_only: skip sections with enable(d): false."""
-    if isinstance(node, Mapping) and node:
-        is_disabled = node.get("enable") is False or node.get("enabled") is False
-        for name, value in () if enabled_only and is_disabled else node.items():
-            yield from flatten(value, f"{path}.{name}".lstrip("."), enabled_only=enabled_only)
-    elif isinstance(node, list) and node:
-        for index, value in enumerate(node):
-            yield from flatten(value, f"{path}[{index}]", enabled_only=enabled_only)
-    else:
-        yield path, node
 
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """A job to be checked on nodes. All paths are absolute; code_path is the staged verl source, called snapshot.
-
-    environment: the environment variables of the job, with placeholders for secrets.
-    files: the files that every node must see, with their sizes on the head; None stands for any size.
-    accept: the checks whose errors the user takes as warnings: "requirements", "space".
-    trial_rows: the rows with which the reward function is called; 0 for none. debugger: Ray's, of the JobSpec.
-    config: the composed configuration. None: unknown, and checks that need it are skipped.
-    tokenizer_process: the process that measures prompts; None to start it when it is needed.
-    """
+    """A job to be checked on nodes. All paths are absolute."""
 
     shared_root: str
+    # That of the JobSpec: ppo, grpo, sft, eval or command.
     workload: str
+    # The staged source of verl, called snapshot.
     code_path: str
+    # The directories of the base model and of the dataset.
     model: str
     dataset: str
+    # None: verl's own reward function.
     reward_file: str | None = None
     reward_function: str = ""
-    # The module name for importing the file; empty if it is loaded by its path.
+    # The dotted name by which the file is imported; empty if it is loaded by its path.
     reward_module: str = ""
+    # The environment variables of the job, with placeholders for secrets.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # The files that every node must see, with their sizes on the head; None stands for any size.
     files: Mapping[str, int | None] = field(default_factory=dict)
+    # The checks whose errors the user takes as warnings: "requirements", "space".
     accept: tuple[str, ...] = ()
+    # Ray's debugger that the JobSpec asks for: "post_mortem" or "legacy".
     debugger: str | None = None
+    # The number of rows with which the reward function is called.
     trial_rows: int = 0
+    # The composed configuration of the trainer. None: unknown, and checks that need it are skipped.
     config: Configuration | None = None
+    # The process that measures prompts, if it was started in advance.
     tokenizer_process: ChildProcess | None = None
 
     @property
@@ -102,11 +71,11 @@ class CheckRequest:
         return self.config.get(key, default) if self.config else default
 
     def number(self, key: str, default: int = 0) -> int:
-        """An integer of the composed configuration; the default for any other value, which another check reports."""
+        """An integer of the composed configuration; the default for any other value."""
         return self.config.number(key, default) if self.config else default
 
     def severity_of(self, check: str) -> str:
-        """The severity of a check's errors."""
+        """The severity of errors of a check: "warning" if the user accepts them."""
         return WARNING if check in self.accept else ERROR
 
     @property
@@ -142,7 +111,7 @@ class CheckRequest:
 
     @property
     def registered_reward_manager(self) -> str | None:
-        """The name of the reward manager among those of the snapshot; None for a file of the job, and for sft."""
+        """The name of verl's reward manager that the job uses; None if the job brings one of its own, or is SFT."""
         if self.is_sft or self.setting("reward.reward_manager.source", "register") != "register":
             return None
         # reward_model.reward_manager is verl's key up to 0.8. verl 0.9 still has it, as null.
@@ -155,7 +124,7 @@ class CheckRequest:
 
     @property
     def data_source_key(self) -> str:
-        """The column with the data source. verl 0.9 still has data.reward_fn_key, but nothing reads it."""
+        """The column that says where a row comes from. verl 0.9 still has data.reward_fn_key, but does not read it."""
         return "data_source" if self.verl_at_least((0, 9)) else str(self.setting("data.reward_fn_key", "data_source"))
 
     @property
@@ -164,7 +133,10 @@ class CheckRequest:
         return not self.is_sft and bool(self.setting("critic.enable", self.workload == "ppo"))
 
     def is_outside_shared_root(self, path: str) -> bool:
-        """Whether an override names a path outside the shared root; the check of paths reports it."""
+        """Whether a path of the configuration is outside the shared root, which the check of paths reports.
+
+        False without a configuration: all paths are then those of the JobSpec, which were checked before.
+        """
         return self.config is not None and not under_root(path, self.shared_root)
 
     def verl_at_least(self, release: tuple[int, int]) -> bool:
@@ -178,36 +150,37 @@ class CheckRequest:
 
 @dataclass
 class Facts:
-    """Numbers that the checks of a job fill in, one after the other. None: unknown.
-
-    data_sources: the values in the rows that were read.
-    versions: of the packages that verl requires; None for a package that is not installed.
-    checkpoint_bytes: the size of one checkpoint.
-    checkpoints_kept, checkpoint_space: the checkpoints that exist at the same time, and their size.
-    seconds: the duration of each check.
-    workers: the names of those that are alive.
-    notes: lines for people that are not problems.
-    """
+    """What the checks learn about a job, one after the other. None: unknown."""
 
     train_rows: int | None = None
     val_rows: int | None = None
+    # The values of data_source in the rows that were read.
     data_sources: list[str] | None = None
     model_bytes: int | None = None
     vocab_size: int | None = None
+    # The numbers of parameters of the trained model and of the critic.
     parameters: int | None = None
     critic_parameters: int | None = None
+    # The installed versions of the packages that verl requires; None for a package that is missing.
     versions: dict[str, str | None] | None = None
+    # The names of the workers that are alive; the gate sets them.
     workers: list[str] | None = None
+    # Of the shared root.
     free_bytes: int | None = None
+    # Of the whole job.
     steps: int | None = None
+    # The size of one checkpoint.
     checkpoint_bytes: int | None = None
+    # How many checkpoints exist at the same time, and the bytes of all of them.
     checkpoints_kept: int | None = None
     checkpoint_space: int | None = None
+    # The duration of each check, by its name.
     seconds: dict[str, float] = field(default_factory=dict)
+    # Lines for people that are not problems.
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """All facts that are known."""
+        """The facts that are known."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -215,34 +188,9 @@ class Facts:
         }
 
 
-VERSION_FILE_BYTES, MAX_VERSION_CHARS = 4096, 64
-
-
 def read_verl_version(code_path: str | Path) -> str | None:
     """The version of verl that a snapshot declares; None if it cannot be read."""
     try:
-        return one_line(read_text(Path(code_path, "verl/version/version"), VERSION_FILE_BYTES), MAX_VERSION_CHARS)
+        return one_line(read_text(Path(code_path, "verl/version/version"), MAX_VERSION_FILE_BYTES), MAX_VERSION_CHARS)
     except (OSError, UnreadableError):
         return None
-
-
-def error_text(error: BaseException) -> str:
-    return one_line(error, MAX_ERROR_CHARS) or type(error).__name__
-
-
-def as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-
-
-def is_lfs_pointer(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(LFS_POINTER)) == LFS_POINTER
-
-
-def lfs_pointer_problem(path: Path) -> tuple[str, str]:
-    """The problem with a Git LFS pointer in place of a file, and its remedy."""
-    remedy = "run `git lfs pull` in the clone and stage it again, or download the file again"
-    return f"{path} is a Git LFS pointer, not the file", remedy
