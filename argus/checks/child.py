@@ -46,10 +46,8 @@ READ_QUESTION = "\nquestion = json.load(sys.stdin)\n"
 class ProgramOutput:
     """The output and the end of a program."""
 
-    # What the program said. Code of a job may write anything, so callers check the types.
-    lines: tuple[Mapping[str, Any], ...]
-    # The exit status, negative for a signal; None after a timeout.
-    status: int | None
+    lines: tuple[Mapping[str, Any], ...]  # Code of a job may write anything: callers check the types
+    status: int | None  # the exit status, negative for a signal; None after a timeout
 
 
 class ChildProcess:

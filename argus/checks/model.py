@@ -42,9 +42,8 @@ class ModelRef:
     """The directory of a model, and the key of the JobSpec or of a setting that names it."""
 
     path: Path
-    # The key as findings show it to people, and as programs compare it.
-    where: str
-    key: str
+    where: str  # the key as findings show it to people
+    key: str  # the key that programs compare
 
     def finding(self, problem: str, remedy: str, severity: str = "error") -> Finding:
         return Finding(self.where, problem, remedy, severity, key=self.key)
@@ -59,8 +58,7 @@ class Weights:
 
     findings: tuple[Finding, ...] = ()
     size_bytes: int = 0
-    # None if it is unknown.
-    parameter_count: int | None = None
+    parameter_count: int | None = None  # None if it is unknown
 
 
 def model_ref(key: str, path: str) -> ModelRef:

@@ -90,13 +90,10 @@ class PromptSample:
 
     split: str
     rows: tuple[Any, ...]
-    # The number of rows of the whole split.
-    total_rows: int
-    # In tokens, of the rows that the chat template accepts.
-    lengths: tuple[int, ...] = ()
+    total_rows: int  # the number of rows of the whole split
+    lengths: tuple[int, ...] = ()  # in tokens, of the rows that the chat template accepts
     max_token_id: int = 0
-    # Why the chat template refuses the other rows.
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()  # why the chat template refuses the other rows
 
     @property
     def tried_count(self) -> int:

@@ -30,32 +30,22 @@ class CheckRequest:
     """A job to be checked on nodes. All paths are absolute."""
 
     shared_root: str
-    # That of the JobSpec: ppo, grpo, sft, eval or command.
-    workload: str
-    # The staged source of verl, called snapshot.
-    code_path: str
-    # The directories of the base model and of the dataset.
-    model: str
-    dataset: str
-    # None: verl's own reward function.
-    reward_file: str | None = None
+    workload: str  # ppo, grpo, sft, eval or command
+    code_path: str  # the staged source of verl, called snapshot
+    model: str  # the directory of the base model
+    dataset: str  # the directory with train.parquet and val.parquet
+    reward_file: str | None = None  # None: verl's own reward function
     reward_function: str = ""
-    # The dotted name by which the file is imported; empty if it is loaded by its path.
-    reward_module: str = ""
-    # The environment variables of the job, with placeholders for secrets.
-    environment: Mapping[str, str] = field(default_factory=dict)
+    reward_module: str = ""  # the dotted name by which the file is imported; empty if it is loaded by its path
+    environment: Mapping[str, str] = field(default_factory=dict)  # with placeholders for secrets
     # The files that every node must see, with their sizes on the head; None stands for any size.
     files: Mapping[str, int | None] = field(default_factory=dict)
-    # The checks whose errors the user takes as warnings: "requirements", "space".
-    accept: tuple[str, ...] = ()
-    # Ray's debugger that the JobSpec asks for: "post_mortem" or "legacy".
-    debugger: str | None = None
-    # The number of rows with which the reward function is called.
-    trial_rows: int = 0
+    accept: tuple[str, ...] = ()  # the checks whose errors the user takes as warnings: "requirements", "space"
+    debugger: str | None = None  # Ray's debugger that the JobSpec asks for: "post_mortem" or "legacy"
+    trial_rows: int = 0  # the number of rows with which the reward function is called
     # The composed configuration of the trainer. None: unknown, and checks that need it are skipped.
     config: Configuration | None = None
-    # The process that measures prompts, if it was started in advance.
-    tokenizer_process: ChildProcess | None = None
+    tokenizer_process: ChildProcess | None = None  # the process that measures prompts, if it was started in advance
 
     @property
     def is_sft(self) -> bool:
@@ -154,30 +144,21 @@ class Facts:
 
     train_rows: int | None = None
     val_rows: int | None = None
-    # The values of data_source in the rows that were read.
-    data_sources: list[str] | None = None
+    data_sources: list[str] | None = None  # the values of data_source in the rows that were read
     model_bytes: int | None = None
     vocab_size: int | None = None
-    # The numbers of parameters of the trained model and of the critic.
-    parameters: int | None = None
-    critic_parameters: int | None = None
+    parameters: int | None = None  # how many the trained model has
+    critic_parameters: int | None = None  # how many the critic has
     # The installed versions of the packages that verl requires; None for a package that is missing.
     versions: dict[str, str | None] | None = None
-    # The names of the workers that are alive; the gate sets them.
-    workers: list[str] | None = None
-    # Of the shared root.
-    free_bytes: int | None = None
-    # Of the whole job.
-    steps: int | None = None
-    # The size of one checkpoint.
-    checkpoint_bytes: int | None = None
-    # How many checkpoints exist at the same time, and the bytes of all of them.
-    checkpoints_kept: int | None = None
-    checkpoint_space: int | None = None
-    # The duration of each check, by its name.
-    seconds: dict[str, float] = field(default_factory=dict)
-    # Lines for people that are not problems.
-    notes: list[str] = field(default_factory=list)
+    workers: list[str] | None = None  # the names of the workers that are alive; the gate sets them
+    free_bytes: int | None = None  # of the shared root
+    steps: int | None = None  # of the whole job
+    checkpoint_bytes: int | None = None  # of one checkpoint
+    checkpoints_kept: int | None = None  # how many checkpoints exist at the same time
+    checkpoint_space: int | None = None  # the bytes of all of these
+    seconds: dict[str, float] = field(default_factory=dict)  # the duration of each check, by its name
+    notes: list[str] = field(default_factory=list)  # lines for people that are not problems
 
     def to_json(self) -> dict[str, Any]:
         """The facts that are known."""

@@ -119,16 +119,12 @@ os._exit(0)
 class Call(BaseModel, frozen=True, strict=True):
     """One call of the reward function."""
 
-    # The index of the row among those that are tried.
-    row: int
-    # What the function got as the model's answer: one of ANSWERS.
-    answer: Literal["the ground truth", "an empty text"]
+    row: int  # the index of the row among those that are tried
+    answer: Literal["the ground truth", "an empty text"]  # what the function got as the model's answer: one of ANSWERS
     seconds: float
-    # The result; None if there is a problem.
-    score: float | None = None
+    score: float | None = None  # the result; None if there is a problem
     problem: str = ""
-    # The line of the function's file that raised, if it is known.
-    line: int | None = None
+    line: int | None = None  # the line of the function's file that raised, if it is known
 
 
 def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:

@@ -29,15 +29,11 @@ RESUMED_STEP = re.compile(r"global_step_(?P<step>[0-9]{1,15})")
 class TrainedModel(NamedTuple):
     """A model that the job trains and saves, and where its settings are."""
 
-    # For people.
-    name: str
-    # The keys of the sections of the model and of its engine.
-    model: str
-    engine: str
-    # The prefix of the keys of its trainer, with the dot; "" for settings at the top.
-    trainer_prefix: str
-    # The key of the number of checkpoints to keep.
-    keep: str
+    name: str  # for people
+    model: str  # the key of the section of the model
+    engine: str  # the key of the section of its engine
+    trainer_prefix: str  # the prefix of the keys of its trainer, with the dot; "" for settings at the top
+    keep: str  # the key of the number of checkpoints to keep
 
 
 MODEL = TrainedModel("model", "model", "engine", "", "trainer.max_ckpt_to_keep")
