@@ -18,8 +18,8 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
 from argus.common.findings import errors
-from argus.gate.composition import estimators
-from argus.gate.pools import GPUS
+from argus.gate.composition import known_estimators
+from argus.gate.pools import GPUS_NAME
 from argus.io.hydra import override_key, override_text
 from argus.jobspec.owned import ESTIMATOR, OWNED_OVERRIDES, owned_remedy
 from argus.jobspec.parse import parse_jobspec
@@ -77,11 +77,11 @@ def classify(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
     module, path = kinds[kind]
     estimator = override_text(overrides.get(ESTIMATOR, ""))
     recipe = next((place for place in script.parents if place.parent == recipes), recipes)
-    if estimator and estimators({"algorithm": {"adv_estimator": estimator}}, checkout, str(recipe)):
+    if estimator and known_estimators({"algorithm": {"adv_estimator": estimator}}, checkout, str(recipe)):
         return MISFIT, f"no estimator is registered as {estimator}"
     for key in overrides if kind == OWN else ():
         section, _dot, size = RL_UNTIL_0_9.get(key, key).rpartition(".")
-        if size in ("nnodes", GPUS) and section not in ("trainer", *POOLS.values()):
+        if size in ("nnodes", GPUS_NAME) and section not in ("trainer", *POOLS.values()):
             return MISFIT, f"the GPUs of {section} are those of no pool"
     config = override_text(overrides.pop("--config-name", "")) if kind == MODULE else ""
     accepted = [override for key, override in overrides.items() if not owned_remedy(override)]

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Admission checks of a job: find out, before submission, whether it can run. Called by ray_job, also in check mode.
+"""The gate: finds out, before a job is submitted, whether it can run. Called by ray_job, also in check mode.
 
-gate: runs all checks in order, and itself those on the head. nodes: actors that run checks on nodes.
-composition: the trainer's configuration. config, config_rl, pools: its rules. numbers: those for numbers.
+gate: runs all checks in order. head: checks that run on the head. nodes: runs the package `checks` on the workers.
+composition: composes the trainer's Hydra configuration from the job's overrides.
+override_effects: compares this configuration with the overrides and the JobSpec.
+config, config_rl, config_batches, numbers, pools: what this configuration must be, by rules for all trainers and SFT,
+for PPO and GRPO, for their batches, for values that are numbers, and for GPU pools.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composes the trainer's configuration offline, as Hydra will when the job runs.
+"""Composes the trainer's configuration before the job runs, as Hydra will when it runs.
 
-It runs its own source in a process of its own, because Hydra keeps what it composes in a global, and resolvers read the
-environment: it imports only the standard library, and nothing of this program.
+Also finds settings that an override adds and that no code reads. This module runs its own source in a child process,
+because Hydra keeps global state and resolvers read the environment. So it imports nothing of this program.
 """
 
 from __future__ import annotations
@@ -30,30 +30,37 @@ MAX_SOURCE_BYTES = 4 << 20
 # The maximum number of files of a snapshot or of users' code. verl has 600.
 MAX_SOURCE_FILES = 3000
 # Precedes the answer, because resolvers may print something before it.
-MARK = "\nCOMPOSED "
-# The attributes of @hydra.main that options of Hydra's command line replace.
-OPTIONS = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
-# OmegaConf appends Python types of nodes, Hydra how to get a traceback, or how to add a key, which verl ignores.
-NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR", "To append to your config")
-# verl registers estimators in this file, by a member of its enumeration or by a name.
-ESTIMATORS = "verl/trainer/ppo/core_algos.py"
-REGISTERED = re.compile(r"register_adv_est\(\s*(?:AdvantageEstimator\.(\w+)|[\"']([\w.-]+)[\"'])")
-# Names of sections that verl passes on unchanged.
-PASSED_ON = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
+ANSWER_MARK = "\nCOMPOSED "
+# Options of Hydra's command line, with the arguments of @hydra.main that they replace.
+HYDRA_OPTIONS = {
+    "--config-name": "config_name",
+    "-cn": "config_name",
+    "--config-path": "config_path",
+    "-cp": "config_path",
+}
+# Lines of errors that do not help: OmegaConf's types of nodes, and Hydra's advice on tracebacks and on adding keys.
+NOISE_PREFIXES = (
+    "object_type=",
+    "reference_type=",
+    "Set the environment variable HYDRA_FULL_ERROR",
+    "To append to your config",
+)
+# verl registers its estimators of advantages in this file, by a member of an enumeration or by a name.
+ESTIMATORS_FILE = "verl/trainer/ppo/core_algos.py"
+REGISTERED_ESTIMATOR = re.compile(r"register_adv_est\(\s*(?:AdvantageEstimator\.(\w+)|[\"']([\w.-]+)[\"'])")
+# Names of sections that verl passes on to libraries unchanged, with any keys.
+PASSED_ON_SECTION = re.compile(r"override_\w+|\w*kwargs|kw_args|\w+_options|ray_init|transfer_queue")
 
-# Pairs of key and override; only io.hydra parses keys.
+# Pairs of the key of an override and the override. Only io.hydra gets keys from overrides.
 Overrides = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why Hydra refuses an override: its message without the traceback.
+    """An override that Hydra refuses."""
 
-    key: the key that it concerns. Empty if unknown.
-    """
-
-    error: str
-    key: str = ""
+    error: str  # Hydra's message, without the traceback
+    key: str = ""  # of the override; "" if it is unknown
 
     @property
     def is_unknown_key(self) -> bool:
@@ -62,23 +69,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Composition:
-    """A composed configuration.
+    """A composed configuration, and the problems of its overrides."""
 
-    config: the resolved configuration as plain data, with "???" for missing values; None if there is none. It is
-        without the overrides that Hydra refuses, so that other problems are found as well.
-    yaml: the same as YAML.
-    output: the directory into which Hydra writes the configuration of a run.
-    errors: every override that Hydra refuses.
-    unread: the keys that overrides add, and that nothing reads.
-    estimators: the names that algorithm.adv_estimator may have; empty if it has one of them.
-    """
-
+    # The resolved configuration as plain data, with "???" for missing values; None if there is none. It is composed
+    # without the overrides that Hydra refuses, so that other problems are found as well.
     config: dict[str, Any] | None = None
-    yaml: str = ""
-    output: str = ""
-    errors: tuple[Refusal, ...] = ()
-    unread: tuple[str, ...] = ()
-    estimators: tuple[str, ...] = ()
+    yaml: str = ""  # the same configuration
+    output: str = ""  # the directory into which Hydra writes the configuration of a run
+    errors: tuple[Refusal, ...] = ()  # every override that Hydra refuses
+    unread: tuple[str, ...] = ()  # the keys that overrides add, and that nothing reads
+    estimators: tuple[str, ...] = ()  # the names that algorithm.adv_estimator may have; empty if it has one of them
 
 
 def compose(
@@ -90,11 +90,12 @@ def compose(
     user_code: str = "",
     directory: str = "",
 ) -> Composition:
-    """The configuration of the trainer `module`, of the snapshot at `code_path` or of users' code.
+    """Compose the configuration of a trainer in a child process.
 
-    overrides: pairs of the key of an override and the override.
-    tensorboard: the override of the loggers where TensorBoard's files can be written; "" for one that stays as it is.
-    user_code: the directory of users' code, which may read settings as well.
+    code_path: the snapshot. module: the trainer's Python module, of the snapshot or of users' code.
+    environment: the variables of the job, in addition to those of this process.
+    tensorboard: the override of the loggers to use if TensorBoard can be imported; "" for none.
+    user_code: the directory of users' code, which may read settings as well; "" for none.
     directory: the working directory of the trainer; "" for any.
     """
     paths = [code_path, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
@@ -113,7 +114,7 @@ def compose(
         )
     except subprocess.TimeoutExpired:
         return failed_composition(f"composing {module} took more than {COMPOSITION_TIMEOUT_SECONDS} s")
-    _dummy, mark, answer = done.stdout.rpartition(MARK)
+    _dummy, mark, answer = done.stdout.rpartition(ANSWER_MARK)
     if done.returncode or not mark:
         last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
         return failed_composition(f"{sys.executable} could not compose {module}: {last_lines}")
@@ -142,6 +143,7 @@ def has_tensorboard() -> bool:
 def compose_here(
     code_path: str, module: str, overrides: Overrides, tensorboard: str = "", user_code: str = ""
 ) -> Composition:
+    """Compose the configuration in this process. The arguments are those of `compose`."""
     try:
         from hydra import initialize_config_dir
     except ImportError as error:
@@ -149,25 +151,25 @@ def compose_here(
     places = [Path(place, *module.split(".")).with_suffix(".py") for place in (code_path, user_code or code_path)]
     path = next((place for place in places if place.exists()), places[0])
     try:
-        main = main_decorator(path)
+        main = read_main_decorator(path)
     except (OSError, SyntaxError, ValueError) as error:
         return failed_composition(str(error))
-    main.update({OPTIONS[key]: override.partition("=")[2] for key, override in overrides if key in OPTIONS})
-    overrides = [(key, override) for key, override in overrides if key not in OPTIONS]
+    main.update({HYDRA_OPTIONS[key]: override.partition("=")[2] for key, override in overrides if key in HYDRA_OPTIONS})
+    overrides = [(key, override) for key, override in overrides if key not in HYDRA_OPTIONS]
     if tensorboard and has_tensorboard():
         overrides = [(key, tensorboard if key == "trainer.logger" else override) for key, override in overrides]
     # Hydra takes config_path as relative to the file of the module.
     directory = str((path.parent / (main.get("config_path") or ".")).resolve())
     version = {"version_base": main["version_base"]} if "version_base" in main else {}
     with initialize_config_dir(directory, **version):
-        composition = composed_in(main.get("config_name") or "", overrides)
-        composition = replace(composition, estimators=estimators(composition.config, Path(code_path), user_code))
+        composition = compose_accepted(main.get("config_name") or "", overrides)
+        composition = replace(composition, estimators=known_estimators(composition.config, Path(code_path), user_code))
         refused = {refusal.key for refusal in composition.errors}
         overrides = [(key, override) for key, override in overrides if key not in refused]
         added = [
             key
             for key, override in overrides
-            if re.match(r"\+{1,2}[\w.-]+=", override) and not any(map(PASSED_ON.fullmatch, key.split(".")[:-1]))
+            if re.match(r"\+{1,2}[\w.-]+=", override) and not any(map(PASSED_ON_SECTION.fullmatch, key.split(".")[:-1]))
         ]
         if composition.config is None or not added:
             return composition
@@ -178,14 +180,14 @@ def compose_here(
         return replace(composition, unread=tuple(key for key in added if not reader.reads(key, plain)))
 
 
-def composed_in(name: str, overrides: Overrides) -> Composition:
-    """Hydra stops at the first override that it refuses, so compose again without it, until it accepts the rest."""
+def compose_accepted(name: str, overrides: Overrides) -> Composition:
+    """Compose with the overrides that Hydra accepts. It stops at the first that it refuses, so try again without that."""
     errors: tuple[Refusal, ...] = ()
     while True:
         try:
-            return replace(composed_once(name, overrides), errors=errors)
+            return replace(compose_once(name, overrides), errors=errors)
         except Exception as error:  # Hydra, OmegaConf and plug-ins raise many types
-            key, message = key_of(error, overrides), message_of(error)
+            key, message = key_in_error(error, overrides), error_message(error)
             errors += (Refusal(message, key),)
             rest = [(other, override) for other, override in overrides if other != key]
             if len(rest) == len(overrides):
@@ -193,7 +195,7 @@ def composed_in(name: str, overrides: Overrides) -> Composition:
             overrides = rest
 
 
-def composed_once(name: str, overrides: Overrides) -> Composition:
+def compose_once(name: str, overrides: Overrides) -> Composition:
     from hydra import compose as hydra_compose
     from omegaconf import OmegaConf
 
@@ -207,25 +209,27 @@ def composed_once(name: str, overrides: Overrides) -> Composition:
     return Composition(json.loads(json.dumps(plain, default=str)), OmegaConf.to_yaml(OmegaConf.create(plain)), output)
 
 
-def estimators(config: Any, code_path: Path, user_code: str) -> tuple[str, ...]:
-    """The estimators that verl and users' code register, if the configuration names none of them."""
+def known_estimators(config: Any, code_path: Path, user_code: str) -> tuple[str, ...]:
+    """The estimators that verl and users' code register; none if the configuration has one of them."""
     estimator = ((config or {}).get("algorithm") or {}).get("adv_estimator")
     if not isinstance(estimator, str):
         return ()
-    members = dict(re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", "\n".join(sources(code_path / ESTIMATORS)), re.MULTILINE))
+    members = dict(
+        re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", "\n".join(read_sources(code_path / ESTIMATORS_FILE)), re.MULTILINE)
+    )
     names: set[str] = set()
-    for place in (code_path / ESTIMATORS, code_path, *([Path(user_code)] if user_code else [])):
-        registered = (match.groups() for text in sources(place) for match in REGISTERED.finditer(text))
+    for place in (code_path / ESTIMATORS_FILE, code_path, *([Path(user_code)] if user_code else [])):
+        registered = (match.groups() for text in read_sources(place) for match in REGISTERED_ESTIMATOR.finditer(text))
         names |= {members.get(member, member) or name for member, name in registered}
         if estimator in names:
             return ()
     return tuple(sorted(names))
 
 
-def main_decorator(path: Path) -> dict[str, Any]:
-    """config_path, config_name and version_base of the trainer's @hydra.main.
+def read_main_decorator(path: Path) -> dict[str, Any]:
+    """The arguments of the trainer's @hydra.main: config_path, config_name, version_base. Raises OSError, ValueError.
 
-    Parsed, not imported: importing verl takes ten times as long as everything else here.
+    The file is parsed, not imported: importing verl takes ten times as long as everything else here.
     """
     # Opening a FIFO would wait for ever.
     if path.exists() and not (path.is_file() and path.stat().st_size <= MAX_SOURCE_BYTES):
@@ -237,9 +241,9 @@ def main_decorator(path: Path) -> dict[str, Any]:
     raise ValueError(f"{path} has no @hydra.main")
 
 
-def key_of(error: BaseException, overrides: Overrides) -> str:
-    """The key of the override that an error is about, or else the key that it names."""
-    text = message_of(error)
+def key_in_error(error: BaseException, overrides: Overrides) -> str:
+    """The key of the override that an error is about, or else the key that its message names; "" for none."""
+    text = error_message(error)
     # Hydra quotes a key, or an override with or without its prefix and its value.
     keys: dict[str, str] = {}
     for key, override in overrides:
@@ -258,7 +262,7 @@ def key_of(error: BaseException, overrides: Overrides) -> str:
 
 
 def plain_config(name: str, overrides: Sequence[str]) -> Any:
-    """The configuration before interpolations; nothing if an override needs another one."""
+    """The configuration with unresolved interpolations; empty if Hydra refuses an override that needs another one."""
     from hydra import compose as hydra_compose
     from omegaconf import OmegaConf
 
@@ -270,14 +274,14 @@ def plain_config(name: str, overrides: Sequence[str]) -> Any:
 
 @dataclass(frozen=True)
 class Reader:
-    """The code that reads settings: the sources of a snapshot, and users' code."""
+    """The source code that may read settings, which is searched for their names."""
 
-    code_path: Path
-    module: str
-    user_code: str
+    code_path: Path  # the snapshot
+    module: str  # the trainer's Python module
+    user_code: str  # the directory of users' code; "" for none
 
     def reads(self, key: str, config: Any) -> bool:
-        """Whether something may read a key that an override adds to a configuration."""
+        """Whether any code may read a key that an override adds. config: the configuration without the override."""
         node, above, name = config, "", ""
         for name in key.split("."):
             if not isinstance(node, dict) or not node:
@@ -292,7 +296,7 @@ class Reader:
         if "_target_" in node:
             # hydra.utils.instantiate: it refuses what is no field of the class.
             *package, target = node["_target_"].split(".")
-            fields = class_body("\n".join(sources(self.code_path.joinpath(*package))), target)
+            fields = class_body("\n".join(read_sources(self.code_path.joinpath(*package))), target)
             if not fields or re.search(rf"^\s+{re.escape(name)}\s*:", fields, re.MULTILINE):
                 return True
             # Other code reads the key first, from a variable named like the section or like a configuration.
@@ -300,14 +304,14 @@ class Reader:
         elif not above:
             # Trainers of another kind have sections of their own.
             files = [file for file in (self.code_path / "verl/trainer").rglob("*.py") if ("sft" in file.name) == is_sft]
-            files += self.of_others()
+            files += self.other_places()
             places = [(file, rf"\bconfig\.{re.escape(name)}\b|get{quoted}") for file in files]
         else:
-            readers = [self.code_path / "verl", *self.of_others()]
+            readers = [self.code_path / "verl", *self.other_places()]
             places = [(place, rf"[\"']{re.escape(name)}[\"']|\.{re.escape(name)}\b") for place in readers]
-        return any(re.search(pattern, text, re.MULTILINE) for place, pattern in places for text in sources(place))
+        return any(re.search(pattern, text, re.MULTILINE) for place, pattern in places for text in read_sources(place))
 
-    def of_others(self) -> list[Path]:
+    def other_places(self) -> list[Path]:
         """Users' code, and the package of a trainer that is not in verl."""
         package = self.module.partition(".")[0]
         return [Path(self.user_code)] * bool(self.user_code) + [self.code_path / package] * (package != "verl")
@@ -322,8 +326,8 @@ def class_body(text: str, name: str) -> str:
 
 
 @functools.cache
-def sources(place: Path) -> list[str]:
-    """The Python files at a path."""
+def read_sources(place: Path) -> list[str]:
+    """The texts of the Python files at a path."""
     files = [place] if place.suffix == ".py" else [*place.rglob("*.py"), place.with_suffix(".py")]
     return [
         file.read_text("utf-8", "replace")
@@ -332,13 +336,13 @@ def sources(place: Path) -> list[str]:
     ]
 
 
-def message_of(error: BaseException) -> str:
-    """Hydra's message, with the cause that it shows only in the traceback."""
+def error_message(error: BaseException) -> str:
+    """Hydra's message, with the cause, which Hydra shows only in the traceback."""
     lines = str(error).splitlines()
     if error.__cause__ is not None:
         lines += [line for line in str(error.__cause__).splitlines() if line not in lines]
-    return "\n".join(line.strip() for line in lines if line.strip() and not line.strip().startswith(NOISE))
+    return "\n".join(line.strip() for line in lines if line.strip() and not line.strip().startswith(NOISE_PREFIXES))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(MARK + json.dumps(asdict(compose_here(*json.load(sys.stdin)))))
+    sys.stdout.write(ANSWER_MARK + json.dumps(asdict(compose_here(*json.load(sys.stdin)))))

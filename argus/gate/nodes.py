@@ -1,115 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the checks of a job on its nodes, in Ray actors without CPUs."""
+"""Runs the checks of a job on the workers, in Ray actors that take no CPUs.
+
+One worker composes the configuration and checks the whole job, because the files and the packages of the job are there.
+All others check their shared root and their network.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..archive.plan import COMMAND
-from ..checks.configuration import Configuration, flatten
+from ..checks.configuration import Configuration
 from ..checks.packages import required_verl_findings
 from ..checks.paths import check_node
 from ..checks.prompts import start_tokenizer_process
 from ..checks.request import CheckRequest, Facts
 from ..checks.worker import check_worker
-from ..common.findings import WARNING, Finding, about
+from ..common.findings import Finding, about
 from ..common.shared_root import USER_CODE_DIR
-from ..common.text import one_line
 from ..io.hydra import override_key
-from ..jobspec.capacity import pool_overrides
-from ..jobspec.overrides import HYDRA_DIRECTORY, LOGGER, LOGGERS, WITH_TENSORBOARD
-from ..jobspec.owned import ESTIMATOR, OVERRIDES, OWNED_OVERRIDES, about_override, owned_remedy, owned_values
+from ..jobspec.overrides import LOGGER, LOGGERS, WITH_TENSORBOARD
 from ..jobspec.plan import Job
-from ..jobspec.spec import JobSpec, RewardFunction
-from ..jobspec.verl_releases import Profile, profile_of, release_of, soften_unknown_release
+from ..jobspec.spec import JobSpec
+from ..jobspec.verl_releases import release_of, soften_unknown_release
 from ..ray.tasks import Connection
-from .composition import Composition, Overrides, Refusal, compose
+from .composition import Composition, Overrides, compose
 from .config import JobConfig
-from .config_rl import absent_parts
 from .numbers import config_findings
-
-# Remedies for an override that Hydra refuses or that nothing reads. A hint is a setting that exists in this release,
-# that the job reads, and that would not be refused as well.
-
-# The ratio of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
-MIN_SIMILARITY = 0.75
-MAX_HINTS = 3
-
-
-def hint(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
-    """A remedy that names a similar setting; "" if none is close enough.
-
-    unread: keys of the configuration that nothing reads.
-    """
-    if key in JobSpec.paths().values():
-        return "it is a key of the JobSpec: write it beside trainer_overrides"
-    names = dict(flatten(job.values, enabled_only=False))
-    settings = [name for name in names if "[" not in name and name not in unread]
-    settings += [] if "." in key else JobSpec.paths().values()
-    similar = similar_settings(key, [name for name in settings if not name.startswith(tuple(absent_parts(job)))])
-    refused = {name: owned_remedy(name) for name in similar}
-    if owned := next(filter(None, refused.values()), ""):
-        return owned
-    refused = {name: (profile and profile.unread_hint(job.workload, name)) or "" for name in similar}
-    accepted = [name for name in similar if not refused[name]][:MAX_HINTS]
-    if accepted:
-        return f"did you mean {' or '.join(accepted)}?"
-    return next(iter(refused.values()), "")
-
-
-def similar_settings(key: str, settings: list[str]) -> list[str]:
-    """The settings that end like a key, or have a similar name in the same section, or the same one in another."""
-    section, _dot, name = key.rpartition(".")
-    if same_end := [setting for setting in settings if setting.endswith(f".{key}")]:
-        return same_end
-    siblings = {setting.rpartition(".")[2]: setting for setting in settings if setting.rpartition(".")[0] == section}
-    if similar := difflib.get_close_matches(name, siblings, MAX_HINTS, MIN_SIMILARITY):
-        return [siblings[setting] for setting in similar]
-    same_name = [setting for setting in settings if setting.endswith(f".{name}")]
-    return same_name if len(same_name) <= MAX_HINTS else []
-
-
-# The job is composed, and its files are read, where it will run.
+from .override_effects import (
+    PLACEHOLDER,
+    estimator_findings,
+    owned_findings,
+    refusal_finding,
+    refused_defaults,
+    unread_findings,
+)
 
 ANSWER_TIMEOUT_SECONDS = 60.0
-# The name of the call that inspects the job, besides the names of the workers.
+# The name of the call that inspects the job; the other calls have the names of their workers.
 INSPECTION = ""
-SAMPLES = "trainer.log_val_generations"
+SAMPLES_KEY = "trainer.log_val_generations"
 SEE_STATUS = "see cluster_status.yml"
-# Stands for each secret on the nodes; the values stay on the head. No configuration contains it by chance.
-PLACEHOLDER = "placeholder-of-a-secret"
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The report of a worker about a job.
-
-    python_path: PYTHONPATH as the image of the nodes sets it.
-    on_node: the findings of the checks that run on every worker.
-    """
+    """The report of the worker that checks a job."""
 
     findings: tuple[Finding, ...] = ()
     composition: Composition = field(default_factory=Composition)
     facts: Facts = field(default_factory=Facts)
-    python_path: str = ""
-    on_node: tuple[Finding, ...] = ()
+    python_path: str = ""  # PYTHONPATH as the image of the nodes sets it
+    on_node: tuple[Finding, ...] = ()  # of the checks that run on every worker
 
 
 def inspect_job(
     request: CheckRequest, module: str, overrides: Overrides, tensorboard: str = "", directory: str = ""
 ) -> Inspection:
-    """Compose the configuration of the trainer `module`, and check everything that it names.
+    """Compose the configuration of a job, and check everything that it names. Runs on one worker.
 
-    module: the program of a command. tensorboard, directory: as for compose().
+    module: the Python module of the trainer, or the program of a command. tensorboard, directory: as for compose().
     """
     image = os.environ.get("PYTHONPATH", "")
     if request.workload == COMMAND:
@@ -122,9 +79,9 @@ def inspect_job(
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
     # While another process composes the configuration, this one prepares everything else that the checks need.
-    with ThreadPoolExecutor(1) as beside, contextlib.closing(start_tokenizer_process()) as tokenizer:
+    with ThreadPoolExecutor(1) as executor, contextlib.closing(start_tokenizer_process()) as tokenizer:
         user_code = f"{request.shared_root}/{USER_CODE_DIR}"
-        composing = beside.submit(
+        composing = executor.submit(
             compose, request.code_path, module, overrides, environment, tensorboard, user_code, directory
         )
         on_node = tuple(check_node(request))
@@ -145,9 +102,9 @@ def ask_nodes(
     workers: Mapping[str, str],
     connect: Callable[[], Connection] = Connection,
 ) -> Inspection:
-    """Check the shared root on all workers, and the job itself on one of them. The findings are those of all.
+    """Check the shared root on all workers, and the job itself on one of them. Returns the findings of all.
 
-    version: of the snapshot's verl.
+    version: that of the snapshot's verl.
     workers: the names of the workers by Ray's node IDs.
     """
     connection = connect()
@@ -190,11 +147,15 @@ def ask_nodes(
 
 
 def sets_loggers(spec: JobSpec) -> bool:
-    """Whether a JobSpec says what is logged. Of samples, verl writes the texts into files of TensorBoard, unmasked."""
-    return not {LOGGER, SAMPLES}.isdisjoint(map(override_key, spec.trainer_overrides))
+    """Whether a JobSpec says what is logged. TensorBoard is then not added.
+
+    With log_val_generations, verl writes the texts of samples into TensorBoard's files, where nothing masks secrets.
+    """
+    return not {LOGGER, SAMPLES_KEY}.isdisjoint(map(override_key, spec.trainer_overrides))
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:
+    """What the checks on nodes need to know about a job."""
     inputs, reward = spec.inputs, spec.inputs.reward
     # A command has no inputs, so these files do not exist.
     files = [f"{inputs.code_path}/mvp_marker.py", f"{inputs.model}/config.json"]
@@ -221,87 +182,8 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
     )
 
 
-def refused_defaults(spec: JobSpec, composed: Composition, version: str) -> list[str]:
-    """The settings of every job that the configuration of another module, or of a newer verl, does not have."""
-    profile = profile_of(version)
-    is_known = not spec.module and not (profile and profile.is_guess)
-    keys = {override_key(override) for override in spec.trainer_overrides}
-    return [] if is_known else [item.key for item in composed.errors if item.is_unknown_key and item.key not in keys]
-
-
-def owned_findings(
-    composed: Composition, job: Job, request: CheckRequest, missing: Collection[str] = ()
-) -> list[Finding]:
-    """Findings about settings whose value differs from the JobSpec's, however written, and about secrets in settings.
-
-    missing: settings that the configuration does not have.
-    """
-    file = request.reward_file
-    expected = owned_values(
-        request.workload,
-        job.archive,
-        (job.plan.nnodes, job.plan.gpus_per_node),
-        RewardFunction(file, request.reward_function, request.reward_module) if file else None,
-    )
-    expected |= pool_overrides(job.plan.pools)
-    settings = Configuration(composed.config or {})
-    findings = []
-    for key, value in expected.items():
-        actual = without_nulls(settings.get(key))
-        if actual != value and key not in missing:
-            problem = f"is {value_text(actual)}, but the JobSpec makes it {value_text(value)}"
-            remedy = OWNED_OVERRIDES.get(key, "set resources.pools")
-            findings.append(about(key, problem, f"correct {OVERRIDES}: {remedy}"))
-    output = f"{job.archive}/{HYDRA_DIRECTORY}"
-    if composed.output.removesuffix("/.") != output:
-        findings.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))
-    secret = [key for key, value in flatten(composed.config, enabled_only=False) if PLACEHOLDER in f"{key} {value}"]
-    # A text may also have become a key.
-    for key in dict.fromkeys(key.partition(PLACEHOLDER)[0].rstrip(".") for key in secret):
-        remedy = "remove it: configurations are archived; the trainer finds secrets in its environment"
-        findings.append(about(key, "contains the value of a secret", remedy))
-    return findings
-
-
-def without_nulls(value: Any) -> Any:
-    """A setting without parts that have no value; None if nothing is left."""
-    if not isinstance(value, Mapping):
-        return value
-    return {name: part for name, part in value.items() if without_nulls(part) is not None} or None
-
-
-def value_text(value: Any) -> str:
-    return "not set" if value is None else one_line(value, 200)
-
-
-def unread_findings(spec: JobSpec, added: Sequence[str], job: JobConfig, version: str) -> Iterator[Finding]:
-    """Findings about overrides without effect: nothing reads the key, or the job does not have that part."""
-    for key in dict.fromkeys(map(override_key, spec.trainer_overrides)):
-        reason = next((why for part, why in absent_parts(job).items() if key.startswith(part)), "")
-        if key in added:
-            remedy = hint(key, job, profile_of(version), added) or "remove it"
-            yield about_override(key, f"is not read by verl {version}", remedy, WARNING)
-        elif reason and not key.endswith((".enable", ".enabled")):
-            yield about_override(key, f"is not read: {reason}", "remove it", WARNING)
-
-
-def estimator_findings(composed: Composition, version: str) -> Iterator[Finding]:
-    if composed.estimators:
-        name = str(Configuration(composed.config or {}).get(ESTIMATOR))
-        problem = f"is {one_line(name, 60)}, which neither verl {version} nor a file in {USER_CODE_DIR} registers"
-        near = difflib.get_close_matches(name, composed.estimators, MAX_HINTS) or composed.estimators
-        yield about(ESTIMATOR, problem, f"choose one of these: {', '.join(near)}")
-
-
-def refusal_finding(refusal: Refusal, job: JobConfig, version: str, unread: Sequence[str] = ()) -> Finding:
-    problem, remedy = one_line(refusal.error), "correct it; config/ beside the snapshot's trainer defines all keys"
-    if refusal.is_unknown_key:
-        remedy = hint(refusal.key, job, profile_of(version), unread) or remedy
-    return about_override(refusal.key, problem, remedy) if refusal.key else about(OVERRIDES, problem, remedy)
-
-
 def findings_of_nodes(values: Mapping[str, Sequence[Finding]]) -> list[Finding]:
-    """The findings of all nodes. Each appears once, with the names of its nodes."""
+    """The findings of all nodes. Each appears once, with the names of the nodes that report it."""
     nodes: dict[Finding, list[str]] = {}
     for name, findings in sorted(values.items()):
         for finding in findings:

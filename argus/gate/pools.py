@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives the GPU pools beside the trainer's from the composed configuration, and checks them."""
+"""The GPU pools that a trainer makes beside its own, derived from the composed configuration, and checks of them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ..jobspec.spec import POOLS, JobSpec
 from ..queue.room import Demand, capacity_problem
 from ..ray.api import WorkerCapacity
 
-GPUS = "n_gpus_per_node"
-# The settings without which verl does not make these pools.
-SWITCHES = {
+GPUS_NAME = "n_gpus_per_node"
+# The overrides without which verl does not make these pools.
+SWITCH_OVERRIDES = {
     "rollout": "trainer.v1.trainer_mode=separate_async",
     "reward": "reward.reward_model.enable=True",
     "teacher": "distillation.enabled=True",
 }
 
 
-def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...]:
+def used_pools(config: Configuration, is_custom_trainer: bool = False) -> tuple[Pool, ...]:
     """The pools that verl makes beside the trainer's pool.
 
-    is_other: whether the trainer is not verl's own; it then makes a pool for each section with these numbers.
+    is_custom_trainer: whether the trainer is not verl's own; it then makes a pool for each section with nnodes and
+        n_gpus_per_node.
     """
     # trainer/ppo/v1/trainer_base.py:_init_resource_pool_mgr, workers/rollout/llm_server.py:LLMServerManager
     reward = POOLS["reward"]
@@ -36,19 +37,22 @@ def used_pools(config: Configuration, is_other: bool = False) -> tuple[Pool, ...
         "teacher": config.get("distillation.enabled"),
     }
     sections = {name: section for name, section in POOLS.items() if is_used[name]}
-    if is_other:
+    if is_custom_trainer:
         keys = (key.rpartition(".") for key, _value in flatten(config.values))
         verl_sections = {"trainer", *POOLS.values()}
-        sections |= {name: name for name, _dot, number in keys if number == GPUS and name not in verl_sections}
+        sections |= {name: name for name, _dot, number in keys if number == GPUS_NAME and name not in verl_sections}
     sizes = {
-        name: (config.number(f"{section}.nnodes"), config.number(f"{section}.{GPUS}"))
+        name: (config.number(f"{section}.nnodes"), config.number(f"{section}.{GPUS_NAME}"))
         for name, section in sections.items()
     }
     return tuple(pool(name, *size) for name, size in sizes.items() if min(size) > 0)
 
 
 def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerCapacity], plan: Plan) -> list[Finding]:
-    """Pools that verl does not use, and those that can never fit beside the trainer. workers: as if all was free."""
+    """Findings about pools of the JobSpec that verl does not use, and about a plan that can never fit the workers.
+
+    used: the pools that the trainer makes.
+    """
     names = {used_pool.name for used_pool in used}
     findings = []
     for name, (nnodes, _gpus) in spec.pools.items():
@@ -56,9 +60,11 @@ def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerC
             problem, remedy = "has no nnodes", "set it, or remove the pool"
             findings.append(about(f"resources.pools.{name}", problem, remedy))
         elif name not in names:
-            findings.append(about(f"resources.pools.{name}", "is not used", f"set {SWITCHES[name]}, or remove it"))
-    whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in workers]
-    if plan.pools and not findings and (problem := capacity_problem(whole, Demand.of(plan))):
+            findings.append(
+                about(f"resources.pools.{name}", "is not used", f"set {SWITCH_OVERRIDES[name]}, or remove it")
+            )
+    empty_workers = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in workers]
+    if plan.pools and not findings and (problem := capacity_problem(empty_workers, Demand.of(plan))):
         remedy = "ask for fewer workers or GPUs in resources, or add workers to the inventory and run cluster_up.yml"
         findings.append(about("resources.pools", f"the cluster is too small: {problem}", remedy))
     return findings

@@ -20,7 +20,7 @@ from ..archive.status import ENDED, JobState
 from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
 from ..common.text import nearest, printable_line
-from ..gate.gate import GateResult, examine, no_room
+from ..gate.gate import GateResult, examine, no_room_finding
 from ..hooks import redact
 from ..io import writing
 from ..io.hydra import override_key
@@ -227,7 +227,7 @@ def recheck_room(
     )
     problem = turn(read_queue(registry.path), waiting, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
-        raise RefusedError([no_room(problem)])
+        raise RefusedError([no_room_finding(problem)])
     return replace(submission, queue_reason=problem)
 
 

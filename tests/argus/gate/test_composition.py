@@ -118,7 +118,7 @@ def test_the_logger_of_tensorboard_is_added_where_it_works(code: str, tmp_path: 
     ["++trainer={default_local_dir:/tmp/x}", "+group@trainer=other", "+group@_global_=all", "trainer=${elsewhere}"],
 )
 def test_however_a_setting_is_written_the_composed_value_shows_it(code: str, override: str) -> None:
-    """nodes.owned_findings compares it with the JobSpec's."""
+    """owned_findings compares it with the JobSpec's."""
     config = Path(code, "verl", "trainer", "config")
     (config / "group").mkdir()
     (config / "group" / "other.yaml").write_text("default_local_dir: /tmp/x\n")

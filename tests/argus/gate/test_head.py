@@ -10,7 +10,7 @@ from gate_job import CODE, checkpoint, parsed, snapshot
 from argus.archive.archive import Archive
 from argus.archive.checkpoints import Checkpoint
 from argus.common.findings import Finding
-from argus.gate.gate import file_findings, read_marker, resume_findings
+from argus.gate.head import file_findings, read_marker, resume_findings
 
 
 def findings_of(root: Path, **changes: Any) -> list[Finding]:

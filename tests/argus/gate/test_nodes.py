@@ -20,7 +20,8 @@ from argus.common.findings import WARNING, Finding
 from argus.gate import nodes
 from argus.gate.composition import Composition, Refusal
 from argus.gate.config import JobConfig
-from argus.gate.nodes import Inspection, ask_nodes, check_request, findings_of_nodes, hint, inspect_job, unread_findings
+from argus.gate.nodes import Inspection, ask_nodes, check_request, findings_of_nodes, inspect_job
+from argus.gate.override_effects import PLACEHOLDER, hint_for, owned_findings, unread_findings
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.spec import JobSpec
@@ -181,9 +182,9 @@ COMPOSED: list[tuple[dict[str, Any], list[str]]] = [
     # ~trainer deletes it.
     ({"trainer": None}, [LOCAL_DIR, "trainer.nnodes", "trainer.n_gpus_per_node"]),
     # No resolver may read a secret, because the configuration is archived.
-    ({"data.x": nodes.PLACEHOLDER}, ["data.x"]),
-    ({"data.x": [1, {"a": nodes.PLACEHOLDER}]}, ["data.x[1].a"]),
-    ({"data.x": {nodes.PLACEHOLDER: 1}}, ["data.x"]),
+    ({"data.x": PLACEHOLDER}, ["data.x"]),
+    ({"data.x": [1, {"a": PLACEHOLDER}]}, ["data.x[1].a"]),
+    ({"data.x": {PLACEHOLDER: 1}}, ["data.x"]),
 ]
 
 
@@ -240,7 +241,7 @@ def test_the_request(root: Path) -> None:
         debugger="legacy",
     )
     # The variables of workers and those of the driver alone; secrets have a placeholder.
-    assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": nodes.PLACEHOLDER}
+    assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": PLACEHOLDER}
 
 
 # --- On the worker ----------------------------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ def test_the_module_of_a_reward_function_is_the_expected_setting(root: Path) -> 
     expected = {"path": "pkg://r", "name": "digit_share"}
     for function, keys in ((expected, []), ({**expected, "path": "x"}, ["reward.custom_reward_function.path"])):
         composed = Composition(config={"reward": {"custom_reward_function": function}})
-        findings = nodes.owned_findings(composed, job, request)
+        findings = owned_findings(composed, job, request)
         assert [finding.key for finding in findings if "reward" in finding.key] == keys
 
 
@@ -326,12 +327,12 @@ def job(**algorithm: Any) -> JobConfig:
     ],
 )
 def test_a_hint_is_a_setting_that_the_job_reads(key: str, expected: str) -> None:
-    assert hint(key, job(), PROFILE, ["trainer.foo_bar"]) == expected
+    assert hint_for(key, job(), PROFILE, ["trainer.foo_bar"]) == expected
 
 
 def test_the_parts_of_a_job_and_its_release_decide() -> None:
-    assert "log_prob_micro_batch_size_per_gpu instead" in hint("log_prob_micro_batch_size", job(), PROFILE)
-    assert hint("optim.lr", job(adv_estimator="gae"), PROFILE).endswith("actor.optim.lr or critic.optim.lr?")
+    assert "log_prob_micro_batch_size_per_gpu instead" in hint_for("log_prob_micro_batch_size", job(), PROFILE)
+    assert hint_for("optim.lr", job(adv_estimator="gae"), PROFILE).endswith("actor.optim.lr or critic.optim.lr?")
 
 
 def test_what_changes_nothing_is_a_warning(tmp_path: Any) -> None:
