@@ -181,7 +181,7 @@ def compose_here(
 
 
 def compose_accepted(name: str, overrides: Overrides) -> Composition:
-    """Compose with the overrides that Hydra accepts. It stops at the first that it refuses, so try again without that."""
+    """Compose with the overrides that Hydra accepts: it stops at the first that it refuses, so try again without it."""
     errors: tuple[Refusal, ...] = ()
     while True:
         try:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 
 from ..common.findings import WARNING, about
-from .config import ACTOR, CRITIC_SEQUENCE_KEY, REF, ROLLOUT, Findings, JobConfig, is_indivisible, multiple_remedy
+from .job_config import ACTOR, CRITIC_SEQUENCE_KEY, REF, ROLLOUT, Findings, JobConfig, is_indivisible, multiple_remedy
 
-MAX_TOKENS_NAME = "ppo_max_token_len_per_gpu"
+# The name of the setting in the sections of actor and critic.
+TOKENS_NAME = "ppo_max_token_len_per_gpu"
 
 
 def batch_size_findings(job: JobConfig) -> Findings:
     size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
     if job.is_megatron:
         # utils/config.py:validate_config
-        if is_indivisible(job.gpus, job.megatron_gpus):
-            problem = f"puts a model on {job.megatron_gpus} GPUs, which do not divide the job's {job.gpus} GPUs"
+        if is_indivisible(job.gpus, job.megatron_model_gpus):
+            problem = f"puts a model on {job.megatron_model_gpus} GPUs, which do not divide the job's {job.gpus} GPUs"
             remedy = "choose tensor, pipeline and context parallel sizes whose product does"
             yield about(f"{ACTOR}.megatron", problem, remedy)
     # utils/config.py:validate_config
@@ -49,22 +50,16 @@ def mini_batch_findings(job: JobConfig) -> Findings:
         elif is_padded(job) and is_indivisible(size, mini):
             added = added_sample_count(job)
             text = f"is {mini}: verl adds {added} empty samples of 128 tokens to the {size * answers} of a step"
-            yield about(
-                key, f"{text}, and computes those as well", f"set {batch_remedy(size, answers, ranks)}", WARNING
-            )
+            yield about(key, f"{text}, and computes those as well", batch_remedy(size, answers, ranks), WARNING)
         # utils/tensordict_utils.py:make_iterator
         elif not is_padded(job) and is_indivisible(size, mini):
             text = f"is {mini}, which does not divide data.train_batch_size, {size}: the job ends at its first update"
-            yield about(key, text, f"set {batch_remedy(size, answers, ranks)}")
+            yield about(key, text, batch_remedy(size, answers, ranks))
         # workers/engine_workers.py:train_mini_batch
         if is_indivisible(mini * answers, ranks):
             text = f"is {mini}: with {answers} answers each, {mini * answers} is not a multiple of {ranks} ranks"
-            hint = (
-                f"set {batch_remedy(size, answers, ranks)}"
-                if is_indivisible(size * answers, ranks)
-                else multiple_remedy(ranks)
-            )
-            yield about(key, text, hint)
+            is_batch_wrong = is_indivisible(size * answers, ranks)
+            yield about(key, text, batch_remedy(size, answers, ranks) if is_batch_wrong else multiple_remedy(ranks))
 
 
 def is_padded(job: JobConfig) -> bool:
@@ -91,9 +86,9 @@ def batch_remedy(size: int, answers: int, ranks: int) -> str:
     If no mini-batch does so for this batch, both have to change.
     """
     if not is_indivisible(size * answers, ranks):
-        return f"it to a divisor of data.train_batch_size, {size}"
+        return f"set it to a divisor of data.train_batch_size, {size}"
     least = ranks // math.gcd(ranks, answers)
-    return f"it and data.train_batch_size to the same multiple of {least}, such as {-(-size // least) * least}"
+    return f"set it and data.train_batch_size to the same multiple of {least}, such as {-(-size // least) * least}"
 
 
 def micro_batch_findings(job: JobConfig) -> Findings:
@@ -103,14 +98,12 @@ def micro_batch_findings(job: JobConfig) -> Findings:
     kinds += [(ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
     for section, name, owner in kinds:
         if job.get(f"{owner}.use_dynamic_bsz") is False:
-            yield from section_micro_batch_findings(job, section, f"{section}.{name}", f"{owner}.use_dynamic_bsz")
+            yield from micro_batch_size_findings(job, section, f"{section}.{name}", f"{owner}.use_dynamic_bsz")
         elif section == REF and job.get(f"{REF}.log_prob_use_dynamic_bsz") is False:
-            yield from section_micro_batch_findings(
-                job, section, f"{section}.{name}", f"{REF}.log_prob_use_dynamic_bsz"
-            )
+            yield from micro_batch_size_findings(job, section, f"{section}.{name}", f"{REF}.log_prob_use_dynamic_bsz")
 
 
-def section_micro_batch_findings(job: JobConfig, section: str, deprecated_key: str, dynamic: str) -> Findings:
+def micro_batch_size_findings(job: JobConfig, section: str, deprecated_key: str, dynamic: str) -> Findings:
     """Findings about the micro-batch of a section.
 
     deprecated_key: the setting of its size over all GPUs; that for one GPU ends in _per_gpu. dynamic: the switch of
@@ -145,12 +138,10 @@ def dynamic_batch_findings(job: JobConfig) -> Findings:
         return
     # utils/seqlen_balancing.py:rearrange_micro_batches
     longest = job.max_sample_tokens
-    kinds = [(f"{ACTOR}.{MAX_TOKENS_NAME}", actor, job.actor_sequence)]
-    kinds += [(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", actor, job.actor_sequence)]
+    kinds = [(f"{ACTOR}.{TOKENS_NAME}", actor, job.actor_sequence_gpus)]
+    kinds += [(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", actor, job.actor_sequence_gpus)]
     if job.needs_critic and job.release < (0, 9):
-        kinds.append(
-            (f"critic.{MAX_TOKENS_NAME}", job.get("critic.use_dynamic_bsz"), job.number(CRITIC_SEQUENCE_KEY, 1))
-        )
+        kinds.append((f"critic.{TOKENS_NAME}", job.get("critic.use_dynamic_bsz"), job.number(CRITIC_SEQUENCE_KEY, 1)))
     for key, dynamic, sequence in kinds:
         tokens = job.number(key) * sequence
         if dynamic and 0 < tokens < longest:
@@ -161,13 +152,13 @@ def dynamic_batch_findings(job: JobConfig) -> Findings:
 
 
 def critic_token_findings(job: JobConfig) -> Findings:
-    # trainer/ppo/v1/trainer_base.py:_setup takes ppo_infer_max_token_len_per_gpu for both; the default is
+    # trainer/ppo/v1/trainer_base.py:_setup takes ppo_infer_max_token_len_per_gpu for updates as well; the default is
     # that of workers/config/critic.py:CriticConfig.
-    tokens, key = job.number(f"critic.{MAX_TOKENS_NAME}"), "critic.ppo_infer_max_token_len_per_gpu"
+    tokens, key = job.number(f"critic.{TOKENS_NAME}"), "critic.ppo_infer_max_token_len_per_gpu"
     used = job.number(key, 32768)
     if job.release >= (0, 9) and job.get("trainer.use_v1") and job.needs_critic and tokens not in (0, used):
         problem = f"is {tokens}, but verl reads {key} instead, which is {used}"
-        yield about(f"critic.{MAX_TOKENS_NAME}", problem, f"set ++{key}={tokens}", WARNING)
+        yield about(f"critic.{TOKENS_NAME}", problem, f"set ++{key}={tokens}", WARNING)
 
 
 BATCH_RULES = (

@@ -12,18 +12,9 @@ from ..archive.archive import ENGINE_ADDRESSES
 from ..archive.plan import VAL_ONLY
 from ..common.findings import WARNING, about
 from ..jobspec.owned import ESTIMATOR
-from .config import (
-    ACTOR,
-    CRITIC_SEQUENCE_KEY,
-    FSDP,
-    REF,
-    ROLLOUT,
-    Findings,
-    JobConfig,
-    is_indivisible,
-    sequence_parallel_findings,
-)
+from .config import sequence_parallel_findings
 from .config_batches import BATCH_RULES
+from .job_config import ACTOR, CRITIC_SEQUENCE_KEY, FSDP, REF, ROLLOUT, Findings, JobConfig, is_indivisible
 
 # Estimators of advantages: those with baselines for tokens, and all that compare the answers to one prompt.
 TOKEN_BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")

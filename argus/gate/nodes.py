@@ -32,7 +32,7 @@ from ..jobspec.spec import JobSpec
 from ..jobspec.verl_releases import release_of, soften_unknown_release
 from ..ray.tasks import Connection
 from .composition import Composition, Overrides, compose
-from .config import JobConfig
+from .job_config import JobConfig
 from .numbers import config_findings
 from .override_effects import (
     PLACEHOLDER,

@@ -16,8 +16,9 @@ from typing import Any
 from ..checks.configuration import flatten
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import EVAL, SFT, release_of
-from .config import RULES, SFT_RULES, JobConfig
+from .config import RULES, SFT_RULES
 from .config_rl import EVAL_RULES, RL_RULES, absent_parts
+from .job_config import JobConfig
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
 from ..jobspec.verl_releases import Profile, profile_of
 from .composition import Composition, Refusal
-from .config import JobConfig
 from .config_rl import absent_parts
+from .job_config import JobConfig
 
 # The ratio of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
 MIN_SIMILARITY = 0.75

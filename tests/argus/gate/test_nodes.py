@@ -19,7 +19,7 @@ from argus.checks.request import CheckRequest, Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate import nodes
 from argus.gate.composition import Composition, Refusal
-from argus.gate.config import JobConfig
+from argus.gate.job_config import JobConfig
 from argus.gate.nodes import Inspection, ask_nodes, check_request, findings_of_nodes, inspect_job
 from argus.gate.override_effects import PLACEHOLDER, hint_for, owned_findings, unread_findings
 from argus.jobspec.capacity import Cluster
