@@ -13,7 +13,7 @@ from .job_config import ACTOR, FSDP, SFT_SEQUENCE_KEY, Findings, JobConfig, is_i
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
 NO_PROMPT = "would ask for an account, and no one can answer"
-# By logger: the environment variables of which the job needs one, and the consequence without any.
+# By logger: environment variables, one of them required for the job, and the consequence without them.
 # utils/tracking.py:Tracking.__init__
 ACCOUNTS = {
     "wandb": (("WANDB_API_KEY", "WANDB_MODE"), f"wandb {NO_PROMPT}"),

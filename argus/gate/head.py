@@ -16,7 +16,7 @@ from ..io import reading
 from ..io.reading import UnreadableError
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, version_findings
-from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal, soften_unknown_release
+from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, soften_unknown_release, unsupported_remedy
 
 
 def read_marker(code_path: Path) -> str | None:
@@ -36,7 +36,11 @@ def snapshot_findings(code_path: Path, is_command: bool) -> list[Finding]:
         return [about("code_path", f"{code_path} has no mvp_marker.py with a MARKER", remedy)]
     version = read_verl_version(code_path) or "unknown"
     if profile_of(version) is None and not is_command:
-        return [about("code_path", f"{code_path} contains verl {version}, which is not supported", refusal(version))]
+        return [
+            about(
+                "code_path", f"{code_path} contains verl {version}, which is not supported", unsupported_remedy(version)
+            )
+        ]
     return []
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..archive.plan import Plan, Pool
 from ..checks.configuration import Configuration, flatten
 from ..common.findings import Finding, about
-from ..jobspec.capacity import pool
+from ..jobspec.capacity import make_pool
 from ..jobspec.spec import POOLS, JobSpec
 from ..queue.room import Demand, capacity_problem
 from ..ray.api import WorkerCapacity
@@ -45,7 +45,7 @@ def used_pools(config: Configuration, is_custom_trainer: bool = False) -> tuple[
         name: (config.number(f"{section}.nnodes"), config.number(f"{section}.{GPUS_NAME}"))
         for name, section in sections.items()
     }
-    return tuple(pool(name, *size) for name, size in sizes.items() if min(size) > 0)
+    return tuple(make_pool(name, *size) for name, size in sizes.items() if min(size) > 0)
 
 
 def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerCapacity], plan: Plan) -> list[Finding]:

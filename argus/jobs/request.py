@@ -14,9 +14,10 @@ from ..common.shared_root import archive_path
 from ..common.text import duration
 from ..io.hydra import override_list
 from ..io.reading import UnreadableError
-from ..jobspec.environment import secret_value_findings
-from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
-from ..jobspec.parse import defaults_for, has_key, parse_jobspec, set_only_findings, with_command_line, with_defaults
+from ..jobspec.job_secrets import secret_value_findings
+from ..jobspec.merging import defaults_for, set_only_findings, with_command_line, with_defaults
+from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats_value
+from ..jobspec.parse import has_key, parse_jobspec
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 from ..ray import departures
@@ -138,5 +139,5 @@ def _without_local_dir(jobspec: Mapping[str, Any], archive: str) -> Mapping[str,
     """The JobSpec without the directory of this job's checkpoints, which it may repeat: the new job has another."""
     overrides = override_list(jobspec.get(OVERRIDES) or ())
     local_dir = {LOCAL_DIR: checkpoint_path(archive)}
-    kept = [override for override in overrides if not repeats(override, local_dir)]
+    kept = [override for override in overrides if not repeats_value(override, local_dir)]
     return jobspec if kept == overrides else {**jobspec, OVERRIDES: kept}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the capacity of a cluster, and checks whether a job and its driver can ever fit.
+"""Computes the size of a job and the capacity of a cluster, and checks whether the job can ever fit.
 
-Ray, and verl's SFT, would wait for ever, without a message.
+Without these checks, Ray and verl's SFT trainer would wait for ever, without a message.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from ..queue.room import UNITS_KEY
 from .spec import POOLS, JobSpec
 from .verl_releases import EVAL, GRPO, PPO, SFT
 
+RESOURCES_KEY = "ray.resources"
+# The CPUs of TransferQueue's controller: transfer_queue/controller.py
+CONTROLLER_CPUS = 1
+# The CPUs that verl requests with each GPU, in a bundle of its placement groups: single_controller/ray/base.py
+CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3, EVAL: 3, COMMAND: 0}
+
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers that are alive and get new work, and the minimum of GPUs and CPUs that each of them has."""
+    """The workers of a cluster that are alive and get new work."""
 
-    accelerator: str
+    accelerator: str  # of all workers: cpu, cuda or rocm; "mixed" if they differ
     workers: int
-    gpus_per_node: int
-    cpus_per_node: float
+    gpus_per_node: int  # of the worker with the fewest
+    cpus_per_node: float  # of the worker with the fewest
 
     @classmethod
     def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Cluster:
-        """From the nodes as Ray's state API returns them. For a while it also lists a replaced node as alive."""
+        """The cluster of the nodes of Ray's state API, where a replaced node is also alive for a while."""
         alive = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE" and not node.get("draining")}
         workers = [node for node in alive.values() if node["resources_total"].get("worker_node")]
         totals = [node["resources_total"] for node in workers]
@@ -44,32 +50,25 @@ class Cluster:
 
 @dataclass(frozen=True)
 class JobSize:
-    """The size of a job; its driver is not included."""
+    """The size of a job without its driver."""
 
     nnodes: int
     gpus_per_node: int
-    cpus_per_node: int
+    cpus_per_node: int  # what verl requests with the GPUs
 
     @property
     def gpus(self) -> int:
         return self.nnodes * self.gpus_per_node
 
-    def most_storage_units(self, cluster: Cluster, driver_cpus: float) -> int:
+    def max_storage_units(self, cluster: Cluster, driver_cpus: float) -> int:
         """The number of TransferQueue storage units that fit beside the job, its driver and the queue's controller."""
-        # verl pins as many to each worker. The driver and the controller may be on one that the job uses.
-        anywhere = driver_cpus + CONTROLLER_CPUS if self.nnodes >= cluster.workers else 0
-        return int(max(0, cluster.cpus_per_node - self.cpus_per_node - anywhere)) * cluster.workers
-
-
-RESOURCES_KEY = "ray.resources"
-# transfer_queue/controller.py
-CONTROLLER_CPUS = 1
-# CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
-CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3, EVAL: 3, COMMAND: 0}
+        # verl pins the same number to each worker. Driver and controller may be on any worker that the job uses.
+        other_cpus = driver_cpus + CONTROLLER_CPUS if self.nnodes >= cluster.workers else 0
+        return int(max(0, cluster.cpus_per_node - self.cpus_per_node - other_cpus)) * cluster.workers
 
 
 def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
-    """The size that a JobSpec requests. Without a number it is all workers, and all their GPUs; none for a command."""
+    """The size that a JobSpec requests: without numbers, all workers and all their GPUs; for a command, none."""
     if spec.workload == COMMAND and not (spec.nnodes or spec.gpus_per_node):
         return JobSize(0, 0, 0)
     gpus = spec.gpus_per_node or cluster.gpus_per_node
@@ -77,17 +76,20 @@ def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
 
 
 def pools_of(spec: JobSpec, size: JobSize) -> tuple[Pool, ...]:
-    """The pools that a JobSpec asks for."""
-    return tuple(pool(name, nnodes or 0, gpus or size.gpus_per_node) for name, (nnodes, gpus) in spec.pools.items())
+    """The GPU pools that a JobSpec asks for beside the trainer's."""
+    return tuple(
+        make_pool(name, nnodes or 0, gpus or size.gpus_per_node) for name, (nnodes, gpus) in spec.pools.items()
+    )
 
 
-def pool(name: str, nnodes: int, gpus: int) -> Pool:
-    """workers/rollout/replica.py:init_standalone, single_controller/ray/base.py:ResourcePoolManager"""
+def make_pool(name: str, nnodes: int, gpus: int) -> Pool:
+    """A pool with the CPUs that verl requests for it. gpus: on each node."""
+    # workers/rollout/replica.py:init_standalone, single_controller/ray/base.py:ResourcePoolManager
     return Pool(name, nnodes, gpus, gpus * (2 if name == "rollout" else CPUS_PER_GPU[GRPO]))
 
 
 def pool_overrides(pools: Iterable[Pool]) -> dict[str, Any]:
-    """The settings of pools, see owned_values."""
+    """The settings of pools, by their keys. The composed configuration must have them."""
     values: dict[str, Any] = {}
     for pool in pools:
         section = POOLS[pool.name]
@@ -97,7 +99,7 @@ def pool_overrides(pools: Iterable[Pool]) -> dict[str, Any]:
 
 
 def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
-    """Why a job can never fit the cluster."""
+    """Findings about a job that can never fit the cluster."""
     if not cluster.workers:
         yield about("cluster", "no worker is alive", "run cluster_up.yml")
         return
@@ -123,23 +125,24 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
 
 
 def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Finding]:
-    """Why the storage units of a TransferQueue can never fit beside their job. verl would wait for ever."""
+    """A finding if the storage units of TransferQueue can never fit beside their job: verl would wait for ever."""
     size = size_of(spec, cluster)
-    most = size.most_storage_units(cluster, spec.entrypoint_num_cpus)
-    if units <= most:
+    max_units = size.max_storage_units(cluster, spec.entrypoint_num_cpus)
+    if units <= max_units:
         return []
     share = -(-units // cluster.workers)
+    # Each unit takes a CPU.
     problem = (
         f"is {units}: TransferQueue takes {share} CPUs of every worker, besides {CONTROLLER_CPUS} for its controller, "
         f"{spec.entrypoint_num_cpus:g} for the driver and {size.cpus_per_node} per worker for {spec.workload}; workers "
         f"have {cluster.cpus_per_node:g}"
     )
-    remedy = f"set it to {most} in trainer_overrides" if most else "ask for fewer GPUs, or set ray_node_cpus"
+    remedy = f"set it to {max_units} in trainer_overrides" if max_units else "ask for fewer GPUs, or set ray_node_cpus"
     return [about(UNITS_KEY, problem, remedy)]
 
 
 def driver_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Resources of the driver that no worker has, counted in total: what is in use now becomes free.
+    """A finding if no worker has the resources that the driver asks for, even when nothing else runs.
 
     nodes: as Ray's state API returns them.
     """

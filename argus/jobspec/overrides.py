@@ -1,41 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default Hydra overrides of a job, by workload and accelerator. A JobSpec can replace most of them.
-
-The batches that a GPU computes at once are of a fixed size, or dynamic, of what a number of tokens allows. verl reads
-the settings of one of the two. A JobSpec that gives a size gets it.
-"""
+"""The default Hydra overrides of a job, by workload and accelerator. A JobSpec can replace most of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from ..archive.archive import ENGINE_ADDRESSES
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, VAL_ONLY
 from ..archive.samples import raw_directory
-from ..common.findings import NOTE, WARNING, Finding
 from ..common.shared_root import archive_path
 from ..io.hydra import hydra_value, is_true, override_key, override_text
 from ..queue.room import UNITS_KEY
+from .batches import ROLLOUT, batch_overrides, settings_of
 from .capacity import Cluster, JobSize, pool_overrides, pools_of, size_of
-from .owned import about_override
 from .spec import Inputs, JobSpec
-from .verl_releases import EVAL, GRPO, PER_GPU, PPO, REWARD_FUNCTION, SFT, Profile
+from .verl_releases import EVAL, GRPO, PPO, REWARD_FUNCTION, SFT, Profile
 
 # Hydra's directory in the archive.
 HYDRA_DIRECTORY = "config/hydra"
-# trainer/config/ppo_trainer.yaml: the number of storage units, each with a CPU.
+# The default number of TransferQueue's storage units, each with a CPU: trainer/config/ppo_trainer.yaml
 VERL_UNITS = 8
 # The settings that determine the tokens of a step, with the defaults of verl or of this file.
 STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
-# verl decodes a step in a process that its trainer waits for, one to three million tokens a second.
+# verl does not write the samples of steps with more tokens: its trainer would wait for a process that decodes one to
+# three million tokens a second.
 MAX_SAMPLED_TOKENS = 8_000_000
 # verl's own default is [console,wandb], which fails without an account.
 LOGGER = "trainer.logger"
 LOGGERS, WITH_TENSORBOARD = f"{LOGGER}=[console,file]", f"{LOGGER}=[console,file,tensorboard]"
-# A size with this many digits exceeds the limit alone.
+# A setting with so many digits exceeds the limit without the others.
 TOO_MANY_DIGITS = 8
 
 
@@ -45,9 +40,9 @@ def default_overrides(
     submission_id: str,
     profile: Profile,
     checkpoint: Checkpoint | None,
-    validates: bool = True,
+    has_validation_data: bool = True,
 ) -> list[str]:
-    """The overrides of a job without those of its JobSpec."""
+    """The overrides of a job without those of its JobSpec. checkpoint: the one to resume from."""
     workload, inputs = spec.workload, spec.inputs
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
     overrides = [f"--config-name={spec.config_name}"] if spec.config_name else []
@@ -58,11 +53,11 @@ def default_overrides(
         device = profile.sft_device
         if spec.launcher == TORCHRUN:
             device = "cpu" if cluster.accelerator == "cpu" else "cuda"
-        overrides += sft_overrides(inputs, device, validates)
+        overrides += sft_overrides(inputs, device, has_validation_data)
     else:
         overrides += rl_overrides(spec, profile) + sample_overrides(spec.trainer_overrides, archive)
         if is_true(spec.trainer_overrides, f"{ROLLOUT}.prometheus.enable"):
-            # By default, engines count nothing, and the file is one for all jobs of a node.
+            # By default, engines count nothing, and all jobs of a node share one file.
             overrides += [f"{ROLLOUT}.disable_log_stats=False"]
             overrides += [f"{ROLLOUT}.prometheus.file={hydra_value(f'{archive}/{ENGINE_ADDRESSES}')}"]
     engine = settings_of(spec).get(f"{ROLLOUT}.name", "")
@@ -93,29 +88,29 @@ def common_overrides(workload: str, size: JobSize, submission_id: str, archive: 
     ]
 
 
-def sft_overrides(inputs: Inputs, device: str, validates: bool = True) -> list[str]:
+def sft_overrides(inputs: Inputs, device: str, has_validation_data: bool = True) -> list[str]:
     return [
-        *data_overrides(inputs, validates),
+        *data_overrides(inputs, has_validation_data),
         f"model.path={hydra_value(inputs.model)}",
         f"trainer.device={device}",
         "trainer.max_ckpt_to_keep=3",
     ]
 
 
-def data_overrides(inputs: Inputs, validates: bool = True, trains: bool = True) -> list[str]:
-    val = hydra_value(f"{inputs.dataset}/val.parquet" if validates else None)
-    # verl opens both.
-    train = hydra_value(f"{inputs.dataset}/train.parquet") if trains else val
+def data_overrides(inputs: Inputs, has_validation_data: bool = True, is_trained: bool = True) -> list[str]:
+    val = hydra_value(f"{inputs.dataset}/val.parquet" if has_validation_data else None)
+    # verl opens the training data even if the job only validates.
+    train = hydra_value(f"{inputs.dataset}/train.parquet") if is_trained else val
     return [f"data.train_files={train}", f"data.val_files={val}"]
 
 
 def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
     inputs = spec.inputs
     overrides = [
-        *data_overrides(inputs, trains=spec.workload != EVAL),
+        *data_overrides(inputs, is_trained=spec.workload != EVAL),
         f"actor_rollout_ref.model.path={hydra_value(inputs.model)}",
-        # verl reads val_only after a validation before the training.
-        *([] if validates_only(spec) else ["trainer.val_before_train=False"]),
+        # verl reads val_only only if it validates before the training.
+        *([] if only_validates(spec) else ["trainer.val_before_train=False"]),
         "trainer.max_actor_ckpt_to_keep=3",
         "trainer.max_critic_ckpt_to_keep=3",
     ]
@@ -128,7 +123,7 @@ def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
             f"{REWARD_FUNCTION}.name={hydra_value(inputs.reward.name)}",
         ]
     if spec.workload == EVAL:
-        # verl prepares a training of a step all the same.
+        # verl prepares to train even if it only validates, so this is the smallest training.
         overrides += [f"{VAL_ONLY}=True", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=1"]
         overrides += ["data.train_batch_size=1", "trainer.total_training_steps=1"]
     elif spec.workload == GRPO:
@@ -143,12 +138,12 @@ def rl_overrides(spec: JobSpec, profile: Profile) -> list[str]:
     return overrides
 
 
-def validates_only(spec: JobSpec) -> bool:
+def only_validates(spec: JobSpec) -> bool:
     return spec.workload == EVAL or is_true(spec.trainer_overrides, VAL_ONLY)
 
 
 def sample_overrides(overrides: Iterable[str], archive: str) -> list[str]:
-    """The directories of verl's generations: of each validation, and of steps if they have few enough tokens.
+    """The directories for the samples of validations, and for those of steps if these have few enough tokens.
 
     overrides: those of the JobSpec.
     """
@@ -161,15 +156,15 @@ def sample_overrides(overrides: Iterable[str], archive: str) -> list[str]:
 
 
 def storage_overrides(size: JobSize, cluster: Cluster, driver_cpus: float, keys: Collection[str]) -> list[str]:
-    """Fewer storage units of TransferQueue where verl's own number of them would wait for CPUs for ever.
+    """Fewer storage units of TransferQueue, if the CPUs do not suffice for verl's default number.
 
-    keys: those of other overrides; one of them that sets the number decides.
+    keys: those of the other overrides; if one of them sets the number, it remains.
     """
-    most = size.most_storage_units(cluster, driver_cpus)
-    return [] if UNITS_KEY in keys or most >= VERL_UNITS else [f"{UNITS_KEY}={max(1, most)}"]
+    max_units = size.max_storage_units(cluster, driver_cpus)
+    return [] if UNITS_KEY in keys or max_units >= VERL_UNITS else [f"{UNITS_KEY}={max(1, max_units)}"]
 
 
-# Settings that the CPU test backend needs; see docs/cpu_backend.md.
+# The overrides that the CPU test backend needs; see docs/cpu_backend.md.
 CPU_RL = [
     "trainer.device=cpu",
     "data.dataloader_num_workers=0",
@@ -205,9 +200,7 @@ CPU_SFT = [
     "engine.strategy=fsdp2",
     "engine.use_torch_compile=False",
 ]
-
-
-# verl's own way to other workers needs GPUs.
+# For rollouts on workers of their own: verl's way to send them weights needs GPUs.
 CPU_WEIGHTS = [
     "actor_rollout_ref.rollout.checkpoint_engine.backend=ray_cpu",
     "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=verl_cpu.weights",
@@ -217,7 +210,7 @@ CPU_WEIGHTS = [
 def accelerator_overrides(
     workload: str, accelerator: str, gpus: int, pools: Collection[str] = (), engine: str = ""
 ) -> list[str]:
-    """engine: the rollout that the JobSpec names, if it does."""
+    """The overrides that the accelerator needs. engine: the rollout that the JobSpec names; "" for none."""
     if accelerator == "cpu":
         if workload == SFT:
             return CPU_SFT
@@ -228,90 +221,3 @@ def accelerator_overrides(
         return []
     parallel = ["actor_rollout_ref.rollout.tensor_model_parallel_size=1"] if gpus == 1 else []
     return ["actor_rollout_ref.rollout.name=vllm", *parallel]
-
-
-@dataclass(frozen=True)
-class BatchKeys:
-    """The settings of a trainer part with batches of its own.
-
-    switch: makes the batches dynamic. sizes: of fixed batches over all GPUs, each with a newer setting PER_GPU.
-    tokens: of dynamic batches.
-    """
-
-    switch: str
-    sizes: tuple[str, ...]
-    tokens: tuple[str, ...]
-
-    def sizes_in(self, settings: Mapping[str, str]) -> list[str]:
-        """The settings of sizes in a JobSpec."""
-        return [key for size in self.sizes for key in (size, size + PER_GPU) if settings.get(key, "null") != "null"]
-
-    def is_fixed(self, settings: Mapping[str, str]) -> bool:
-        """Whether batches have a fixed size: by the switch, or because a size is set."""
-        return settings[self.switch].lower() == "false" if self.switch in settings else bool(self.sizes_in(settings))
-
-
-ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "ref"))
-# workers/engine_workers.py:init_model: both are dynamic or both are fixed, and fixed ones both need a size.
-POLICY = BatchKeys(
-    f"{ACTOR}.use_dynamic_bsz",
-    (f"{ACTOR}.ppo_micro_batch_size", f"{ROLLOUT}.log_prob_micro_batch_size"),
-    (f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ROLLOUT}.log_prob_max_token_len_per_gpu"),
-)
-REFERENCE = BatchKeys(
-    f"{REF}.log_prob_use_dynamic_bsz", (f"{REF}.log_prob_micro_batch_size",), (f"{REF}.log_prob_max_token_len_per_gpu",)
-)
-CRITIC = BatchKeys("critic.use_dynamic_bsz", ("critic.ppo_micro_batch_size",), ("critic.ppo_max_token_len_per_gpu",))
-DATA = BatchKeys("data.use_dynamic_bsz", ("data.micro_batch_size",), ("data.max_token_len_per_gpu",))
-
-
-def settings_of(spec: JobSpec) -> dict[str, str]:
-    return {override_key(item): override_text(item) for item in spec.trainer_overrides if "=" in item}
-
-
-def batch_overrides(spec: JobSpec) -> list[str]:
-    """The defaults of the switches, and of sizes that verl requires besides those of a JobSpec."""
-    settings = settings_of(spec)
-    if spec.workload == SFT:
-        return [f"{DATA.switch}=False"] if DATA.sizes_in(settings) else []
-    fixed = POLICY.is_fixed(settings)
-    # Without dynamic batches, verl requires sizes of four kinds.
-    overrides = [f"{POLICY.switch}={not fixed}"]
-    if fixed and (sizes := POLICY.sizes_in(settings)):
-        form = PER_GPU if sizes[0].endswith(PER_GPU) else ""
-        # utils/config.py:validate_config requires that of the reference as well, even if its batches are dynamic.
-        missing = [key for key in (*POLICY.sizes, *REFERENCE.sizes) if settings.keys().isdisjoint((key, key + PER_GPU))]
-        overrides += [f"{key}{form}={settings[sizes[0]]}" for key in missing]
-    elif REFERENCE.sizes_in(settings):
-        overrides.append(f"{REFERENCE.switch}=False")
-    if spec.workload == PPO and (fixed or CRITIC.sizes_in(settings)):
-        overrides.append(f"{CRITIC.switch}={not CRITIC.sizes_in(settings)}")
-    return overrides
-
-
-def batch_findings(spec: JobSpec, profile: Profile) -> Iterator[Finding]:
-    """Notes on sizes that take effect, and findings about batch settings that verl does not read."""
-    settings = settings_of(spec)
-    parts = {SFT: (DATA,), PPO: (POLICY, REFERENCE, CRITIC)}.get(spec.workload, (POLICY, REFERENCE))
-    for part in parts:
-        sizes, fixed = part.sizes_in(settings), part.is_fixed(settings)
-        if part is REFERENCE and part.switch not in settings:
-            fixed = fixed or POLICY.is_fixed(settings)
-        if part is CRITIC:
-            yield from critic_findings(sizes, profile)
-            continue
-        if sizes and fixed and part.switch not in settings:
-            yield about_override(sizes[0], f"makes batches fixed: {part.switch}=False", "", NOTE)
-        unread = [key for key in part.tokens if key in settings] if fixed else sizes
-        problem, remedy = f"is not read with {part.switch}={not fixed}", f"remove it, or set {part.switch}={fixed}"
-        for key in unread:
-            yield about_override(key, problem, remedy, WARNING)
-
-
-def critic_findings(sizes: list[str], profile: Profile) -> Iterator[Finding]:
-    """Batches of a critic are always dynamic: its engine does not get critic.use_dynamic_bsz."""
-    # workers/config/engine.py:EngineConfig, trainer/ppo/v1/trainer_base.py:_setup
-    tokens = "++critic.ppo_infer_max_token_len_per_gpu" if profile.is_0_9 else CRITIC.tokens[0]
-    # Another finding reports the older form.
-    for key in (key for key in sizes if key.endswith(PER_GPU)):
-        yield about_override(key, f"is not read by verl {profile.version}", f"set {tokens} instead", WARNING)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the trainer that the JobSpec, the archive or the launcher controls, and overrides that would change them.
+"""Settings of the trainer that the JobSpec or the archive controls, and findings about overrides of these settings.
 
-The checks of overrides tell early what is wrong. What counts is the composed configuration, which the gate compares
-with `owned_values`: there are many ways to write a setting.
+The checks of overrides only find errors early. There are many ways to write a setting, so the gate also compares the
+composed configuration with `owned_values`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from ..common.findings import ERROR, NOTE, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import one_line
 from ..io.hydra import override_key, override_text
-from .environment import form_of_secret, repeatable_variables
+from .environment import repeatable_variables
+from .secret_forms import form_of_secret
 from .spec import JobSpec, RewardFunction
 from .verl_releases import GRPO, REWARD_FUNCTION, SFT
 
 # The key of a finding about one override is `trainer_overrides.<key of the override>`.
 OVERRIDES = "trainer_overrides"
-ANYWAY = "is what the job has anyway"
+REPEATED = "is what the job has anyway"
 JOINS = "the job joins an existing cluster"
 LOCAL_DIR, ESTIMATOR = "trainer.default_local_dir", "algorithm.adv_estimator"
 # ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
@@ -31,7 +32,7 @@ RAY_INIT = {
     "runtime_env": "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its queue",
     "namespace": "remove it: every job has a namespace of its own in Ray, and would collide with others in this one",
 }
-# The remedy for an override of each setting.
+# The settings that overrides cannot change, each with the remedy for an override.
 OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
     "trainer.n_gpus_per_node": "set resources.gpus_per_node",
@@ -45,9 +46,9 @@ OWNED_OVERRIDES = {
     "hydra": "remove it: Hydra's files belong in the job's archive",
 }
 # Options of Hydra's command line that only choose another configuration of the same snapshot.
-CONFIGURATION = ("--config-name", "-cn", "--config-path", "-cp")
-SEARCHPATH = "hydra.searchpath"
-# Resolvers that read nothing but the configuration. OmegaConf evaluates what oc.create and oc.decode make of a text.
+CONFIG_OPTIONS = ("--config-name", "-cn", "--config-path", "-cp")
+SEARCHPATH_KEY = "hydra.searchpath"
+# Resolvers that read nothing but the configuration. oc.create and oc.decode are not: they make a text to evaluate.
 HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.values")
 # The name of an interpolation, up to its arguments, its end, or another interpolation.
 INTERPOLATION = re.compile(r"\$\{([^${}:]*)(.?)", re.DOTALL)
@@ -59,13 +60,14 @@ def about_override(override: str, problem: str, remedy: str, severity: str = ERR
 
 
 def override_findings(spec: JobSpec) -> Iterator[Finding]:
+    """Findings about overrides that set a key twice, an owned setting or Hydra's options, or that contain secrets."""
     yield from repetition_findings(spec.trainer_overrides)
     repeatable = repeatable_values(spec)
     for override in spec.trainer_overrides:
         key = override_key(override)
-        remedy = "" if repeats(override, repeatable) else owned_remedy(override)
+        remedy = "" if repeats_value(override, repeatable) else owned_remedy(override)
         resolver = foreign_resolver(override)
-        if key.startswith("-") and key not in CONFIGURATION:
+        if key.startswith("-") and key not in CONFIG_OPTIONS:
             yield about_override(key, "is an option of Hydra's command line", "give overrides: key=value")
         elif remedy:
             yield about_override(key, "is controlled by the JobSpec", remedy)
@@ -77,16 +79,16 @@ def override_findings(spec: JobSpec) -> Iterator[Finding]:
 
 
 def repeatable_values(spec: JobSpec) -> dict[str, str]:
-    """The values of settings that a JobSpec may repeat: "" for a number that only the cluster tells."""
+    """The owned settings that overrides may repeat, with their values; "" for a number that the cluster decides."""
     values = {"trainer.nnodes": str(spec.nnodes or ""), "trainer.n_gpus_per_node": str(spec.gpus_per_node or "")}
     if spec.workload != SFT:
-        values[ESTIMATOR] = estimator(spec.workload)
+        values[ESTIMATOR] = default_estimator(spec.workload)
     if spec.submission_id:
         values[LOCAL_DIR] = checkpoint_path(archive_path(spec.shared_root, spec.submission_id))
     return values
 
 
-def estimator(workload: str) -> str:
+def default_estimator(workload: str) -> str:
     return "grpo" if workload == GRPO else "gae"
 
 
@@ -94,8 +96,8 @@ def checkpoint_path(archive: str) -> str:
     return f"{archive}/checkpoints"
 
 
-def repeats(override: str, repeatable: Mapping[str, str]) -> bool:
-    """Whether an override sets a setting to the value that it has anyway."""
+def repeats_value(override: str, repeatable: Mapping[str, str]) -> bool:
+    """Whether an override sets a setting to the value that it has anyway, see `repeatable_values`."""
     key, value = override_key(override), override_text(override)
     if key not in repeatable or override.lstrip().startswith("~"):
         return False
@@ -103,18 +105,18 @@ def repeats(override: str, repeatable: Mapping[str, str]) -> bool:
 
 
 def repetition_notes(spec: JobSpec) -> Iterator[Finding]:
-    """Notes on settings that the job has anyway."""
+    """Notes on settings and variables that have no effect, because the job has these values anyway."""
     repeatable = repeatable_values(spec)
     for override in spec.trainer_overrides:
-        if repeats(override, repeatable):
-            yield about_override(override_key(override), ANYWAY, "", NOTE)
+        if repeats_value(override, repeatable):
+            yield about_override(override_key(override), REPEATED, "", NOTE)
     for name in repeatable_variables(spec.shared_root):
         if name in spec.env_vars:
-            yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
+            yield about(f"env_vars.{name}", REPEATED, "", NOTE)
 
 
 def repetition_findings(overrides: Sequence[str]) -> Iterator[Finding]:
-    """Keys that are set more than once. Deleting a key and adding it again is the way to replace a group."""
+    """Findings about keys that are set more than once. To replace a group, one deletes a key and adds it again."""
     values: dict[str, list[str]] = {}
     for override in overrides:
         if not override.lstrip().startswith(("~", "-")):
@@ -128,16 +130,16 @@ def repetition_findings(overrides: Sequence[str]) -> Iterator[Finding]:
 
 
 def owned_remedy(override: str) -> str:
-    """The remedy for an override of a setting that the JobSpec controls, or of a part of one; "" for others."""
+    """The remedy for an override of a setting that the JobSpec controls, or of a part of it; "" for other settings."""
     # A group, `group/name`, has its settings at `group.name`.
     key = override_key(override).replace("/", ".")
-    if key == SEARCHPATH:
+    if key == SEARCHPATH_KEY:
         return ""
     return next((remedy for owned, remedy in OWNED_OVERRIDES.items() if f"{key}.".startswith(f"{owned}.")), "")
 
 
 def foreign_resolver(override: str) -> str:
-    """The first resolver in an override that reads more than the configuration, or ""."""
+    """The first resolver in an override that may read more than the configuration; "" for none."""
     # Hydra removes backslashes: $\{oc.env:HOME\} becomes an interpolation as well.
     for name, end in INTERPOLATION.findall(override.replace("\\", "")):
         name = name.strip()
@@ -150,9 +152,9 @@ def foreign_resolver(override: str) -> str:
 
 
 def owned_values(workload: str, archive: str, size: tuple[int, int], reward: RewardFunction | None) -> dict[str, Any]:
-    """The values that the composed configuration must have.
+    """The values that the composed configuration must have, by the keys of the settings.
 
-    size: the numbers of nodes, and of GPUs of each. reward: None for verl's own function.
+    size: the number of nodes, and of GPUs on each. reward: None for verl's own function.
     """
     values: dict[str, Any] = {LOCAL_DIR: checkpoint_path(archive)}
     values |= {"trainer.nnodes": size[0], "trainer.n_gpus_per_node": size[1]}

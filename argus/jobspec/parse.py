@@ -1,34 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a checked JobSpec from its author's file, the inventory and the command line, without a cluster."""
+"""Parses a JobSpec, and reports all of its problems that show without a cluster."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from ..archive.plan import COMMAND
 from ..common.findings import Finding, about
-from ..common.text import nearest, printable
-from ..io.hydra import merge, override_list, override_text
+from ..common.text import nearest
 from .limits import limit_findings
 from .owned import OVERRIDES
-from .spec import DURATIONS, KEYS, OF_TRAININGS, OPTIONAL_FOR_COMMANDS, JobSpec, UnfitError
+from .spec import KEYS, OPTIONAL_FOR_COMMANDS, TRAINING_KEYS, JobSpec
 from .spec_checks import spec_findings
+from .value_types import UnfitError
 
 MAX_VALUE_CHARS = 100
-# Keys whose values are not shown: someone may have written a secret in place of its name.
+# Keys whose values findings do not show: someone may have written a secret in place of its name.
 MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
-# Keys of a JobSpec, and further overrides for trainer_overrides. Each -e set=… adds to those before it.
-SET = "set"
-# Keys with mappings of any names.
-FREE_MAPPINGS = ("env_vars", "tags")
-# Variables of playbooks that mean the same there; the roles pass them on themselves.
-VARIABLES = ("shared_root",)
-# An override of the trainer: after a blank in the value of `set`, Ansible takes it for a variable.
-OVERRIDE = re.compile(r"[+~]|\w+\.")
 
 
 def parse_jobspec(jobspec: Any) -> tuple[list[Finding], JobSpec | None]:
@@ -42,25 +33,25 @@ def parse_jobspec(jobspec: Any) -> tuple[list[Finding], JobSpec | None]:
     if too_large := limit_findings(jobspec):
         return too_large, None
     jobspec = without_empty(jobspec, KEYS)
-    unknown = unknown_keys(jobspec, KEYS)
+    unknown = unknown_key_findings(jobspec, KEYS)
     if jobspec.get("workload") == COMMAND:
-        unknown += [about(key, "is not for a command", "remove it") for key in OF_TRAININGS if has_key(jobspec, key)]
+        unknown += [about(key, "is not for a command", "remove it") for key in TRAINING_KEYS if has_key(jobspec, key)]
         jobspec = {**dict.fromkeys(OPTIONAL_FOR_COMMANDS, ""), **jobspec}
     try:
         spec = JobSpec.model_validate(jobspec)
     except ValidationError as error:
         problems = {".".join(part for part in item["loc"] if isinstance(part, str)): item for item in error.errors()}
-        wrong_types = [finding_of(problem, key) for key, problem in problems.items()]
+        wrong_types = [validation_finding(problem, key) for key, problem in problems.items()]
         keys = {finding.key for finding in unknown}
         return [*unknown, *(finding for finding in wrong_types if finding.key not in keys)], None
     return unknown + spec_findings(spec), spec
 
 
-# Words of pydantic that YAML has other names for.
-NAMES = {"dictionary": "mapping", "tuple": "list"}
+# The words of YAML for types that pydantic's messages name.
+YAML_NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 
-def finding_of(problem: Mapping[str, Any], key: str) -> Finding:
+def validation_finding(problem: Mapping[str, Any], key: str) -> Finding:
     """The finding for a validation error of pydantic."""
     input_value, error = problem["input"], problem.get("ctx", {}).get("error")
     remedy = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
@@ -74,12 +65,15 @@ def finding_of(problem: Mapping[str, Any], key: str) -> Finding:
         text = f"is {value}: {error}"
     else:
         expected = str(problem["msg"]).removeprefix("Input ").partition(", unable")[0]
-        text = f"is {value}, and {' '.join(NAMES.get(word, word) for word in expected.split())}"
+        text = f"is {value}, and {' '.join(YAML_NAMES.get(word, word) for word in expected.split())}"
     return about(key, text, remedy)
 
 
-def unknown_keys(values: Mapping[Any, Any], keys: Mapping[str, Any], where: str = "") -> list[Finding]:
-    """Findings for keys that are not in `keys`, and for values that should be mappings."""
+def unknown_key_findings(values: Mapping[Any, Any], keys: Mapping[str, Any], where: str = "") -> list[Finding]:
+    """Findings about keys that are not in `keys`, and about values that should be mappings.
+
+    where: the prefix of the keys, with its dot.
+    """
     findings = []
     for key, value in values.items():
         name = f"{where}{key}"
@@ -90,7 +84,7 @@ def unknown_keys(values: Mapping[Any, Any], keys: Mapping[str, Any], where: str 
             findings.append(about(name, "is not a key of a JobSpec", hint))
         elif keys[key]:
             if isinstance(value, Mapping):
-                findings += unknown_keys(value, keys[key], f"{name}.")
+                findings += unknown_key_findings(value, keys[key], f"{name}.")
             else:
                 hint = f"give a mapping with {', '.join(sorted(keys[key]))}"
                 findings.append(about(name, f"is {value!r}", hint))
@@ -98,7 +92,7 @@ def unknown_keys(values: Mapping[Any, Any], keys: Mapping[str, Any], where: str 
 
 
 def without_empty(values: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The given keys without those that are empty in YAML. Free-form mappings (env_vars, tags) are not changed."""
+    """A JobSpec without keys that are empty in YAML. Mappings with any keys (env_vars, tags) are not changed."""
     return {
         key: without_empty(value, keys[key]) if isinstance(value, Mapping) and keys.get(key) else value
         for key, value in values.items()
@@ -107,104 +101,9 @@ def without_empty(values: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[st
 
 
 def has_key(values: object, key: str) -> bool:
+    """Whether a nested mapping has a dotted key."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False
         values = values[part]
     return True
-
-
-def defaults_for(jobspec: Any, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The defaults that apply to a JobSpec: those of trainings, such as their size, are not for a command."""
-    if not isinstance(jobspec, Mapping) or jobspec.get("workload") != COMMAND:
-        return defaults
-    return {key: value for key, value in defaults.items() if key not in (*OF_TRAININGS, "resources")}
-
-
-def with_defaults(jobspec: Any, defaults: Mapping[str, Any]) -> Any:
-    """A JobSpec completed by defaults. Mappings are merged key by key, and overrides by their keys.
-
-    Anything but a mapping is returned unchanged, so that parse_jobspec reports it.
-    """
-    if not isinstance(jobspec, Mapping):
-        return jobspec
-    merged = {**defaults, **{key: value for key, value in jobspec.items() if value is not None}}
-    for key, value in defaults.items():
-        if key == OVERRIDES and jobspec.get(key) is not None:
-            merged[key] = merged_overrides(value, jobspec[key])
-        elif isinstance(value, Mapping) and isinstance(merged[key], Mapping):
-            merged[key] = with_defaults(merged[key], value)
-    return merged
-
-
-def merged_overrides(defaults: Any, overrides: Any) -> Any:
-    """Overrides of two places, in whichever form they are written; the second ones if one cannot be read."""
-    try:
-        return merge(override_list(defaults), override_list(overrides))
-    except ValueError:
-        return overrides
-
-
-def with_command_line(jobspec: Any, variables: Iterable[Mapping[str, Any]]) -> Any:
-    """A JobSpec with what `set` changes, once in each mapping of extra variables; mappings are merged key by key."""
-    for extra_vars in variables:
-        if SET in extra_vars and isinstance(jobspec, Mapping):
-            keys, further = split_set(extra_vars[SET])
-            jobspec = with_defaults({**keys, OVERRIDES: further} if further else keys, jobspec)
-    return jobspec
-
-
-def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
-    """The keys of a JobSpec in a value of `set`, and the overrides of the trainer."""
-    try:
-        overrides = override_list([changes] if isinstance(changes, str) else changes)
-    except ValueError:
-        return {}, changes
-    fields = {path: name for name, path in JobSpec.paths().items() if path != OVERRIDES}
-    keys: dict[str, Any] = {}
-    rest = []
-    for override in overrides:
-        path = override.partition("=")[0].strip()
-        value: Any = override_text(override)
-        section, _dot, name = path.partition(".")
-        if path in fields:
-            parts, value = path.split("."), convert_value(fields[path], value)
-        elif section in FREE_MAPPINGS and name:
-            parts = [section, name]
-        else:
-            rest.append(override)
-            continue
-        for part in reversed(parts):
-            value = {part: value}
-        keys = with_defaults(value, keys)
-    return keys, rest
-
-
-def convert_value(name: str, value: Any) -> Any:
-    """The text of a key on the command line in the type of the key.
-
-    Text that cannot be converted is returned unchanged, so that parse_jobspec reports it.
-    """
-    if not isinstance(value, str) or name not in JobSpec.model_fields or name in DURATIONS:
-        return value
-    if name == OVERRIDES:
-        return [value]
-    field = JobSpec.model_fields[name]
-    annotation: Any = Annotated[field.annotation, *field.metadata, None]
-    kind: TypeAdapter[Any] = TypeAdapter(annotation)
-    try:
-        return kind.dump_python(kind.validate_python(value), mode="json")
-    except ValidationError:
-        return value
-
-
-def set_only_findings(variables: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """Findings for extra variables that only `set` can change."""
-    findings = []
-    for name in dict.fromkeys(name for extra_vars in variables for name in extra_vars):
-        is_override = OVERRIDE.match(name)
-        if is_override or name in {*KEYS} - {*VARIABLES}:
-            problem = f"is {'an override' if is_override else 'a key of a JobSpec'}, and no variable"
-            remedy = f'pass all of them as one list: -e \'{SET}=["retries=2", "{printable(name)}=…"]\''
-            findings.append(Finding(f"-e {printable(name)}", problem, remedy, key=name))
-    return findings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a JobSpec into a job on a given cluster: the plan for the archive, and the submission to Ray."""
+"""Plans a job: from a checked JobSpec and a cluster, the plan for the archive and the environment for Ray."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .overrides import default_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile, trainer_module
 
-# verl's main_ppo puts these into the runtime_env of its own ray.init, and Ray refuses two values for one key
-# ("Failed to merge the Job's runtime env"). They go into the driver's environment, from where verl forwards them.
+# verl's main_ppo puts these variables into the runtime_env of its own ray.init. Ray refuses two values for one variable
+# ("Failed to merge the Job's runtime env"), so only the driver gets them, and verl forwards them to its workers.
 FORWARDED_BY_VERL = {
     "VERL_FULL_DETERMINISM",
     "VLLM_BATCH_INVARIANT",
@@ -40,22 +40,23 @@ FORWARDED_BY_VERL = {
 DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBUG": "legacy"}}
 # W&B writes into a temporary directory if this one does not exist.
 WANDB_DIRECTORY = "logs/wandb"
-# Variables left out of the printed trainer command: they would mark a process as the job's, and empty its metrics.
+# Variables that are left out of the printed trainer command. With them, a process that someone starts by hand would
+# count as one of the job, and verl would empty the file with the job's metrics.
 NOT_IN_COMMAND = (JOB_VARIABLE, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Stands for a server whose address is not known yet.
 NO_ADDRESS = "http://127.0.0.1:9"
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
-HOOK = "argus.hooks.isolation.enter_worker"
+WORKER_HOOK = "argus.hooks.isolation.enter_worker"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job that is ready to be archived and submitted."""
+    """A job that is ready to be archived and submitted: its plan, and what Ray gets with it."""
 
     submission_id: str
-    archive: str
+    archive: str  # its path on the shared root
     plan: Plan
-    runtime_env: Mapping[str, Any]
+    runtime_env: Mapping[str, Any]  # Ray's runtime environment, always with env_vars
     tags: Mapping[str, object]
 
     def submit_command(self) -> str:
@@ -70,12 +71,12 @@ class Job:
         )
 
     def train_command(self) -> str:
-        """The trainer's own command, for a worker: without the launcher, and without the values of secrets."""
+        """The command that starts the trainer by hand on a worker, without the launcher and the values of secrets."""
         env_vars = {name: value for name, value in self.runtime_env["env_vars"].items() if name not in NOT_IN_COMMAND}
-        # The hook reads secrets, which are gone with the job.
-        further = {name: value for name, value in self.runtime_env.items() if name != "worker_process_setup_hook"}
-        # As Ray passes it to the driver of a job: without it, Ray's workers would have none of these variables.
-        config = json.dumps({"runtime_env": {**further, "env_vars": env_vars}})
+        # The hook reads the job's file of secrets, which is removed when the job ends.
+        other_parts = {name: value for name, value in self.runtime_env.items() if name != "worker_process_setup_hook"}
+        # Ray passes its runtime environment to a driver in this variable. Without it, workers would not get env_vars.
+        config = json.dumps({"runtime_env": {**other_parts, "env_vars": env_vars}})
         variables = {**env_vars, **self.plan.driver_env, JOB_CONFIG_VARIABLE: config}
         assignments = [f"{name}={value}" for name, value in variables.items()]
         command = self.plan.command or ("python3", "-m", self.plan.module, *self.plan.overrides)
@@ -86,31 +87,33 @@ class Job:
         directory = [f"--chdir={self.plan.directory}"] if self.plan.directory else []
         return f"{shlex.join(['env', *directory, *assignments, *command])}\n"
 
-    def with_python_path(self, further: str) -> Job:
-        """The same job, which searches further directories for modules after all others."""
+    def with_python_path(self, python_path: str) -> Job:
+        """The same job with the directories of this PYTHONPATH after those that it has."""
         variables = dict(self.runtime_env["env_vars"])
         # An empty entry would stand for the current directory.
-        variables["PYTHONPATH"] = ":".join(filter(None, (variables["PYTHONPATH"], *further.split(":"))))
+        variables["PYTHONPATH"] = ":".join(filter(None, (variables["PYTHONPATH"], *python_path.split(":"))))
         return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
 
 
-def may_use_queue(spec: JobSpec, profile: Profile | None) -> bool:
-    """Whether the trainer keeps its samples in TransferQueue, unless its composed configuration tells otherwise."""
+def uses_queue_by_default(spec: JobSpec, profile: Profile | None) -> bool:
+    """Whether the trainer keeps its samples in TransferQueue by default; the composed configuration can disable it."""
     return profile is not None and spec.workload != SFT and profile.transfer_queue
 
 
-def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
+def job_environment(spec: JobSpec, archive: str, runs_hook: bool) -> dict[str, str]:
     """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs.
 
-    hook: whether workers run HOOK.
+    runs_hook: whether workers run WORKER_HOOK.
     """
-    chosen, reward = requested_variables(spec), spec.inputs.reward
-    launcher = Program.of_this_process().python_path if hook else ""
+    requested, reward = requested_variables(spec), spec.inputs.reward
+    program_path = Program.of_this_process().python_path if runs_hook else ""
     is_imported = spec.module or spec.command or (reward and reward.module)
     user_code = f"{spec.shared_root}/{USER_CODE_DIR}" if is_imported else ""
-    # with_python_path appends the path of the nodes.
-    paths = [path for path in chosen.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
-    python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *paths, launcher)))
+    # $PYTHONPATH stands for the PYTHONPATH of the nodes, which with_python_path appends later.
+    paths = [
+        path for path in requested.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")
+    ]
+    python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *paths, program_path)))
     return {
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
         "PYTHONUNBUFFERED": "1",
@@ -120,17 +123,17 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": f"sqlite:///{archive}/logs/mlflow.db",
         "TRACKIO_DIR": f"{archive}/logs/trackio",
         "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
-        # With it, the trainer of torchrun says how many steps it will do.
+        # With this level, the trainer of torchrun logs how many steps it will do.
         **({"VERL_SFT_LOGGING_LEVEL": "INFO"} if spec.launcher == TORCHRUN else {}),
         # Each attempt replaces these with the addresses of its servers.
         **dict.fromkeys(spec.env_from, NO_ADDRESS),
-        **chosen,
+        **requested,
         # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
         "PYTHONDONTWRITEBYTECODE": "1",
         # verl's file logger truncates its file at every start, so each attempt gets its own.
         METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
-        # These identify every process of the job, and locate its secrets.
+        # The first marks every process of the job. By the second, processes find the job's secrets.
         JOB_VARIABLE: archive.rpartition("/")[2],
         redact.ARCHIVE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
@@ -147,28 +150,28 @@ def plan_job(
     submission_id: str,
     profile: Profile | None,
     checkpoint: Checkpoint | None = None,
-    validates: bool = True,
+    has_validation_data: bool = True,
 ) -> Job:
     """The job for a checked JobSpec, on a cluster that has the capacity for it.
 
     code_id: the id in the snapshot's marker.
-    profile: the snapshot's release of verl; version_findings and accelerator_findings have returned nothing for it.
-    None for a command.
+    profile: the snapshot's release of verl, checked to support the JobSpec and the cluster. None for a command.
     checkpoint: the checkpoint to resume from, of the job that resume_from names.
-    validates: whether the dataset has data for validation.
+    has_validation_data: whether the dataset has a val.parquet.
     """
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
     overrides, driver_env = list[str](), dict[str, str]()
     if profile:
-        overrides = default_overrides(spec, cluster, submission_id, profile, checkpoint, validates)
+        overrides = default_overrides(spec, cluster, submission_id, profile, checkpoint, has_validation_data)
         driver_env = profile.driver_environment(spec.workload, spec.launcher)
-    hook = bool(spec.secrets) or may_use_queue(spec, profile)
-    variables = environment(spec, archive, hook)
+    runs_hook = bool(spec.secrets) or uses_queue_by_default(spec, profile)
+    variables = job_environment(spec, archive, runs_hook)
     names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
     forwarded = {name: variables.pop(name) for name in names}
-    # First the fields that JobSpec and Plan share, then those that differ.
+    # The plan copies all fields that the JobSpec has as well. The other fields follow.
+    copied = {field.name: getattr(spec, field.name) for field in fields(Plan) if field.name in JobSpec.model_fields}
     plan = replace(
-        Plan(**{key.name: getattr(spec, key.name) for key in fields(Plan) if key.name in JobSpec.model_fields}),
+        Plan(**copied),
         code_path=spec.inputs.code_path,
         code_id=code_id,
         module="" if spec.command else spec.module or trainer_module(spec.workload, spec.launcher),
@@ -183,10 +186,10 @@ def plan_job(
         cpus_per_node=size.cpus_per_node,
         pools=pools_of(spec, size),
         tags=tuple(f"{name}={value}" for name, value in spec.tags.items()),
-        # Whether another trainer uses it is not known.
-        transfer_queue=may_use_queue(spec, profile) and not spec.module,
+        # Another trainer than verl's may not use one.
+        transfer_queue=uses_queue_by_default(spec, profile) and not spec.module,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
-    runtime_env = {"env_vars": variables, **({"worker_process_setup_hook": HOOK} if hook else {})}
+    runtime_env = {"env_vars": variables, **({"worker_process_setup_hook": WORKER_HOOK} if runs_hook else {})}
     return Job(submission_id, archive, plan, {**spec.runtime_env, **runtime_env}, dict(spec.tags))

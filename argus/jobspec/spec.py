@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JobSpec: its keys with types, defaults and descriptions, and values derived from them."""
+"""The keys of a JobSpec with their types, defaults and descriptions, and values derived from them.
+
+The documentation of the keys and the JSON schema are generated from this file.
+"""
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import secrets
-import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from keyword import iskeyword
@@ -18,17 +18,27 @@ from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Conf
 
 from ..archive.archive import SUBMISSION_ID
 from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, MODELS_DIR, USER_CODE_DIR, full_path
-from ..io.hydra import override_list
 from ..ray.api import parse_address
+from .value_types import (
+    Command,
+    Commands,
+    Duration,
+    Names,
+    Number,
+    Overrides,
+    Resources,
+    Size,
+    Values,
+    Whole,
+    check_amount,
+    parse_mapping,
+    require,
+    require_between,
+    split_commas,
+)
 
-NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
-DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
-# Longer durations are typing errors, or numbers that clocks cannot add.
-MAX_DURATION_DAYS = 3650
-# ray/_common/ray_option_utils.py:_validate_resource_quantity
-MIN_AMOUNT = 0.0001
 MAX_TRIAL_ROWS = 64
-# The section of settings of each GPU pool beside the trainer's.
+# The GPU pools beside that of the trainer, each with the section of its settings in verl's configuration.
 POOLS = {"rollout": "actor_rollout_ref.rollout", "reward": "reward.reward_model", "teacher": "distillation"}
 
 
@@ -47,25 +57,22 @@ def is_dotted_name(module: str) -> bool:
 
 
 def is_module_entry(reward_fn_path: str) -> bool:
-    """Whether it has the form ``package.module:function``; ``file.py:function`` is a file."""
+    """Whether a reward_fn_path has the form ``package.module:function``; ``file.py:function`` is a file."""
     module, colon, function = reward_fn_path.partition(":")
     return bool(colon) and function.isidentifier() and not module.endswith(".py") and is_dotted_name(module)
 
 
 @dataclass(frozen=True)
 class RewardFunction:
-    """A reward function: its file, and its name in that file.
+    """Where the reward function of a job is."""
 
-    module: the dotted name by which it is imported from user/code. Empty: the file is loaded by its path.
-    """
-
-    file: str
-    name: str
-    module: str = ""
+    file: str  # an absolute path
+    name: str  # of the function in the file
+    module: str = ""  # the dotted name by which it is imported from user/code; empty if the file is loaded by its path
 
     @property
     def path(self) -> str:
-        """The value for verl's setting."""
+        """The value of verl's setting for the path of the reward function."""
         # utils/import_utils.py:load_module
         return f"pkg://{self.module}" if self.module else self.file
 
@@ -74,112 +81,16 @@ class RewardFunction:
 class Inputs:
     """The inputs of a job, as absolute paths."""
 
-    code_path: str
+    code_path: str  # the snapshot of verl; "" for a command without one
     model: str
     dataset: str
-    reward: RewardFunction | None
-
-
-class UnfitError(ValueError):
-    """The problem with a value of a JobSpec, and the remedy."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(problem)
-        self.remedy = remedy
-
-
-def fits(test: Callable[[Any], object], problem: str, remedy: str) -> AfterValidator:
-    """A check of a value that is not None. `problem` shows the value at {}."""
-
-    def checked(value: Any) -> Any:
-        if value is not None and not test(value):
-            raise UnfitError(problem.format(repr(value)), remedy)
-        return value
-
-    return AfterValidator(checked)
-
-
-def between(least: int, most: int, meaning: str) -> AfterValidator:
-    return fits(lambda value: least <= value <= most, "is {}", f"give {meaning}, {least} to {most}")
-
-
-def no_truth_value(value: object) -> object:
-    """Pydantic takes truth values for numbers."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value is no number")
-    return value
-
-
-def amount(value: Any) -> Any:
-    """The amount of a resource that Ray accepts for a job."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (is_number and (value == 0 or MIN_AMOUNT <= value < math.inf)):
-        raise UnfitError(f"is {value!r}", f"give a number: 0, or {MIN_AMOUNT} or more")
-    return value
-
-
-def seconds(value: object) -> float | None:
-    """The seconds of a number, or of ``30m``, ``1h30m`` or ``2d``; None for None and for 0."""
-    if value is None:
-        return None
-    match = DURATION.fullmatch(text := str(value))
-    if not text or not match:
-        raise UnfitError(f"{text!r} is not a duration", "give seconds, or a value such as 90m, 1h30m or 2d")
-    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
-    total = days * 86_400 + hours * 3600 + minutes * 60 + rest
-    if total > MAX_DURATION_DAYS * 86_400:
-        raise UnfitError(f"{text!r} is longer than {MAX_DURATION_DAYS} days", "give a shorter duration")
-    return total or None
-
-
-def items(value: object) -> object:
-    """A list, which the command line gives as text with commas."""
-    return value.split(",") if isinstance(value, str) else value
-
-
-def mapping(value: object) -> object:
-    """A mapping, which the command line gives as ``NAME=VALUE,NAME=VALUE`` or in JSON. Raises ValueError."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("{"):
-        return json.loads(value)
-    lexer = shlex.shlex(value, posix=True)
-    lexer.whitespace, lexer.whitespace_split = f"{lexer.whitespace},", True
-    words = list(lexer)
-    if not all("=" in word for word in words):
-        raise ValueError("write NAME=VALUE")
-    return dict(word.split("=", 1) for word in words)
+    reward: RewardFunction | None  # None: verl's own
 
 
 def key(description: str, default: Any = ..., at: str = "") -> Any:
-    """A key of a JobSpec. at: its dotted name, if it is not that of the field."""
+    """A key of a JobSpec. at: its dotted name in the JobSpec, if it is not the name of the field."""
     alias = AliasPath(*at.split(".")) if at else None
     return Field(default, description=description, validation_alias=alias, validate_default=True)
-
-
-Whole = Annotated[int, BeforeValidator(no_truth_value)]
-Number = Annotated[float, BeforeValidator(no_truth_value)]
-Duration = Annotated[float | None, BeforeValidator(seconds)]
-Names = Annotated[tuple[str, ...], BeforeValidator(items)]
-Command = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: shlex.split(value) if isinstance(value, str) else value)
-]
-Commands = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-Values = Annotated[dict[Any, Any], BeforeValidator(mapping)]
-Overrides = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(override_list(value)))]
-Size = Annotated[Whole | None, fits(lambda value: value >= 1, "is {}", "give 1 or more, or leave it out to use all")]
-Resources = Annotated[
-    dict[str, Annotated[Any, AfterValidator(amount)]],
-    BeforeValidator(mapping),
-    fits(lambda value: "CPU" not in value, "must not contain CPU", "use ray.resources.entrypoint_num_cpus for CPUs"),
-    # Ray accepts the job and fails it later.
-    fits(lambda value: "GPU" not in value, "must not contain GPU", "remove it: the trainer asks for its GPUs"),
-    fits(
-        lambda value: any(value.values()),
-        "contains nothing that keeps the driver off the head",
-        "keep {worker_node: 1}, or name a resource that only workers have",
-    ),
-]
 
 
 class JobSpec(BaseModel):
@@ -190,7 +101,7 @@ class JobSpec(BaseModel):
     submission_id: Annotated[
         str | None,
         AfterValidator(lambda value: value or None),
-        fits(
+        require(
             SUBMISSION_ID.fullmatch,
             "{} is malformed",
             "use at most 63 lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit; or leave "
@@ -212,7 +123,7 @@ class JobSpec(BaseModel):
     )
     module: Annotated[
         str | None,
-        fits(is_dotted_name, "{} is not the name of a module", "write it as in python -m: recipe.dapo.main_dapo"),
+        require(is_dotted_name, "{} is not the name of a module", "write it as in python -m: recipe.dapo.main_dapo"),
     ] = key(
         "A Python module to run in place of verl's trainer, of the snapshot or of `<shared_root>/user/code/`: a "
         "program with `@hydra.main`, whose configuration extends that of verl's trainer.",
@@ -241,7 +152,9 @@ class JobSpec(BaseModel):
     )
     address: Annotated[
         str,
-        fits(parse_address, "{} is not an address", "give scheme, host and port only, such as http://127.0.0.1:8265"),
+        require(
+            parse_address, "{} is not an address", "give scheme, host and port only, such as http://127.0.0.1:8265"
+        ),
     ] = key(
         "The address of Ray's Jobs API as seen from the head: on the head itself, or that of the inventory.",
         "http://127.0.0.1:8265",
@@ -258,14 +171,14 @@ class JobSpec(BaseModel):
         {"worker_node": 1},
         "ray.resources.entrypoint_resources",
     )
-    entrypoint_num_cpus: Annotated[Number, AfterValidator(amount)] = key(
+    entrypoint_num_cpus: Annotated[Number, AfterValidator(check_amount)] = key(
         "The CPUs of the driver.", 1, "ray.resources.entrypoint_num_cpus"
     )
     nnodes: Size = key("The number of workers. By default, all of them.", None, "resources.nnodes")
     gpus_per_node: Size = key(
         "The GPUs on each worker. By default, those of the worker with the fewest.", None, "resources.gpus_per_node"
     )
-    gpus: Annotated[Number, AfterValidator(amount)] = key(
+    gpus: Annotated[Number, AfterValidator(check_amount)] = key(
         "The GPUs of a `command` that uses those of one worker. A program that uses Ray sets `nnodes` and "
         "`gpus_per_node`.",
         0,
@@ -322,7 +235,7 @@ class JobSpec(BaseModel):
         "`job_secrets`.",
         [],
     )
-    retries: Annotated[Whole, between(0, 100, "the number of further attempts")] = key(
+    retries: Annotated[Whole, require_between(0, 100, "the number of further attempts")] = key(
         "The number of further attempts, `0` to `100`, after failures that are not the job's own. They resume "
         "from the last complete checkpoint.",
         0,
@@ -336,7 +249,7 @@ class JobSpec(BaseModel):
         "and a retry waits for a day.",
         None,
     )
-    priority: Annotated[Whole, between(-1000, 1000, "a priority")] = key(
+    priority: Annotated[Whole, require_between(-1000, 1000, "a priority")] = key(
         "The place in the queue, `-1000` to `1000`. Higher ones come first, equal ones in the order of "
         "submission. Running jobs are not stopped.",
         0,
@@ -364,7 +277,7 @@ class JobSpec(BaseModel):
     )
     resume_from: Annotated[
         str | None,
-        fits(
+        require(
             SUBMISSION_ID.fullmatch,
             "{} is not a submission id",
             "give the id of the job whose last checkpoint this job resumes from",
@@ -374,23 +287,25 @@ class JobSpec(BaseModel):
         "checkpoint this one starts.",
         None,
     )
-    env_from: Annotated[dict[str, str], BeforeValidator(mapping)] = key(
+    env_from: Annotated[dict[str, str], BeforeValidator(parse_mapping)] = key(
         "Environment variables with the addresses of servers, by the ids of their jobs: `{JUDGE_URL: command-…}`. "
         "The job starts once they answer.",
         {},
     )
-    ready_port: Annotated[Whole | None, between(1, 65535, "a port")] = key(
+    ready_port: Annotated[Whole | None, require_between(1, 65535, "a port")] = key(
         "The port of a `command` that is a server. It is RUNNING once it answers with a status below 300. It has "
         "to listen on all interfaces.",
         None,
         "ready.port",
     )
-    ready_path: Annotated[str, fits(lambda value: value.startswith("/"), "is {}", "begin it with /")] = key(
+    ready_path: Annotated[str, require(lambda value: value.startswith("/"), "is {}", "begin it with /")] = key(
         "The path of that request.", "/", "ready.path"
     )
     depends_on: Annotated[
         str | None,
-        fits(SUBMISSION_ID.fullmatch, "{} is not a submission id", "give the id of the job that has to succeed before"),
+        require(
+            SUBMISSION_ID.fullmatch, "{} is not a submission id", "give the id of the job that has to succeed before"
+        ),
     ] = key(
         "The id of a job of this cluster that has to succeed first. Model, dataset and checkpoint may be its results.",
         None,
@@ -402,13 +317,13 @@ class JobSpec(BaseModel):
     )
     tags: Values = key("Labels of the job, as names and values.", {})
     check_reward: Annotated[
-        Whole, between(0, MAX_TRIAL_ROWS, "the number of rows with which the gate calls the reward function")
+        Whole, require_between(0, MAX_TRIAL_ROWS, "the number of rows with which the gate calls the reward function")
     ] = key(
         "The number of rows, `0` to `64`, with which the gate calls the reward function, each with its ground "
         "truth and with an empty answer.",
         0,
     )
-    accept: Annotated[tuple[Literal["requirements", "space", "release"], ...], BeforeValidator(items)] = key(
+    accept: Annotated[tuple[Literal["requirements", "space", "release"], ...], BeforeValidator(split_commas)] = key(
         "Problems to report as warnings: `requirements`, packages that the snapshot declares and the image lacks; "
         "`space`, checkpoints that are not expected to fit; `release`, a verl newer than all that are known.",
         [],
@@ -424,7 +339,7 @@ class JobSpec(BaseModel):
 
     @property
     def pools(self) -> dict[str, tuple[int | None, int | None]]:
-        """The workers and the GPUs on each, by pool, of those that are given."""
+        """The numbers of workers and of GPUs on each, of all pools with at least one of the two; None: not set."""
         sizes = {name: (getattr(self, f"{name}_nnodes"), getattr(self, f"{name}_gpus_per_node")) for name in POOLS}
         return {name: size for name, size in sizes.items() if any(size)}
 
@@ -447,8 +362,8 @@ class JobSpec(BaseModel):
         return RewardFunction(full_path(path, self.shared_root, USER_CODE_DIR), function or "compute_score")
 
 
-def tree(paths: Iterable[str]) -> dict[str, Any]:
-    """Dotted names as nested mappings; those of keys with values are empty."""
+def nested_keys(paths: Iterable[str]) -> dict[str, Any]:
+    """Dotted names as nested mappings; a key with a value has an empty mapping."""
     top: dict[str, Any] = {}
     for path in paths:
         level = top
@@ -457,7 +372,8 @@ def tree(paths: Iterable[str]) -> dict[str, Any]:
     return top
 
 
-KEYS = tree(JobSpec.paths().values())
+KEYS = nested_keys(JobSpec.paths().values())
+# The descriptions of the sections, for the documentation.
 SECTIONS = {
     "ray": "How the job is submitted to Ray.",
     "ray.resources": "The resources that the driver requests.",
@@ -469,7 +385,7 @@ SECTIONS = {
     "resources.pools.teacher": "Of the teachers of a distillation.",
 }
 # The keys that are not for a command, and those that a command does not need.
-OF_TRAININGS = (
+TRAINING_KEYS = (
     *("model", "dataset", "module", "config_name", "reward_fn_path", "check_reward", "trainer_overrides", "launcher"),
     *("resume_from", "resources.pools"),
 )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a JobSpec's values. All of them are pure."""
+"""Checks the values of a JobSpec: alone, together, and against the inventory and the snapshot's release of verl.
+
+All of these checks are pure: they read no files and ask no cluster.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +17,32 @@ from ..common import shared_root as layout
 from ..common.findings import Finding, about
 from ..io.hydra import override_key, override_text
 from ..ray.api import is_loopback, parse_address
+from .batches import batch_findings
 from .capacity import Cluster
-from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
-from .overrides import batch_findings
+from .environment import runtime_env_findings, variable_findings
+from .job_secrets import secret_findings
 from .owned import OWNED_OVERRIDES, about_override, override_findings
+from .secret_forms import form_of_secret
 from .spec import JobSpec, is_module_entry, plain_root
 from .verl_releases import SFT, Profile
 
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Paths become Hydra overrides, in which ${…} is an interpolation.
-NOT_IN_PATHS = re.compile(r"[$\n\r\t]")
-NOT_PLAIN, RENAME = "Hydra or a shell would replace", "rename it without $ and line breaks"
+FORBIDDEN_IN_PATHS = re.compile(r"[$\n\r\t]")
+REPLACED, RENAME = "Hydra or a shell would replace", "rename it without $ and line breaks"
 DEFAULT_ADDRESS = str(JobSpec.model_fields["address"].default)
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
 
 
 def spec_findings(spec: JobSpec) -> list[Finding]:
-    """Problems of the values of a JobSpec together, and of its names and texts, that show without a cluster."""
-    checks = (_paths, _reward, runtime_env_findings, secret_findings, _policy, override_findings)
+    """All findings about the values of a JobSpec that show without the inventory and without a cluster."""
+    checks = (_path_findings, _reward_findings, runtime_env_findings, secret_findings, _key_findings, override_findings)
     findings = [finding for check in checks for finding in check(spec)]
     findings += variable_findings("env_from", spec.env_from, spec.shared_root)
     return [*findings, *variable_findings("env_vars", spec.env_vars, spec.shared_root)]
 
 
-def _paths(spec: JobSpec) -> Iterator[Finding]:
+def _path_findings(spec: JobSpec) -> Iterator[Finding]:
     root = spec.shared_root
     if not root.startswith("/"):
         yield about("shared_root", f"{root!r} is not absolute", "give the path that nodes see, such as /private")
@@ -59,11 +64,11 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
                 yield about(key, f"{value!r} is neither a name nor an absolute path", remedy)
         elif not layout.under_root(value, root):
             yield about(key, layout.outside_root_text(value, root), layout.copy_remedy(home))
-        elif NOT_IN_PATHS.search(value):
-            yield about(key, f"{value!r} has characters that {NOT_PLAIN}", RENAME)
+        elif FORBIDDEN_IN_PATHS.search(value):
+            yield about(key, f"{value!r} has characters that {REPLACED}", RENAME)
 
 
-def _reward(spec: JobSpec) -> Iterator[Finding]:
+def _reward_findings(spec: JobSpec) -> Iterator[Finding]:
     entry, key = spec.reward_fn_path, "reward_fn_path"
     if entry is None:
         return
@@ -76,16 +81,16 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
         remedy = "give FILE.py or FILE.py:FUNCTION, relative to user/code or absolute under the shared root"
         remedy += "; or PACKAGE.MODULE:FUNCTION, in user/code"
         yield about(key, f"{entry!r} is neither a Python file nor a function of a module", remedy)
-    elif NOT_IN_PATHS.search(path):
-        yield about(key, f"{path!r} has characters that {NOT_PLAIN}", RENAME)
+    elif FORBIDDEN_IN_PATHS.search(path):
+        yield about(key, f"{path!r} has characters that {REPLACED}", RENAME)
     if entry.endswith(":") or (function and not function.isidentifier()):
         yield about(key, f"{function!r} is not a function name", "give FILE.py:compute_score")
     if spec.workload == SFT:
         yield about(key, "sft has no rewards", "remove it, or choose workload: grpo or ppo")
 
 
-def _policy(spec: JobSpec) -> Iterator[Finding]:
-    """The keys that control how the job is started, is tried, resumes and is labelled."""
+def _key_findings(spec: JobSpec) -> Iterator[Finding]:
+    """Findings about keys that do not fit together, and about secrets in commands and tags."""
     if (spec.workload == COMMAND) != bool(spec.command):
         remedy = "name the program first, as in [python3, FILE.py]" if not spec.command else "set workload: command"
         yield about("command", "is not set" if not spec.command else f"is not for workload {spec.workload}", remedy)
@@ -126,7 +131,7 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
 def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[Finding]:
     """Findings about values that only the inventory may change.
 
-    defaults: those of the inventory, with the keys of a JobSpec.
+    defaults: the values of the inventory, by the keys of a JobSpec.
     """
     root = plain_root(str(defaults.get("shared_root") or layout.DEFAULT_SHARED_ROOT))
     if spec.shared_root != root:
@@ -141,7 +146,7 @@ def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[F
 
 
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
-    """Findings about settings that the snapshot's release of verl does not support, read, or name this way."""
+    """Findings about overrides that the snapshot's release of verl does not support, or does not read."""
     verl = f"verl {profile.version}"
     findings = list(batch_findings(spec, profile))
     for override in spec.trainer_overrides:
@@ -162,7 +167,7 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
 
 
 def accelerator_findings(workload: str, profile: Profile, cluster: Cluster) -> list[Finding]:
-    """Whether the snapshot's release of verl can train on the cluster's accelerator."""
+    """A finding if the snapshot's release of verl cannot train on the cluster's accelerator."""
     if cluster.accelerator == "cpu" and not profile.cpu_backend(workload):
         problem = f"verl {profile.version} cannot train without a GPU: its CPU backend is for sft only"
         return [about("code_path", problem, "use a snapshot of verl 0.9, or a cluster with GPUs")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences of the supported releases of verl, 0.8 and 0.9, and settings that neither or only the older one reads.
+"""Differences of the supported releases of verl, 0.8 and 0.9, and settings that 0.9 or neither of them reads.
 
 The tables were compiled from the configurations and the code of every release from 0.5.0 to 0.9.1. When a release
 renames a setting, it either rejects the old name minutes after the start, or still accepts it and silently ignores it
@@ -21,7 +21,7 @@ OLDEST: Release = (0, 8, 0)
 NEWEST: Release = (0, 9, 1)
 # The first release whose names of settings are not in the tables below. It is judged as NEWEST, with warnings.
 FIRST_UNKNOWN: Release = (0, 10, 0)
-KNOWN = "0.8 or 0.9"
+SUPPORTED_TEXT = "0.8 or 0.9"
 
 
 def release_of(version: str) -> Release | None:
@@ -37,10 +37,11 @@ REWARD_FUNCTION = "reward.custom_reward_function"
 PER_GPU = "_per_gpu"
 PER_GPU_SIZE = "it is the size for one GPU, so divide by the number of the job's GPUs"
 REMOVE = "remove it"
-# Each table maps settings to their new names or to another remedy. A name also stands for all keys below it, except
-# those below a longer name.
-# Read by 0.8: reward_loop.py:migrate_legacy_reward_impl copies them. In 0.9 main_ppo.py does not call it any more, but
-# the configuration still contains the old names (legacy_reward_impl.yaml).
+# Each table below maps settings to their new names, or to another remedy. A name also stands for all keys below it,
+# except those below a longer name.
+#
+# Settings that only 0.8 reads: reward_loop.py:migrate_legacy_reward_impl copies them. In 0.9 main_ppo.py does not call
+# it any more, but the configuration still contains the old names (legacy_reward_impl.yaml).
 RL_UNTIL_0_9 = {
     "custom_reward_function": REWARD_FUNCTION,
     "reward_model.reward_manager": "reward.reward_manager.name",
@@ -62,7 +63,7 @@ RL_UNTIL_0_9 = {
     # main_ppo.py:TaskRunnerV1.run sets it.
     "transfer_queue.enable": f"{REMOVE}: verl always uses TransferQueue",
 }
-# Names in scripts for older releases, and those of SFT.
+# Settings that neither reads: names in scripts for older releases, and names of SFT.
 RL_UNREAD = {
     "reward_model.sandbox_fusion": "reward.sandbox_fusion",
     # The other settings of the former reward model worker.
@@ -85,7 +86,7 @@ RL_UNREAD = {
     "trainer.val_generations_to_log_to_wandb": "trainer.log_val_generations",
     "trainer.max_ckpt_to_keep": "trainer.max_actor_ckpt_to_keep",
 }
-# Names in scripts for the former fsdp_sft_trainer.py, and those of PPO and GRPO.
+# The same for SFT: names in scripts for the former fsdp_sft_trainer.py, and names of PPO and GRPO.
 SFT_UNREAD = {
     "model.partial_pretrain": "model.path",
     "model.fsdp_config": "engine",
@@ -123,21 +124,18 @@ def trainer_module(workload: str, launcher: str = RAY) -> str:
 
 @dataclass(frozen=True)
 class Profile:
-    """A release of verl: everything in which it differs from the others.
+    """A release of verl: everything in which it differs from the others."""
 
-    is_guess: whether it is newer than all that are known.
-    """
-
-    version: str
-    release: Release
-    is_guess: bool = False
+    version: str  # as the snapshot declares it
+    release: Release  # whose rules apply
+    is_guess: bool = False  # whether the version is newer than all that are known
 
     @property
     def is_0_9(self) -> bool:
         return self.release >= (0, 9, 0)
 
     def unread_hint(self, workload: str, key: str) -> str | None:
-        """The remedy for a key that this release is known not to read; None for other keys."""
+        """The remedy for a setting that this release does not read according to the tables; None for others."""
         names = SFT_UNREAD if workload == SFT else RL_UNREAD | RL_UNTIL_0_9
         name = max((name for name in names if f"{key}.".startswith(f"{name}.")), key=len, default="")
         if not name or (name in RL_UNTIL_0_9 and workload != SFT and not self.is_0_9):
@@ -169,14 +167,15 @@ class Profile:
         return "cpu" if self.is_0_9 else "cuda"
 
     def driver_environment(self, workload: str, launcher: str = RAY) -> dict[str, str]:
-        """Environment of the driver alone. Ray hides GPUs from drivers, and a driver on "cuda" must see one."""
+        """Environment variables of the driver alone."""
         if launcher == TORCHRUN:
-            # Ray would show a line that several ranks write only once.
+            # Without it, Ray shows a line that several ranks write only once.
             return {"RAY_DEDUP_LOGS": "0"}
+        # Ray hides GPUs from drivers, and a driver on "cuda" must see one.
         return {"CUDA_VISIBLE_DEVICES": "0"} if workload == SFT and self.sft_device == "cuda" else {}
 
     def cpu_backend(self, workload: str) -> bool:
-        """Whether the CPU test backend works. Its rollouts are plug-ins of verl 0.9 (verl/plugin)."""
+        """Whether jobs can run on the CPU test backend. Its rollouts are plug-ins of verl 0.9 (verl/plugin)."""
         return workload == SFT or self.is_0_9
 
 
@@ -195,9 +194,9 @@ def soften_unknown_release(version: str, findings: Iterable[Finding]) -> list[Fi
     return [replace(item, severity=WARNING) if is_guess and item.severity == ERROR else item for item in findings]
 
 
-def refusal(version: str) -> str:
+def unsupported_remedy(version: str) -> str:
     """The remedy for a version without a profile."""
     release = release_of(version)
     if release is None:
-        return f"use a snapshot of verl {KNOWN} that contains verl/version/version"
-    return f"use a snapshot of verl {KNOWN}: the names of settings in older versions differ"
+        return f"use a snapshot of verl {SUPPORTED_TEXT} that contains verl/version/version"
+    return f"use a snapshot of verl {SUPPORTED_TEXT}: the names of settings in older versions differ"

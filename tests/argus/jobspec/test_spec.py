@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from jobs import MINIMAL, jobspec
 
-from argus.jobspec.spec import Inputs, RewardFunction, new_submission_id, seconds
+from argus.jobspec.spec import Inputs, RewardFunction, new_submission_id
+from argus.jobspec.value_types import parse_duration
 
 # Every key that has no default in MINIMAL, with a value of its own.
 EVERYTHING: dict[str, Any] = {
@@ -108,13 +109,13 @@ def test_a_reward_function_of_a_module() -> None:
     [(None, None), ("0", None), ("90", 90.0), ("0.5", 0.5), ("1h30m", 5400.0), ("1d2h3m4s", 93_784.0)],
 )
 def test_durations(duration: str | None, value: float | None) -> None:
-    assert seconds(duration) == value
+    assert parse_duration(duration) == value
 
 
 @pytest.mark.parametrize("duration", ["", " ", "h", "1 h", "-1", "1e3", "nan", "1h1h", "1m1h", "1,5h", "1H", "90\n"])
 def test_malformed_durations(duration: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
-        seconds(duration)
+        parse_duration(duration)
 
 
 @pytest.mark.parametrize("identifier", ["a", "0", "grpo-7b.try_2", "a" * 63, 17])
