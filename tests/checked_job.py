@@ -104,10 +104,7 @@ def request(root: Path, workload: str = "grpo", settings: dict[str, Any] | None 
     """A request without problems, whose reward is verl's own. `settings` change its configuration, by dotted keys."""
     name = "sft" if workload == "sft" else "rl"
     files = {f"{split}_files": f"{root}/datasets/{name}/{split}.parquet" for split in ("train", "val")}
-    config: dict[str, Any] = {
-        "data": {"train_batch_size": 8, **files},
-        "trainer": {"save_freq": 10, "total_epochs": 1},
-    }
+    config: dict[str, Any] = {"data": {"train_batch_size": 8, **files}, "trainer": {"save_freq": 10, "total_epochs": 1}}
     for key, value in (settings or {}).items():
         inner = config
         *parts, last = key.split(".")

@@ -24,8 +24,8 @@ HYDRA_DIRECTORY = "config/hydra"
 VERL_UNITS = 8
 # The settings that determine the tokens of a step, with the defaults of verl or of this file.
 STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, "data.max_response_length": 512}
-# verl does not write the samples of steps with more tokens: its trainer would wait for a process that decodes one to
-# three million tokens a second.
+# Samples of steps with more tokens are not kept: the trainer would wait for a process of verl that decodes one to three
+# million tokens a second.
 MAX_SAMPLED_TOKENS = 8_000_000
 # verl's own default is [console,wandb], which fails without an account.
 LOGGER = "trainer.logger"

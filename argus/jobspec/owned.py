@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the trainer that the JobSpec or the archive controls, and findings about overrides of these settings.
+"""Settings of the trainer that the JobSpec, the archive or the launcher controls, and findings about their overrides.
 
 The checks of overrides only find errors early. There are many ways to write a setting, so the gate also compares the
 composed configuration with `owned_values`.
@@ -48,7 +48,8 @@ OWNED_OVERRIDES = {
 # Options of Hydra's command line that only choose another configuration of the same snapshot.
 CONFIG_OPTIONS = ("--config-name", "-cn", "--config-path", "-cp")
 SEARCHPATH_KEY = "hydra.searchpath"
-# Resolvers that read nothing but the configuration. oc.create and oc.decode are not: they make a text to evaluate.
+# Resolvers that read nothing but the configuration. OmegaConf evaluates what oc.create and oc.decode make of a text, so
+# these are not among them.
 HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.values")
 # The name of an interpolation, up to its arguments, its end, or another interpolation.
 INTERPOLATION = re.compile(r"\$\{([^${}:]*)(.?)", re.DOTALL)

@@ -53,7 +53,7 @@ def refuse_bool(value: object) -> object:
 
 
 def check_amount(value: Any) -> Any:
-    """The value, if Ray accepts it as the check_amount of a resource. Raises UnfitError."""
+    """The value, if Ray accepts it as the amount of a resource. Raises UnfitError."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (is_number and (value == 0 or MIN_AMOUNT <= value < math.inf)):
         raise UnfitError(f"is {value!r}", f"give a number: 0, or {MIN_AMOUNT} or more")
@@ -61,12 +61,12 @@ def check_amount(value: Any) -> Any:
 
 
 def parse_duration(value: object) -> float | None:
-    """The parse_duration of a number or of a text such as ``1h30m``; None for None and for 0. Raises UnfitError."""
+    """The seconds of a number or of a text such as ``1h30m``; None for None and for 0. Raises UnfitError."""
     if value is None:
         return None
     match = DURATION.fullmatch(text := str(value))
     if not text or not match:
-        raise UnfitError(f"{text!r} is not a duration", "give parse_duration, or a value such as 90m, 1h30m or 2d")
+        raise UnfitError(f"{text!r} is not a duration", "give seconds, or a value such as 90m, 1h30m or 2d")
     days, hours, minutes, rest = (float(part or 0) for part in match.groups())
     total = days * 86_400 + hours * 3600 + minutes * 60 + rest
     if total > MAX_DURATION_DAYS * 86_400:
@@ -80,7 +80,7 @@ def split_commas(value: object) -> object:
 
 
 def parse_mapping(value: object) -> object:
-    """A parse_mapping; the command line has it as ``NAME=VALUE,NAME=VALUE`` or in JSON. Raises ValueError."""
+    """A mapping; the command line has it as ``NAME=VALUE,NAME=VALUE`` or in JSON. Raises ValueError."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("{"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differences of the supported releases of verl, 0.8 and 0.9, and settings that 0.9 or neither of them reads.
+"""Differences of the supported releases of verl, 0.8 and 0.9, and settings that only 0.8 or neither of them reads.
 
 The tables were compiled from the configurations and the code of every release from 0.5.0 to 0.9.1. When a release
 renames a setting, it either rejects the old name minutes after the start, or still accepts it and silently ignores it

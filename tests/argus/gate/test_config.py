@@ -246,11 +246,7 @@ def test_batch_without_a_mini_batch_that_fits(size: int, answers: int, example: 
 
 @pytest.mark.parametrize(
     ("engine", "settings", "refused"),
-    [
-        ("vllm", {}, True),
-        ("vllm", {f"{ROLLOUT}.enable_sleep_mode": False}, False),
-        ("hf_cpu", {}, False),
-    ],
+    [("vllm", {}, True), ("vllm", {f"{ROLLOUT}.enable_sleep_mode": False}, False), ("hf_cpu", {}, False)],
 )
 def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], refused: bool) -> None:
     environment = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}

@@ -82,8 +82,7 @@ UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 
 @pytest.mark.parametrize(
-    ("cpus", "units", "most"),
-    [(28, 8, None), (28, 9, "8"), (27, 8, "4"), (26, 1, "fewer"), (26, 0, None)],
+    ("cpus", "units", "most"), [(28, 8, None), (28, 9, "8"), (27, 8, "4"), (26, 1, "fewer"), (26, 0, None)]
 )
 def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, most: str | None) -> None:
     """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""

@@ -31,8 +31,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize(
-    "name",
-    [*RUN_THINGS, "RAY_ADDRESS", "RAY_AUTH_TOKEN", "ray_address", "ARGUS_VERL_JOB", "ARGUS_VERL_NEW", "HF_HOME"],
+    "name", [*RUN_THINGS, "RAY_ADDRESS", "RAY_AUTH_TOKEN", "ray_address", "ARGUS_VERL_JOB", "ARGUS_VERL_NEW", "HF_HOME"]
 )
 def test_names_that_change_how_programs_run_are_never_secret(name: str) -> None:
     assert [finding.key for finding in findings_of({"secrets": [name]})] == [f"secrets.{name}"]
