@@ -28,7 +28,7 @@ from .request import CheckRequest, Facts
 # How many rows of each file are checked.
 MAX_SAMPLE_ROWS = 64
 MAX_ROLE_CHARS = 60
-finding = partial(about, "dataset")
+dataset_finding = partial(about, "dataset")
 STAGE_AGAIN = "correct the data and stage it again"
 
 
@@ -49,7 +49,7 @@ def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         rows = min(sum(known_counts), limit) if limit > 0 else sum(known_counts)
         setattr(facts, f"{split}_rows", rows)
         if rows == 0:
-            findings.append(finding(f"{', '.join(files)} has no rows", "stage a dataset that has rows"))
+            findings.append(dataset_finding(f"{', '.join(files)} has no rows", "stage a dataset that has rows"))
         else:
             findings += batch_findings(request, split, rows, ", ".join(files))
     return findings
@@ -73,10 +73,10 @@ def batch_findings(request: CheckRequest, split: str, rows: int, files: str) -> 
     problem = f"{files} has {rows} rows, but data.train_batch_size is {batch}"
     remedy = f"set data.train_batch_size to at most {rows} in trainer_overrides, or stage more rows"
     if split == "train":
-        yield finding(f"{problem}: the job would run no step", remedy)
+        yield dataset_finding(f"{problem}: the job would run no step", remedy)
     elif request.is_sft:
         # trainer/sft_trainer_ray.py: _build_dataloader validates in batches of the same size, and drops them as well.
-        yield finding(f"{problem}: val/loss would be nan", remedy, WARNING)
+        yield dataset_finding(f"{problem}: val/loss would be nan", remedy, WARNING)
 
 
 def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
@@ -102,15 +102,15 @@ def check_file(request: CheckRequest, facts: Facts, name: str) -> tuple[list[Fin
         return [], None
     try:
         if is_lfs_pointer(path):
-            return [finding(*lfs_pointer_problem(path))], None
+            return [dataset_finding(*lfs_pointer_problem(path))], None
         file = open_parquet(path)
     except FileNotFoundError:
         # The check of paths reports files outside the shared root.
-        missing = [finding(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
+        missing = [dataset_finding(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
         return [] if request.is_outside_shared_root(str(path)) else missing, None
     except (OSError, ArrowException) as error:
         problem = f"{path} cannot be read as Parquet: {error_text(error)}"
-        return [finding(problem, "stage it again: the file may be truncated")], None
+        return [dataset_finding(problem, "stage it again: the file may be truncated")], None
     with file:
         rows = file.metadata.num_rows
         # A dataset class of the user reads what it needs.
@@ -123,7 +123,7 @@ def check_file(request: CheckRequest, facts: Facts, name: str) -> tuple[list[Fin
         try:
             batch = next(file.iter_batches(MAX_SAMPLE_ROWS, columns=columns), None)
         except (OSError, ArrowException) as error:
-            return [finding(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
+            return [dataset_finding(f"{path} is corrupted: {error_text(error)}", "stage it again")], rows
         return findings + row_findings(request, facts, path, batch.to_pylist() if batch else []), rows
 
 
@@ -138,7 +138,7 @@ def media_findings(request: CheckRequest, path: Path, file: Any) -> Iterator[Fin
         # utils/dataset/multiturn_sft_dataset.py, rl_dataset.py: _build_messages
         problem = f"{path} has {', '.join(used)}, but the model reads only text: it has no preprocessor_config.json"
         severity = ERROR if request.verl_at_least((0, 9)) else WARNING
-        yield finding(problem, "choose a model that reads them, or stage the data without them", severity)
+        yield dataset_finding(problem, "choose a model that reads them, or stage the data without them", severity)
 
 
 def messages_key(request: CheckRequest) -> str:
@@ -159,15 +159,15 @@ def schema_findings(request: CheckRequest, path: Path, schema: Any) -> tuple[lis
         reward = []
     message_problem = messages_problem(schema, kind_of(request), key)
     if message_problem:
-        return [finding(f"{path} {message_problem[0]}", message_problem[1])], []
+        return [dataset_finding(f"{path} {message_problem[0]}", message_problem[1])], []
     problems = [*reward_problems(schema, reward)] if reward else []
     if not request.is_sft and (info_problem := extra_info_problem(schema)):
         problems.append(info_problem)
-    findings = [finding(f"{path} {problem}", remedy) for problem, remedy in problems]
+    findings = [dataset_finding(f"{path} {problem}", remedy) for problem, remedy in problems]
     reward_column = request.setting("data.reward_fn_key", "data_source")
     if reward and reward_column != request.data_source_key:
         problem = f"data.reward_fn_key={reward_column} has no effect: since verl 0.9 the column is always data_source"
-        findings.append(finding(problem, "remove it", WARNING))
+        findings.append(dataset_finding(problem, "remove it", WARNING))
     return findings, [name for name in (key, *reward) if name in schema.names]
 
 
@@ -189,7 +189,7 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
     findings = []
     for (problem, severity), rows in problems.items():
         more = f" (and {len(rows) - 1} more of the first {len(sample)} rows)" if len(rows) > 1 else ""
-        findings.append(finding(f"{path}, row {rows[0]}: {problem}{more}", STAGE_AGAIN, severity))
+        findings.append(dataset_finding(f"{path}, row {rows[0]}: {problem}{more}", STAGE_AGAIN, severity))
     return findings if request.reward_file else findings + source_findings(request, path, sources)
 
 
@@ -201,7 +201,7 @@ def source_findings(request: CheckRequest, path: Path, sources: Mapping[str, int
     names, prefixes = known_data_sources(Path(request.code_path))
     remedy = "set reward_fn_path, or use a data_source that verl knows"
     return [
-        finding(f"{path}, row {number}: verl has no reward function for data_source {source!r}", remedy)
+        dataset_finding(f"{path}, row {number}: verl has no reward function for data_source {source!r}", remedy)
         for source, number in sources.items()
         if names and source not in names and not source.startswith(tuple(prefixes))
     ]

@@ -18,7 +18,7 @@ from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
 from .dataset import open_parquet
-from .job_dataset import data_files, finding, messages_key
+from .job_dataset import data_files, dataset_finding, messages_key
 from .request import CheckRequest, Facts
 
 # The limits of the sample of a split: its rows, the characters of their text, and the row groups of a file.
@@ -233,7 +233,7 @@ def refusal_findings(request: CheckRequest, sample: PromptSample) -> Iterator[Fi
         text = f"the model's chat template refuses {rows}: {one_line(sample.refusals[0], 300)}"
         # A processor may render them in another way.
         is_certain = not sample.lengths and request.is_text_only
-        yield finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
+        yield dataset_finding(text, "correct the rows, or the template", ERROR if is_certain else WARNING)
 
 
 def vocabulary_findings(sample: PromptSample, vocab_size: int | None) -> Iterator[Finding]:

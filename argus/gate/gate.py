@@ -17,7 +17,7 @@ from ..common.findings import NOTE, WARNING, Finding, about, errors
 from ..common.shared_root import USER_CODE_DIR, under_root
 from ..io.hydra import override_key
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
-from ..jobspec.overrides import LOGGER, LOGGERS, VERL_UNITS, WITH_TENSORBOARD
+from ..jobspec.overrides import DEFAULT_LOGGERS, LOGGER_KEY, TENSORBOARD_LOGGERS, VERL_UNITS
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
@@ -198,7 +198,7 @@ def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
 
 def with_loggers(job: Job, config: Configuration) -> Job:
     """The job with TensorBoard as a further logger, if the nodes composed the configuration with it."""
-    if TENSORBOARD not in as_list(config.get(LOGGER)):
+    if TENSORBOARD not in as_list(config.get(LOGGER_KEY)):
         return job
-    overrides = (WITH_TENSORBOARD if override == LOGGERS else override for override in job.plan.overrides)
+    overrides = (TENSORBOARD_LOGGERS if override == DEFAULT_LOGGERS else override for override in job.plan.overrides)
     return replace(job, plan=replace(job.plan, overrides=tuple(overrides)))

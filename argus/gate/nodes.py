@@ -26,7 +26,7 @@ from ..checks.worker import check_worker
 from ..common.findings import Finding, about
 from ..common.shared_root import USER_CODE_DIR
 from ..io.hydra import override_key
-from ..jobspec.overrides import LOGGER, LOGGERS, WITH_TENSORBOARD
+from ..jobspec.overrides import DEFAULT_LOGGERS, LOGGER_KEY, TENSORBOARD_LOGGERS
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec
 from ..jobspec.verl_releases import release_of, soften_unknown_release
@@ -114,7 +114,7 @@ def ask_nodes(
     node = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]
     # Starting a process takes longer than the checks: one process on each worker, the longest check first.
-    tensorboard = WITH_TENSORBOARD if LOGGERS in job.plan.overrides and not sets_loggers(spec) else ""
+    tensorboard = TENSORBOARD_LOGGERS if DEFAULT_LOGGERS in job.plan.overrides and not sets_loggers(spec) else ""
     module, directory = (*job.plan.command, job.plan.module)[0], spec.module and job.plan.directory
     started = {INSPECTION: connection.on(node, inspect_job, request, module, overrides, tensorboard, directory or "")}
     others = {node_id: name for node_id, name in workers.items() if node_id != node}
@@ -151,7 +151,7 @@ def sets_loggers(spec: JobSpec) -> bool:
 
     With log_val_generations, verl writes the texts of samples into TensorBoard's files, where nothing masks secrets.
     """
-    return not {LOGGER, SAMPLES_KEY}.isdisjoint(map(override_key, spec.trainer_overrides))
+    return not {LOGGER_KEY, SAMPLES_KEY}.isdisjoint(map(override_key, spec.trainer_overrides))
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:

@@ -35,7 +35,8 @@ RAY_VARIABLES = {
     "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",
 }
 RAY_SETS_GPUS = "Ray sets it for each process; with it, several processes would get the same GPU"
-# ray/_private/accelerators/amd_gpu.py and verl's single_controller/base/worker.py.
+# Variables that choose GPUs, with the reason why a JobSpec cannot set them: ray/_private/accelerators/amd_gpu.py and
+# verl's single_controller/base/worker.py
 GPU_VARIABLES = {
     **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"), RAY_SETS_GPUS),
     "NVIDIA_VISIBLE_DEVICES": "it has an effect only when the container of a node starts",
@@ -63,22 +64,22 @@ OWNED_PARTS = {
 }
 
 
-def is_limit(value: object) -> bool:
+def is_timeout(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and (value > 0 or value == -1)
 
 
-def is_profile(value: object) -> bool:
+def is_profiler_setting(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Mapping) and all(isinstance(key, str) for key in value))
 
 
 # A test of a value, and the remedy for one that fails it.
 Form = tuple[Callable[[object], bool], str]
 MAPPING: Form = (lambda value: isinstance(value, Mapping), "give a mapping")
-PROFILER: Form = (is_profile, "give the name of a configuration, or a mapping of options")
+PROFILER: Form = (is_profiler_setting, "give the name of a configuration, or a mapping of options")
 # The parts of the runtime environment that a JobSpec may set, and the keys of its part config.
 ALLOWED_PARTS: dict[str, Form] = {"env_vars": MAPPING, "config": MAPPING, "nsight": PROFILER, "rocprof_sys": PROFILER}
 CONFIG_KEYS: dict[str, Form] = {
-    "setup_timeout_seconds": (is_limit, "give a number of seconds, or -1 for no limit"),
+    "setup_timeout_seconds": (is_timeout, "give a number of seconds, or -1 for no limit"),
     "eager_install": (lambda value: isinstance(value, bool), "give true or false"),
 }
 

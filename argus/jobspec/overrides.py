@@ -28,8 +28,8 @@ STEP_TOKENS = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 5, 
 # million tokens a second.
 MAX_SAMPLED_TOKENS = 8_000_000
 # verl's own default is [console,wandb], which fails without an account.
-LOGGER = "trainer.logger"
-LOGGERS, WITH_TENSORBOARD = f"{LOGGER}=[console,file]", f"{LOGGER}=[console,file,tensorboard]"
+LOGGER_KEY = "trainer.logger"
+DEFAULT_LOGGERS, TENSORBOARD_LOGGERS = f"{LOGGER_KEY}=[console,file]", f"{LOGGER_KEY}=[console,file,tensorboard]"
 # A setting with so many digits exceeds the limit without the others.
 TOO_MANY_DIGITS = 8
 
@@ -79,7 +79,7 @@ def common_overrides(workload: str, size: JobSize, submission_id: str, archive: 
         f"trainer.project_name={workload}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
         # The gate adds TensorBoard if the nodes can write its files.
-        LOGGERS,
+        DEFAULT_LOGGERS,
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
         # Hydra writes the composed configuration and all overrides there.
