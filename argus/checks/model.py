@@ -113,6 +113,7 @@ def hub_snapshots(path: Path) -> list[Path]:
 
 
 def model_config_findings(request: CheckRequest, facts: Facts, source: ModelRef, section: str) -> list[Finding]:
+    """Findings about config.json, alone and against the settings. Fills in vocab_size."""
     config, problems = read_config(source)
     if problems:
         return problems

@@ -18,6 +18,7 @@ REMEDY = "remove it: preflight names what each node has, for ray_node_env; or se
 
 
 def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about variables whose interfaces or adapters this node does not have. environment: that of the job."""
     interfaces = [name for _index, name in socket.if_nameindex()]
     adapters = [path.name for path in ADAPTERS_DIR.iterdir()] if ADAPTERS_DIR.is_dir() else []
     # RCCL reads these variables as well. Nothing does without GPUs.

@@ -30,6 +30,8 @@ from .job_config import JobConfig
 # The ratio of "save_frequency" and "save_freq". Most names with a lower ratio are other settings.
 MIN_SIMILARITY = 0.75
 MAX_HINTS = 3
+# Stands for each secret on the nodes; the values stay on the head. No configuration contains it by chance.
+PLACEHOLDER = "placeholder-of-a-secret"
 
 
 def hint_for(key: str, job: JobConfig, profile: Profile | None, unread: Collection[str] = ()) -> str:
@@ -64,10 +66,6 @@ def similar_settings(key: str, settings: list[str]) -> list[str]:
         return [siblings[setting] for setting in similar]
     same_name = [setting for setting in settings if setting.endswith(f".{name}")]
     return same_name if len(same_name) <= MAX_HINTS else []
-
-
-# Stands for each secret on the nodes; the values stay on the head. No configuration contains it by chance.
-PLACEHOLDER = "placeholder-of-a-secret"
 
 
 def refused_defaults(spec: JobSpec, composed: Composition, version: str) -> list[str]:

@@ -32,6 +32,47 @@ LOGGER_KEY = "trainer.logger"
 DEFAULT_LOGGERS, TENSORBOARD_LOGGERS = f"{LOGGER_KEY}=[console,file]", f"{LOGGER_KEY}=[console,file,tensorboard]"
 # A setting with so many digits exceeds the limit without the others.
 TOO_MANY_DIGITS = 8
+# The overrides that the CPU test backend needs; see docs/cpu_backend.md.
+CPU_RL = [
+    "trainer.device=cpu",
+    "data.dataloader_num_workers=0",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "++actor_rollout_ref.model.override_config.attn_implementation=eager",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "actor_rollout_ref.rollout.agent.num_workers=1",
+    "reward.num_workers=1",
+    f"{UNITS_KEY}=1",
+]
+# vLLM's CPU backend has no compiler and no sleep mode, and its cache is not a share of the machine's memory.
+CPU_VLLM = [
+    "actor_rollout_ref.rollout.enforce_eager=True",
+    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    f"++actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes={2**28}",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=16",
+]
+CPU_CRITIC = [
+    "critic.strategy=fsdp2",
+    "critic.model.use_remove_padding=False",
+    "++critic.model.override_config.attn_implementation=eager",
+    "critic.fsdp.use_torch_compile=False",
+]
+CPU_SFT = [
+    "data.num_workers=0",
+    "model.use_remove_padding=False",
+    "++model.override_config.attn_implementation=eager",
+    "engine.strategy=fsdp2",
+    "engine.use_torch_compile=False",
+]
+# For rollouts on workers of their own: verl's way to send them weights needs GPUs.
+CPU_WEIGHTS = [
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=ray_cpu",
+    "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=verl_cpu.weights",
+]
 
 
 def default_overrides(
@@ -162,49 +203,6 @@ def storage_overrides(size: JobSize, cluster: Cluster, driver_cpus: float, keys:
     """
     max_units = size.max_storage_units(cluster, driver_cpus)
     return [] if UNITS_KEY in keys or max_units >= VERL_UNITS else [f"{UNITS_KEY}={max(1, max_units)}"]
-
-
-# The overrides that the CPU test backend needs; see docs/cpu_backend.md.
-CPU_RL = [
-    "trainer.device=cpu",
-    "data.dataloader_num_workers=0",
-    "actor_rollout_ref.model.use_remove_padding=False",
-    "++actor_rollout_ref.model.override_config.attn_implementation=eager",
-    "actor_rollout_ref.actor.strategy=fsdp2",
-    "actor_rollout_ref.actor.use_torch_compile=False",
-    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
-    "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
-    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-    "actor_rollout_ref.rollout.agent.num_workers=1",
-    "reward.num_workers=1",
-    f"{UNITS_KEY}=1",
-]
-# vLLM's CPU backend has no compiler and no sleep mode, and its cache is not a share of the machine's memory.
-CPU_VLLM = [
-    "actor_rollout_ref.rollout.enforce_eager=True",
-    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
-    "actor_rollout_ref.rollout.free_cache_engine=False",
-    f"++actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes={2**28}",
-    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=16",
-]
-CPU_CRITIC = [
-    "critic.strategy=fsdp2",
-    "critic.model.use_remove_padding=False",
-    "++critic.model.override_config.attn_implementation=eager",
-    "critic.fsdp.use_torch_compile=False",
-]
-CPU_SFT = [
-    "data.num_workers=0",
-    "model.use_remove_padding=False",
-    "++model.override_config.attn_implementation=eager",
-    "engine.strategy=fsdp2",
-    "engine.use_torch_compile=False",
-]
-# For rollouts on workers of their own: verl's way to send them weights needs GPUs.
-CPU_WEIGHTS = [
-    "actor_rollout_ref.rollout.checkpoint_engine.backend=ray_cpu",
-    "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=verl_cpu.weights",
-]
 
 
 def accelerator_overrides(

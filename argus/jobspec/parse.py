@@ -20,6 +20,8 @@ from .value_types import UnfitError
 MAX_VALUE_CHARS = 100
 # Keys whose values findings do not show: someone may have written a secret in place of its name.
 MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
+# The words of YAML for types that pydantic's messages name.
+YAML_NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 
 def parse_jobspec(jobspec: Any) -> tuple[list[Finding], JobSpec | None]:
@@ -45,10 +47,6 @@ def parse_jobspec(jobspec: Any) -> tuple[list[Finding], JobSpec | None]:
         keys = {finding.key for finding in unknown}
         return [*unknown, *(finding for finding in wrong_types if finding.key not in keys)], None
     return unknown + spec_findings(spec), spec
-
-
-# The words of YAML for types that pydantic's messages name.
-YAML_NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 
 def validation_finding(problem: Mapping[str, Any], key: str) -> Finding:

@@ -22,14 +22,6 @@ NEWEST: Release = (0, 9, 1)
 # The first release whose names of settings are not in the tables below. It is judged as NEWEST, with warnings.
 FIRST_UNKNOWN: Release = (0, 10, 0)
 SUPPORTED_TEXT = "0.8 or 0.9"
-
-
-def release_of(version: str) -> Release | None:
-    """The release numbers of a version, without suffixes such as .dev0, .post1 and +mine."""
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?(?![0-9])", version)
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
-
-
 ROLLOUT = "actor_rollout_ref.rollout"
 # The section with the path and the name of the reward function.
 REWARD_FUNCTION = "reward.custom_reward_function"
@@ -113,6 +105,12 @@ SFT_UNREAD = {
     "trainer.val_before_train": REMOVE,
     "actor_rollout_ref.model.path": "model.path",
 }
+
+
+def release_of(version: str) -> Release | None:
+    """The release numbers of a version, without suffixes such as .dev0, .post1 and +mine."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?(?![0-9])", version)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def trainer_module(workload: str, launcher: str = RAY) -> str:
