@@ -14,7 +14,7 @@ import argus
 
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
-    "checks.common.Facts",
+    "checks.request.Facts",
     "report.curves.JobCurves",
     "report.curves.Curve",
     "steward.attempt_checks.AttemptChecks",
