@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from argus.checks.configuration import Configuration
-from argus.checks.request import CheckRequest
+from argus.checks.request import CheckRequest, Configuration
 from argus.checks.worker import check_worker
 from argus.common.findings import Finding
 from argus.staging.tiny import rl_rows, sft_rows

@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.plugin_utils import program_call
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 
-from argus.jobspec import job_secrets
+from argus.jobspec import environment
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
 from argus.staging.store import USES
 
@@ -35,7 +35,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     "b'|'.join(present)": ["hf_AbCdEfGhIjKl|-----BEGIN"],
     # Forms of variables, of nodes and of Slurm.
     "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?", *dict(commands.FIELD_PATTERNS.values())],
-    "names": [names.pattern for names in job_secrets.FORBIDDEN_NAMES.values()],
+    "names": [names.pattern for names in environment.FORBIDDEN_NAMES.values()],
     "f'{ENGINE_PREFIX}(?:{pattern})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"

@@ -51,10 +51,7 @@ class ProgramOutput:
 
 
 class ChildProcess:
-    """A Python program in a child process. It begins with its imports, and then waits for its question.
-
-    program, imports: the source. memory_bytes: the limit of each process.
-    """
+    """A Python program in a child process. It begins with its imports, and then waits for its question."""
 
     def __init__(self, program: str, environment: Mapping[str, str], memory_bytes: int, imports: str = "") -> None:
         self._mark = uuid.uuid4().hex

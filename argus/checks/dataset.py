@@ -23,10 +23,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | None:
-    """The problem with the column of messages, and its remedy; None if verl can read it.
-
-    workload: RL or SFT. key: the name of the column.
-    """
+    """The problem with the column of messages, and its remedy; None if verl can read it. workload: RL or SFT."""
     names = schema.names
     if key not in names:
         other = "choose another dataset, or another workload"

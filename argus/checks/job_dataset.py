@@ -11,7 +11,6 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about, errors
 from ..common.text import one_line
-from .configuration import as_list
 from .dataset import (
     MESSAGES,
     RL,
@@ -22,8 +21,7 @@ from .dataset import (
     open_parquet,
     reward_problems,
 )
-from .files import error_text, is_lfs_pointer, lfs_pointer_problem
-from .request import CheckRequest, Facts
+from .request import CheckRequest, Facts, as_list, error_text, is_lfs_pointer, lfs_pointer_problem
 
 # How many rows of each file are checked.
 MAX_SAMPLE_ROWS = 64
@@ -56,7 +54,6 @@ def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
 
 
 def data_files(request: CheckRequest, split: str) -> list[str]:
-    """The paths or URLs of the files of a split."""
     if request.config is None:
         file = f"{request.dataset}/{split}.parquet"
         # Only PPO and GRPO need data for validation.
@@ -142,7 +139,6 @@ def media_findings(request: CheckRequest, path: Path, file: Any) -> Iterator[Fin
 
 
 def messages_key(request: CheckRequest) -> str:
-    """The name of the column of messages."""
     key = "data.messages_key" if request.is_sft else "data.prompt_key"
     return str(request.setting(key, MESSAGES[kind_of(request)]))
 
@@ -194,10 +190,7 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
 
 
 def source_findings(request: CheckRequest, path: Path, sources: Mapping[str, int]) -> list[Finding]:
-    """Findings about data sources for which the snapshot has no reward function.
-
-    sources: data sources with the first row that has each.
-    """
+    """Findings about data sources, given with their first rows, for which the snapshot has no reward function."""
     names, prefixes = known_data_sources(Path(request.code_path))
     remedy = "set reward_fn_path, or use a data_source that verl knows"
     return [
@@ -208,10 +201,7 @@ def source_findings(request: CheckRequest, path: Path, sources: Mapping[str, int
 
 
 def known_data_sources(code_path: Path) -> tuple[set[str], set[str]]:
-    """The data sources for which verl has a reward function: names, and prefixes of names.
-
-    They are those with which the source of default_compute_score compares data_source; none if it cannot be read.
-    """
+    """The names, and prefixes of names, with which verl's default_compute_score compares data_source, if readable."""
     names: set[str] = set()
     prefixes: set[str] = set()
     try:

@@ -15,9 +15,8 @@ from typing import Any
 
 from ..common.findings import WARNING, Finding
 from ..common.text import size_text
-from .files import error_text, is_lfs_pointer, lfs_pointer_problem
 from .model_settings import model_setting_findings, text_model
-from .request import CheckRequest, Facts
+from .request import CheckRequest, Facts, error_text, is_lfs_pointer, lfs_pointer_problem
 
 # The limit of the format itself.
 MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
@@ -98,10 +97,7 @@ def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Fin
 
 
 def hub_snapshots(path: Path) -> list[Path]:
-    """The snapshot directories in a repository's directory of the Hugging Face cache; none for another directory.
-
-    The snapshot of the branch main comes first.
-    """
+    """The snapshots in a repository's directory of the Hugging Face cache, that of main first; none elsewhere."""
     if not path.name.startswith("models--"):
         return []
     commits = sorted((path / "snapshots").glob("*"))
@@ -149,10 +145,7 @@ def read_config(source: ModelRef) -> tuple[dict[str, Any], list[Finding]]:
 
 
 def tokenizer_findings(source: ModelRef, path: Path, template: str, *, has_template: bool) -> list[Finding]:
-    """Findings about the tokenizer in a directory.
-
-    template: the key of the setting for a chat template of the job. has_template: whether the job sets it.
-    """
+    """Findings about a tokenizer. template: the key of the job's chat template. has_template: whether it is set."""
     tokenizer, settings = path / "tokenizer.json", path / "tokenizer_config.json"
     for file in (tokenizer, settings):
         if file.is_file() and is_lfs_pointer(file):
@@ -241,10 +234,7 @@ def safetensors_problem(path: Path) -> tuple[str | None, int]:
 
 
 def is_truncated_torch_file(path: Path) -> bool:
-    """Whether a file of torch.save was cut off.
-
-    torch.save writes a zip archive, whose directory is at its end. Files of old versions are no archives.
-    """
+    # torch.save writes a zip archive, whose directory is at its end. Files of old versions are no archives.
     with path.open("rb") as file:
         return file.read(2) in (b"", b"PK") and not zipfile.is_zipfile(path)
 

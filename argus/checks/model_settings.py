@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
-from .configuration import Configuration
-from .request import CheckRequest
+from .request import CheckRequest, Configuration
 
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINES = ("vllm", "sglang")
@@ -24,10 +23,7 @@ PREDICTING_ARCHITECTURES = ("ForCausalLM", "ForConditionalGeneration", "ForVisio
 
 
 def text_model(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Configuration:
-    """A config.json with the changes of the job, and with the values for text of a multimodal model at the top.
-
-    Values that transformers has by default are absent.
-    """
+    """A config.json with the job's changes and a multimodal model's values for text; it lacks default values."""
     # workers/config/model.py: HFModelConfig.__post_init__
     changes = request.setting(f"{section}.override_config", {})
     values = {**values, **changes.get("model_config", changes)}
@@ -37,10 +33,7 @@ def text_model(request: CheckRequest, section: str, values: Mapping[str, Any]) -
 
 
 def model_setting_findings(request: CheckRequest, section: str, values: Mapping[str, Any]) -> Iterator[Finding]:
-    """Findings about settings that do not fit a model.
-
-    section: the section of the settings of this model. values: its config.json.
-    """
+    """Findings about settings that do not fit a model. section: of these settings. values: its config.json."""
     yield from custom_code_findings(request, section, values)
     if section == request.model_section:
         yield from architecture_findings(request, section, values)
@@ -84,10 +77,8 @@ def architecture_findings(request: CheckRequest, section: str, values: Mapping[s
 
 
 def is_known_type(request: CheckRequest, kind: str) -> bool:
-    """Whether the job's version of transformers may know a model type.
-
-    Its files are searched as text: importing transformers takes seconds.
-    """
+    """Whether the job's version of transformers may know a model type."""
+    # Importing transformers takes seconds.
     path = [*filter(None, request.environment.get("PYTHONPATH", "").split(":"))]
     spec = PathFinder.find_spec("transformers", path) or PathFinder.find_spec("transformers")
     files = Path(spec.origin).parent.glob("models/auto/*.py") if spec and spec.origin else ()
@@ -121,9 +112,8 @@ def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Fin
     if has_limit and max_len > limit > 0:
         yield about(key, f"is {max_len}, more than the model's max_position_embeddings, {limit}", f"set it to {limit}")
     # Only inference engines ignore the scaling of rotary embeddings.
-    length = (
-        limit if has_limit else scaled_positions(limit, model.get("rope_scaling") or model.get("rope_parameters") or {})
-    )
+    scaling = model.get("rope_scaling") or model.get("rope_parameters") or {}
+    length = limit if has_limit else scaled_positions(limit, scaling)
     if longest > length > 0 and not max_len:
         end = "answers end there, and the job ends at a prompt of that length" if has_limit else "the rest is new to it"
         key = "data.max_length" if request.is_sft else "data.max_response_length"

@@ -16,8 +16,7 @@ from typing import Any
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
-from .configuration import as_list
-from .request import MAX_VERSION_CHARS, CheckRequest, Facts
+from .request import MAX_VERSION_CHARS, CheckRequest, Facts, as_list
 
 # By the name of a rollout: the package that verl calls for it, and the extra of verl that declares the package.
 ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": ("tensorrt-llm", "trtllm")}
@@ -34,7 +33,6 @@ MIN_DEBUGPY_VERSION = (1, 8)
 
 
 def debugger_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """Whether the workers have the debugger that the JobSpec asks for."""
     if request.debugger != "post_mortem":
         return []
     version = re.findall(r"\d+", installed_version(request, "debugpy") or "")
@@ -83,11 +81,8 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         elif name not in unneeded:
             problem = f"{verl} requires {declared}, which the workers do not have"
             findings.append(about("code_path", problem, remedy, severity))
-    if (
-        QUEUE_PACKAGE in imported
-        and QUEUE_PACKAGE not in facts.versions
-        and installed_version(request, QUEUE_PACKAGE) is None
-    ):
+    is_undeclared = QUEUE_PACKAGE in imported and QUEUE_PACKAGE not in facts.versions
+    if is_undeclared and installed_version(request, QUEUE_PACKAGE) is None:
         problem = f"{verl} imports TransferQueue without declaring it, and the workers do not have it"
         findings.append(about("code_path", problem, QUEUE_REMEDY, severity))
     if tested:
@@ -209,7 +204,6 @@ def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
 
 
 def installed_version(request: CheckRequest, name: str) -> str | None:
-    """The version of a package that the job would import; None if it is not installed."""
     package = find_distribution(request, name)
     return package.version if package else None
 

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the paths of a job: every node sees the files that the head sees, and can write where jobs write.
+"""Checks the paths of a job and the network of a node.
 
-Paths in overrides must be under the shared root.
+Every node sees the files that the head sees, can write where jobs write, and has the interfaces and adapters that
+environment variables name. Paths in overrides must be under the shared root.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..common import shared_root as layout
 from ..common.findings import ERROR, WARNING, Finding, about
-from .configuration import Configuration, as_list, flatten
-from .files import error_text
-from .network import network_findings
-from .request import CheckRequest, Facts
+from ..common.text import one_line
+from .request import CheckRequest, Configuration, Facts, as_list, error_text, flatten
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
 # The settings with paths, and for each the directory of the shared root where such files belong.
@@ -38,6 +39,10 @@ HOME_DIRS = {
 RESULT_SUFFIXES = ("save_path", "dump_path", "output_path")
 # The settings with the text of a chat template: workers/config/model.py:HFModelConfig.__post_init__
 TEMPLATE_KEYS = ("actor_rollout_ref.model.custom_chat_template", "model.custom_chat_template")
+ADAPTERS_DIR = Path("/sys/class/infiniband")
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
+GLOO_KEY = "GLOO_SOCKET_IFNAME"
+NETWORK_REMEDY = "remove it: preflight names what each node has, for ray_node_env; or set it to what all nodes have"
 
 
 def check_node(request: CheckRequest) -> list[Finding]:
@@ -74,10 +79,7 @@ def jobspec_key_of(request: CheckRequest, path: Path) -> str:
 
 
 def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Finding]:
-    """Findings about a file or directory that this node cannot read, or sees otherwise than the head.
-
-    size: its size on the head; None for any. root: the shared root with links resolved.
-    """
+    """Findings about a path that this node cannot read, or sees otherwise than the head. size: there; None for any."""
     try:
         real = path.resolve()
         if not real.is_relative_to(root):
@@ -112,10 +114,7 @@ def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
 
 
 def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """Findings about settings whose paths this worker cannot read, or whose paths are outside the shared root.
-
-    A path outside is an error if this worker does not have it, and a warning if it does.
-    """
+    """Findings about settings whose paths this worker cannot read, or whose paths are outside the shared root."""
     if request.config is None:
         return []
     root = Path(request.shared_root).resolve()
@@ -144,3 +143,32 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
             problem = "is a path, but verl takes it for the text of a template"
             findings.append(about(key, problem, "give the text, or put chat_template.jinja beside the tokenizer"))
     return findings
+
+
+def network_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about variables whose interfaces or adapters this node does not have."""
+    interfaces = [name for _index, name in socket.if_nameindex()]
+    adapters = [path.name for path in ADAPTERS_DIR.iterdir()] if ADAPTERS_DIR.is_dir() else []
+    # RCCL reads these variables as well. Nothing does without GPUs.
+    severity = ERROR if any(map(os.path.exists, GPU_DEVICES)) else WARNING
+    for name, present, effect, severe in (
+        (GLOO_KEY, interfaces, "gloo does not start; it knows whole names only, with commas, no ^ and no =", ERROR),
+        ("NCCL_SOCKET_IFNAME", interfaces, "NCCL does not start", severity),
+        ("NCCL_IB_HCA", adapters, "NCCL uses no InfiniBand and no RoCE there", WARNING),
+    ):
+        value = environment.get(name, "")
+        # torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: every one has to exist
+        has_all = {*present}.issuperset(filter(None, value.split(",")))
+        is_known = has_all if name == GLOO_KEY else selects_any(value, present)
+        # gloo and NCCL treat a single character as no name.
+        if len(value) > 1 and not is_known:
+            problem = f"is {value}, but the node has {one_line(', '.join(sorted(present)), 200) or 'none'}: {effect}"
+            yield about(f"env_vars.{name}", problem, NETWORK_REMEDY, severe)
+
+
+def selects_any(value: str, present: Iterable[str]) -> bool:
+    """Whether an NCCL variable selects any of a node's names: by prefixes, or after = by names; ^ excludes them."""
+    text = value.removeprefix("^")
+    parts = tuple(part.partition(":")[0] for part in text.removeprefix("=").split(",") if part)
+    matched = [name in parts if text.startswith("=") else name.startswith(parts) for name in present]
+    return not all(matched) if value.startswith("^") else any(matched)

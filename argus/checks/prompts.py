@@ -110,10 +110,7 @@ def start_tokenizer_process() -> ChildProcess:
 
 
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
-    """Findings about prompts that are too long, or that the tokenizer or the model cannot process.
-
-    Nothing is measured without a limit and a tokenizer.json.
-    """
+    """Findings about prompts that are too long, or that the tokenizer or the model cannot process."""
     key = "data.max_length" if request.is_sft else "data.max_prompt_length"
     limit, directory = request.setting(key), request.tokenizer_path
     is_limit_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
@@ -197,9 +194,8 @@ def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit
         outcome, severity = long_prompt_outcome(request, sample, too_long_count)
         sampled = "" if sample.tried_count >= sample.total_rows else "sampled "
         kind = "conversations" if request.is_sft else "prompts"
-        problem = (
-            f"is {limit}, but {too_long_count} of {sample.tried_count} {sampled}{kind} in {sample.split} are longer"
-        )
+        share = f"{too_long_count} of {sample.tried_count} {sampled}{kind}"
+        problem = f"is {limit}, but {share} in {sample.split} are longer"
         remedy = f"set it to {sample.longest} or more, with the memory that this takes"
         if not request.is_sft:
             remedy += ", or data.filter_overlong_prompts=True to leave them out"

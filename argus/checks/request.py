@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all checks of a job get and fill in: the request that describes the job, and the facts about it.
+"""What all checks of a job share: the request with its composed configuration, the facts, and helpers for files.
 
-A check takes both, and returns findings. Checks import packages of the nodes' image only inside functions. Of datasets
-and weights, they read only headers, footers and a few rows.
+A check takes request and facts, and returns findings. Checks import packages of the nodes' image only inside functions.
+Of datasets and weights, they read only headers, footers and a few rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,51 @@ from ..common.shared_root import under_root
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
-from .configuration import Configuration
 
+OMEGACONF_MISSING = "???"
 WORKLOAD_SFT, WORKLOAD_EVAL = "sft", "eval"
 MAX_VERSION_FILE_BYTES, MAX_VERSION_CHARS = 4096, 64
 # verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
 PER_SAMPLE_REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
+MAX_ERROR_CHARS = 300
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A composed configuration as plain data: nested mappings, lists and values."""
+
+    values: Mapping[str, Any]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key; the default if it is absent, null, OmegaConf's missing value, or unresolved."""
+        value: Any = self.values
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        unset = value is None or (isinstance(value, str) and (value == OMEGACONF_MISSING or value.startswith("${")))
+        return default if unset else value
+
+    def number(self, key: str, default: int = 0) -> int:
+        """The value if it is an integer; otherwise the default. Another check reports values of a wrong type."""
+        value = self.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def flatten(node: Any, path: str = "", *, enabled_only: bool = True) -> Iterator[tuple[str, Any]]:
+    """All dotted keys of a configuration with their values. enabled_only: skip sections with enable(d): false."""
+    if isinstance(node, Mapping) and node:
+        is_disabled = node.get("enable") is False or node.get("enabled") is False
+        for name, value in () if enabled_only and is_disabled else node.items():
+            yield from flatten(value, f"{path}.{name}".lstrip("."), enabled_only=enabled_only)
+    elif isinstance(node, list) and node:
+        for index, value in enumerate(node):
+            yield from flatten(value, f"{path}[{index}]", enabled_only=enabled_only)
+    else:
+        yield path, node
+
+
+def as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 @dataclass(frozen=True)
@@ -123,10 +162,7 @@ class CheckRequest:
         return not self.is_sft and bool(self.setting("critic.enable", self.workload == "ppo"))
 
     def is_outside_shared_root(self, path: str) -> bool:
-        """Whether a path of the configuration is outside the shared root, which the check of paths reports.
-
-        False without a configuration: all paths are then those of the JobSpec, which were checked before.
-        """
+        """Whether a path of the configuration is outside the shared root, which the check of paths reports."""
         return self.config is not None and not under_root(path, self.shared_root)
 
     def verl_at_least(self, release: tuple[int, int]) -> bool:
@@ -175,3 +211,19 @@ def read_verl_version(code_path: str | Path) -> str | None:
         return one_line(read_text(Path(code_path, "verl/version/version"), MAX_VERSION_FILE_BYTES), MAX_VERSION_CHARS)
     except (OSError, UnreadableError):
         return None
+
+
+def error_text(error: BaseException) -> str:
+    return one_line(error, MAX_ERROR_CHARS) or type(error).__name__
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Whether a file has only the pointer that a clone without Git LFS leaves in its place."""
+    with path.open("rb") as file:
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def lfs_pointer_problem(path: Path) -> tuple[str, str]:
+    """The problem with a Git LFS pointer in place of a file, and its remedy."""
+    remedy = "run `git lfs pull` in the clone and stage it again, or download the file again"
+    return f"{path} is a Git LFS pointer, not the file", remedy

@@ -18,9 +18,8 @@ from pydantic import BaseModel, ValidationError
 from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
 from .child import ProgramOutput, run_program
-from .files import MAX_ERROR_CHARS
 from .job_dataset import data_files, first_rows
-from .request import CheckRequest, Facts
+from .request import MAX_ERROR_CHARS, CheckRequest, Facts
 
 IMPORT_TIMEOUT_SECONDS, CALLS_TIMEOUT_SECONDS = 20.0, 20.0
 MAX_MEMORY_BYTES = 8 << 30
@@ -168,10 +167,7 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
 
 
 def manager_findings(request: CheckRequest) -> list[Finding]:
-    """A finding about a reward manager that the snapshot does not have.
-
-    trainer/ppo/reward.py: resolve_reward_manager_cls looks for it.
-    """
+    """A finding about a manager that trainer/ppo/reward.py: resolve_reward_manager_cls does not find."""
     manager, code = request.registered_reward_manager, Path(request.code_path, "verl")
     files = [*code.glob("experimental/reward_loop/reward_manager/*.py")]
     files += [] if request.verl_at_least((0, 9)) else code.glob("workers/reward_manager/*.py")
@@ -183,10 +179,7 @@ def manager_findings(request: CheckRequest) -> list[Finding]:
 
 
 def import_findings(request: CheckRequest, path: Path, reply: Mapping[str, Any], is_checked: bool) -> Iterator[Finding]:
-    """Findings about a function that cannot be imported, or cannot be called as verl does.
-
-    reply: the first line of the child. is_checked: whether the arguments that verl passes are known.
-    """
+    """Findings about a function that cannot be imported, or cannot be called as verl does."""
     function = request.reward_function
     line = f"{path}, line {reply['line']}" if reply.get("line") else str(path)
     if missing := reply.get("missing"):

@@ -214,9 +214,8 @@ def known_estimators(config: Any, code_path: Path, user_code: str) -> tuple[str,
     estimator = ((config or {}).get("algorithm") or {}).get("adv_estimator")
     if not isinstance(estimator, str):
         return ()
-    members = dict(
-        re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", "\n".join(read_sources(code_path / ESTIMATORS_FILE)), re.MULTILINE)
-    )
+    text = "\n".join(read_sources(code_path / ESTIMATORS_FILE))
+    members = dict(re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", text, re.MULTILINE))
     names: set[str] = set()
     for place in (code_path / ESTIMATORS_FILE, code_path, *([Path(user_code)] if user_code else [])):
         registered = (match.groups() for text in read_sources(place) for match in REGISTERED_ESTIMATOR.finditer(text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules for the configuration of all workloads, and those for SFT.
+"""The composed configuration of a job, as rules read it; the rules for all workloads, and those for SFT.
 
 A rule is a function with findings about settings that verl refuses only after minutes, or accepts and does not apply.
 Everything here is pure. Each rule was read in verl 0.9.1 and names its source, a file and a function below verl/.
@@ -7,10 +7,20 @@ Everything here is pure. Each rule was read in verl 0.9.1 and names its source, 
 
 from __future__ import annotations
 
-from ..checks.configuration import OMEGACONF_MISSING, flatten
-from ..common.findings import WARNING, about
-from .job_config import ACTOR, FSDP, SFT_SEQUENCE_KEY, Findings, JobConfig, is_indivisible, multiple_remedy
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+from ..checks.request import OMEGACONF_MISSING, Configuration, flatten
+from ..common.findings import WARNING, Finding, about
+from ..jobspec.owned import ESTIMATOR
+
+# The keys with the number of GPUs that share a sequence.
+SFT_SEQUENCE_KEY = "engine.ulysses_sequence_parallel_size"
+CRITIC_SEQUENCE_KEY = "critic.fsdp.ulysses_sequence_parallel_size"
+ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+FSDP = ("fsdp", "fsdp2")
+Findings = Iterator[Finding]
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
 NO_PROMPT = "would ask for an account, and no one can answer"
 # By logger: environment variables, one of them required for the job, and the consequence without them.
@@ -21,6 +31,79 @@ ACCOUNTS = {
     "clearml": (("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE"), "clearml has no server to report to"),
     "vemlp_wandb": (("VOLC_ACCESS_KEY_ID",), "vemlp_wandb ends the job"),
 }
+
+
+@dataclass(frozen=True)
+class JobConfig(Configuration):
+    """The composed configuration of a job, with the facts about the job that rules need."""
+
+    workload: str
+    nnodes: int
+    gpus_per_node: int
+    release: tuple[int, ...]  # of verl, such as (0, 9, 1); empty if it is unknown
+    environment: Mapping[str, str] = field(default_factory=dict)  # with the names of the job's secrets
+
+    @property
+    def gpus(self) -> int:
+        return self.nnodes * self.gpus_per_node
+
+    @property
+    def is_megatron(self) -> bool:
+        return bool(self.get(f"{ACTOR}.strategy") == "megatron")
+
+    @property
+    def megatron_model_gpus(self) -> int:
+        """The number of GPUs that hold one model of Megatron."""
+        sizes = (f"{ACTOR}.megatron.{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context"))
+        return math.prod(self.number(key, 1) for key in sizes)
+
+    @property
+    def actor_sequence_key(self) -> str:
+        """The key with the number of GPUs that share a sequence of the actor."""
+        # workers/config/actor.py:FSDPActorConfig.__post_init__ prefers the old name.
+        old, new = f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
+        return old if self.number(old, 1) > 1 else new
+
+    @property
+    def actor_sequence_gpus(self) -> int:
+        """The number of GPUs that share a sequence of the actor."""
+        return max(self.number(self.actor_sequence_key, 1), 1)
+
+    @property
+    def data_parallel_size(self) -> int:
+        """The number of ranks that share a batch of the actor; 0 if that is unknown."""
+        if self.is_megatron:
+            gpus_per_model = self.megatron_model_gpus
+        elif self.get(f"{ACTOR}.strategy") in FSDP:
+            gpus_per_model = self.actor_sequence_gpus
+        else:
+            return 0
+        return self.gpus // gpus_per_model if gpus_per_model and self.gpus % gpus_per_model == 0 else 0
+
+    @property
+    def max_sample_tokens(self) -> int:
+        """The tokens of the longest prompt with the longest response, of PPO and GRPO."""
+        return self.number("data.max_prompt_length") + self.number("data.max_response_length")
+
+    @property
+    def needs_critic(self) -> bool:
+        # trainer/ppo/utils.py:need_critic
+        enabled = self.get("critic.enable")
+        return bool(enabled) if enabled is not None else self.get(ESTIMATOR) == "gae"
+
+    @property
+    def needs_reference(self) -> bool:
+        # trainer/ppo/utils.py:need_reference_policy
+        return bool(self.get("algorithm.use_kl_in_reward") or self.get(f"{ACTOR}.use_kl_loss"))
+
+
+def is_indivisible(number: int, parts: int) -> bool:
+    """Whether a number cannot be divided into equal parts; False if one of the two is unknown, which is 0."""
+    return number > 0 and parts > 0 and number % parts != 0
+
+
+def multiple_remedy(ranks: int) -> str:
+    return f"set it to a multiple of {ranks}"
 
 
 def sequence_parallel_findings(job: JobConfig, key: str, remove_padding: str) -> Findings:
@@ -57,15 +140,12 @@ def saving_findings(job: JobConfig) -> Findings:
         # trainer/sft_trainer_ray.py:fit: global_step % self.save_freq
         for key in ("trainer.save_freq", "trainer.test_freq"):
             if job.get(key) == 0:
-                yield about(
-                    key, "is 0: the job ends with ZeroDivisionError after its first step", "set it to -1 for never"
-                )
+                text = "is 0: the job ends with ZeroDivisionError after its first step"
+                yield about(key, text, "set it to -1 for never")
         # trainer/sft_trainer_ray.py:fit: is_last_step or (self.save_freq > 0 and is_save_step)
         if isinstance(save_freq, int) and save_freq < 0:
-            text = (
-                f"is {save_freq}: only the last step is saved, so a job that fails earlier has nothing to resume from"
-            )
-            yield about("trainer.save_freq", text, remedy, WARNING)
+            text = "only the last step is saved, so a job that fails earlier has nothing to resume from"
+            yield about("trainer.save_freq", f"is {save_freq}: {text}", remedy, WARNING)
     # trainer/ppo/v1/trainer_base.py:fit: self.config.trainer.save_freq > 0 and (is_last_step or …)
     elif isinstance(save_freq, int) and save_freq <= 0:
         yield about("trainer.save_freq", f"is {save_freq}: nothing is saved, not even the last step", remedy, WARNING)

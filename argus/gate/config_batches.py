@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ..common.findings import WARNING, about
-from .job_config import ACTOR, CRITIC_SEQUENCE_KEY, REF, ROLLOUT, Findings, JobConfig, is_indivisible, multiple_remedy
+from .config import ACTOR, CRITIC_SEQUENCE_KEY, REF, ROLLOUT, Findings, JobConfig, is_indivisible, multiple_remedy
 
 # The name of the setting in the sections of actor and critic.
 TOKENS_NAME = "ppo_max_token_len_per_gpu"
@@ -104,11 +104,7 @@ def micro_batch_findings(job: JobConfig) -> Findings:
 
 
 def micro_batch_size_findings(job: JobConfig, section: str, deprecated_key: str, dynamic: str) -> Findings:
-    """Findings about the micro-batch of a section.
-
-    deprecated_key: the setting of its size over all GPUs; that for one GPU ends in _per_gpu. dynamic: the switch of
-    dynamic batches.
-    """
+    """Findings about the micro-batch of a section. deprecated_key: its size over all GPUs. dynamic: the switch."""
     # workers/config/actor.py:__post_init__, workers/config/critic.py:__post_init__, utils/config.py:validate_config
     key = f"{deprecated_key}_per_gpu"
     size = job.get(key)

@@ -12,9 +12,18 @@ from ..archive.archive import ENGINE_ADDRESSES
 from ..archive.plan import VAL_ONLY
 from ..common.findings import WARNING, about
 from ..jobspec.owned import ESTIMATOR
-from .config import sequence_parallel_findings
+from .config import (
+    ACTOR,
+    CRITIC_SEQUENCE_KEY,
+    FSDP,
+    REF,
+    ROLLOUT,
+    Findings,
+    JobConfig,
+    is_indivisible,
+    sequence_parallel_findings,
+)
 from .config_batches import BATCH_RULES
-from .job_config import ACTOR, CRITIC_SEQUENCE_KEY, FSDP, REF, ROLLOUT, Findings, JobConfig, is_indivisible
 
 # Estimators of advantages: those with baselines for tokens, and all that compare the answers to one prompt.
 TOKEN_BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
@@ -210,9 +219,8 @@ def prometheus_findings(job: JobConfig) -> Findings:
     file = str(job.get(f"{PROMETHEUS_SECTION}.file"))
     if not file.endswith(f"/{ENGINE_ADDRESSES}"):
         problem = f"is {file}, which verl then replaces on every node of the cluster"
-        yield about(
-            f"{PROMETHEUS_SECTION}.file", problem, "remove it: the file is then one of the job's archive", WARNING
-        )
+        remedy = "remove it: the file is then one of the job's archive"
+        yield about(f"{PROMETHEUS_SECTION}.file", problem, remedy, WARNING)
 
 
 # The rules that also apply to a job that only validates.

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..archive.plan import COMMAND, VAL_ONLY
-from ..checks.configuration import Configuration, as_list
 from ..checks.paths import named_files
-from ..checks.request import Facts, read_verl_version
+from ..checks.request import Configuration, Facts, as_list, read_verl_version
 from ..common.findings import NOTE, WARNING, Finding, about, errors
 from ..common.shared_root import USER_CODE_DIR, under_root
 from ..io.hydra import override_key
@@ -26,8 +25,7 @@ from ..jobspec.verl_releases import PPO, SFT, profile_of
 from ..queue.room import UNITS_KEY, Demand, Room, find_placed_ids
 from ..ray.api import RayHead, free_workers
 from .head import file_findings, read_marker, resume_findings
-from .nodes import Inspection, ask_nodes
-from .override_effects import refused_defaults
+from .nodes import Inspection, ask_nodes, refused_defaults
 from .pools import pool_findings, used_pools
 
 TENSORBOARD = "tensorboard"
@@ -55,16 +53,9 @@ class GateResult:
 
 
 def examine(
-    spec: JobSpec,
-    submission_id: str,
-    head: RayHead,
-    ask: AskNodes = ask_nodes,
-    clock: Callable[[], float] = time.time,
+    spec: JobSpec, submission_id: str, head: RayHead, ask: AskNodes = ask_nodes, clock: Callable[[], float] = time.time
 ) -> GateResult:
-    """Check and plan a job whose JobSpec was parsed without findings. Raises RayApiError if the head does not answer.
-
-    ask: runs the checks on nodes.
-    """
+    """Check and plan a job whose JobSpec has no findings. Raises RayApiError if the head does not answer."""
     started = clock()
     placed = find_placed_ids(head, started)
     nodes = head.nodes()
@@ -179,16 +170,12 @@ def with_queue(job: Job, config: Configuration) -> Job:
 
 
 def without_overrides(job: Job, keys: Collection[str]) -> Job:
-    """The job without its overrides of these settings."""
     overrides = tuple(override for override in job.plan.overrides if override_key(override) not in keys)
     return replace(job, plan=replace(job.plan, overrides=overrides))
 
 
 def with_steps(job: Job, config: Configuration, steps: int | None) -> Job:
-    """The job with its number of steps, which the checks computed from rows, batches and epochs; None if it is unknown.
-
-    A dataset class of the user may have other rows than its files.
-    """
+    """The job with its number of steps; None with a user's dataset class, which may have other rows than its files."""
     if config.get(VAL_ONLY):
         steps = 0
     elif config.get("data.custom_cls.path"):

@@ -36,11 +36,8 @@ def snapshot_findings(code_path: Path, is_command: bool) -> list[Finding]:
         return [about("code_path", f"{code_path} has no mvp_marker.py with a MARKER", remedy)]
     version = read_verl_version(code_path) or "unknown"
     if profile_of(version) is None and not is_command:
-        return [
-            about(
-                "code_path", f"{code_path} contains verl {version}, which is not supported", unsupported_remedy(version)
-            )
-        ]
+        problem = f"{code_path} contains verl {version}, which is not supported"
+        return [about("code_path", problem, unsupported_remedy(version))]
     return []
 
 
@@ -70,10 +67,7 @@ def file_findings(spec: JobSpec) -> list[Finding]:
 
 
 def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding]:
-    """Whether a required file of an input exists. The nodes check whether links lead out of the shared root.
-
-    key: the key of the JobSpec that names the input. path: the input. root: the shared root.
-    """
+    """Whether a required file of an input exists. The nodes check whether links lead out of the shared root."""
     if file.is_file():
         return []
     remedy = f"stage it with stage.yml, copy it into {shared_root_text(str(root))}, or correct {key}"

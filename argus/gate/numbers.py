@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..checks.configuration import flatten
+from ..checks.request import flatten
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..jobspec.verl_releases import EVAL, SFT, release_of
-from .config import RULES, SFT_RULES
+from .config import RULES, SFT_RULES, JobConfig
 from .config_rl import EVAL_RULES, RL_RULES, absent_parts
-from .job_config import JobConfig
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..archive.plan import Plan, Pool
-from ..checks.configuration import Configuration, flatten
+from ..checks.request import Configuration, flatten
 from ..common.findings import Finding, about
 from ..jobspec.capacity import make_pool
 from ..jobspec.spec import POOLS, JobSpec
@@ -24,11 +24,7 @@ SWITCH_OVERRIDES = {
 
 
 def used_pools(config: Configuration, is_custom_trainer: bool = False) -> tuple[Pool, ...]:
-    """The pools that verl makes beside the trainer's pool.
-
-    is_custom_trainer: whether the trainer is not verl's own; it then makes a pool for each section with nnodes and
-        n_gpus_per_node.
-    """
+    """The pools beside the trainer's. A custom trainer makes one for each section with nnodes and n_gpus_per_node."""
     # trainer/ppo/v1/trainer_base.py:_init_resource_pool_mgr, workers/rollout/llm_server.py:LLMServerManager
     reward = POOLS["reward"]
     is_used = {
@@ -49,10 +45,7 @@ def used_pools(config: Configuration, is_custom_trainer: bool = False) -> tuple[
 
 
 def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerCapacity], plan: Plan) -> list[Finding]:
-    """Findings about pools of the JobSpec that verl does not use, and about a plan that can never fit the workers.
-
-    used: the pools that the trainer makes.
-    """
+    """Findings about pools of the JobSpec that verl does not use, and about a plan that can never fit the workers."""
     names = {used_pool.name for used_pool in used}
     findings = []
     for name, (nnodes, _gpus) in spec.pools.items():
@@ -60,9 +53,8 @@ def pool_findings(spec: JobSpec, used: Iterable[Pool], workers: Sequence[WorkerC
             problem, remedy = "has no nnodes", "set it, or remove the pool"
             findings.append(about(f"resources.pools.{name}", problem, remedy))
         elif name not in names:
-            findings.append(
-                about(f"resources.pools.{name}", "is not used", f"set {SWITCH_OVERRIDES[name]}, or remove it")
-            )
+            remedy = f"set {SWITCH_OVERRIDES[name]}, or remove it"
+            findings.append(about(f"resources.pools.{name}", "is not used", remedy))
     empty_workers = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in workers]
     if plan.pools and not findings and (problem := capacity_problem(empty_workers, Demand.of(plan))):
         remedy = "ask for fewer workers or GPUs in resources, or add workers to the inventory and run cluster_up.yml"

@@ -14,10 +14,9 @@ from ..common.shared_root import archive_path
 from ..common.text import duration
 from ..io.hydra import override_list
 from ..io.reading import UnreadableError
-from ..jobspec.job_secrets import secret_value_findings
-from ..jobspec.merging import defaults_for, set_only_findings, with_command_line, with_defaults
+from ..jobspec.environment import secret_value_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats_value
-from ..jobspec.parse import has_key, parse_jobspec
+from ..jobspec.parse import defaults_for, has_key, parse_jobspec, set_only_findings, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 from ..ray import departures
@@ -59,7 +58,7 @@ class TagLimit(BaseModel, extra="forbid"):
 class JobRequest(BaseModel):
     """The request to submit a job.
 
-    jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
+    jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see parse.py.
     defaults: those of the inventory, with the keys of a JobSpec.
     secrets: the values that the inventory has for jobs, by name. The job gets those that its JobSpec names.
     notify: tells people about the job, a command or an address.

@@ -77,9 +77,8 @@ def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
 
 def pools_of(spec: JobSpec, size: JobSize) -> tuple[Pool, ...]:
     """The GPU pools that a JobSpec asks for beside the trainer's."""
-    return tuple(
-        make_pool(name, nnodes or 0, gpus or size.gpus_per_node) for name, (nnodes, gpus) in spec.pools.items()
-    )
+    pools = spec.pools.items()
+    return tuple(make_pool(name, nnodes or 0, gpus or size.gpus_per_node) for name, (nnodes, gpus) in pools)
 
 
 def make_pool(name: str, nnodes: int, gpus: int) -> Pool:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the environment variables of a job, and the parts of Ray's runtime environment that its JobSpec sets."""
+"""Checks the environment variables, the runtime environment and the secrets of a JobSpec, and recognizes secrets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..archive.archive import JOB_VARIABLE
@@ -13,7 +13,6 @@ from ..common.shared_root import HF_HOME
 from ..common.text import nearest
 from ..hooks import redact
 from ..queue.attempts import METRICS_VARIABLE
-from .secret_forms import form_of_secret
 from .spec import JobSpec
 
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -61,6 +60,44 @@ OWNED_PARTS = {
     "java_jars": ("a job runs Python", "remove it"),
     "mpi": ("verl starts its processes itself", "remove it"),
     "worker_process_setup_hook": ("the collection has its own, for secrets and samples", "remove it"),
+}
+# Forms of well-known secrets. Each is bounded, so that searching a long text takes linear time.
+SECRET_FORMS = {
+    "a private key": re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY"),
+    "a URL with a password": re.compile(r"://[^\s:@/?#]{0,256}:[^\s@/]{1,256}@"),
+    "a JSON Web Token": re.compile(r"eyJ[\w-]{8,256}\.eyJ[\w-]{8}"),
+    "an access key": re.compile(
+        r"(?<![A-Za-z0-9])((AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|hf_[A-Za-z0-9]{16}|gh[pousr]_[A-Za-z0-9]{20}"
+        r"|github_pat_\w{20}|glpat-[\w-]{16}|sk-[A-Za-z0-9]{20}|nvapi-[\w-]{20}"
+        r"|sk-(proj|ant|svcacct|admin|or)-[\w-]{16}|[rs]k_(live|test)_[A-Za-z0-9]{16}"
+        r"|xox[abeprs]-[\w-]{10}|xapp-[\w-]{10}|AIza[\w-]{35}|ya29\.[\w-]{20}|npm_[A-Za-z0-9]{30}|pypi-[\w-]{16}"
+        r"|wandb_v1_\w{16}|dop_v1_[a-f0-9]{32}|dapi[a-f0-9]{32}|SG\.[\w-]{16,64}\.[\w-]{16})"
+    ),
+}
+# Names that no secret may have, even if the inventory has values for them, by what such variables decide. A JobSpec
+# could use them to read settings of the controller, or to change processes that look after the job. Most are allowed
+# in env_vars, which reach only processes that run the job's code anyway. Case is ignored, as in http_proxy.
+FORBIDDEN_NAMES = {
+    effect: re.compile(names, re.IGNORECASE)
+    for effect, names in {
+        "which libraries a program loads": r"PATH|(LD|DYLD|MALLOC|RESOLV|OPENSSL)_.*|GLIBC_TUNABLES|HOSTALIASES"
+        r"|(GCONV_|LOC|NLS)PATH|RES_OPTIONS|LOCALDOMAIN|(C|CXX|LD)FLAGS|CC|CXX",
+        "what a shell runs": r"BASH_.*|(BASH|SHELL)OPTS|ENV|PS[0-4]|IFS|(CD|F)PATH|GLOBIGNORE|PROMPT_COMMAND|ZDOTDIR"
+        r"|MAKEFLAGS|MAKEFILES",
+        "what an interpreter runs": r"(PYTHON|PERL|RUBY).*|GEM_(HOME|PATH)|BUNDLE_(?!.*(TOKEN|PASSWORD)).*|(LUA|R)_.*"
+        r"|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)|NPM_CONFIG_(?!.*(TOKEN|PASSWORD|AUTH)).*|(_|JDK_)?JAVA_(TOOL_)?OPTIONS"
+        r"|JAVA_HOME|CLASSPATH|(DOTNET|COMPLUS|PIP)_.*|UV_(?!.*(TOKEN|PASSWORD)).*|CONDA_(?!.*TOKEN).*|VIRTUAL_ENV|PHPRC"
+        r"|PHP_INI_SCAN_DIR",
+        "which programs another program starts": r"GIT_(?!.*(TOKEN|PASSWORD|PAT)$).*|SSH_(AUTH_SOCK|ASKPASS.*)|SUDO_.*"
+        r"|EDITOR|VISUAL|(MAN)?PAGER|BROWSER|LESS.*|ANSIBLE_.*|DOCKER_(HOST|CONFIG|CONTEXT|CERT_PATH|TLS.*)",
+        "whom a program talks to and trusts": r".*_PROXY|SSL_CERT_.*|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|KRB5.*"
+        r"|CURL_(CA_BUNDLE|HOME)|AWS_CA_BUNDLE",
+        "whose process it is and where its files are": r"HOME|USER|LOGNAME|SHELL|TMP|TEMP|TMPDIR|(OLD)?PWD|(XDG|LC)_.*"
+        r"|TERM.*|LANG|LANGUAGE|TZ|TZDIR|DISPLAY|MAIL",
+        "how the trainer and its libraries run": r"(VERL|HYDRA|PYTORCH|TRITON|INDUCTOR|CUDA|CUBLAS|CUDNN)_.*|OC_CAUSE"
+        r"|TORCH.*|XLA_FLAGS|VLLM_PLUGINS|(NCCL|RCCL|GLOO|UCX|FI|OMPI|HIP|HSA|ROCR?|OMP|KMP|MKL)_.*"
+        r"|NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES)",
+    }.items()
 }
 
 
@@ -131,9 +168,8 @@ def runtime_env_findings(spec: JobSpec) -> Iterator[Finding]:
     for name in (name for name in env if name in OWNED_PARTS):
         why, remedy = OWNED_PARTS[name]
         yield about(f"{RUNTIME_ENV}.{name}", f"cannot be set: {why}", remedy)
-    yield from form_findings(
-        RUNTIME_ENV, {name: value for name, value in env.items() if name not in OWNED_PARTS}, ALLOWED_PARTS
-    )
+    others = {name: value for name, value in env.items() if name not in OWNED_PARTS}
+    yield from form_findings(RUNTIME_ENV, others, ALLOWED_PARTS)
     if isinstance(config := env.get("config"), Mapping):
         yield from form_findings(f"{RUNTIME_ENV}.config", config, CONFIG_KEYS)
     if isinstance(variables := env.get("env_vars"), Mapping):
@@ -148,3 +184,53 @@ def form_findings(where: str, values: Mapping[Any, object], forms: Mapping[str, 
             yield about(f"{where}.{name}", "is not known", hint)
         elif not forms[name][0](value):
             yield about(f"{where}.{name}", f"is {value!r}", forms[name][1])
+
+
+def form_of_secret(text: str) -> str:
+    """The kind of secret that a text contains, or ""."""
+    return next((form for form, pattern in SECRET_FORMS.items() if pattern.search(text)), "")
+
+
+def forbidden_name_problem(name: str) -> str:
+    """Why a variable of this name may not be a secret; "" if it may."""
+    if name.upper().startswith(("RAY_", "__RAY_", OUR_PREFIX)) or name.upper() in OWNED_ENVIRONMENT:
+        return "is set by the cluster or for every job"
+    effect = next((effect for effect, names in FORBIDDEN_NAMES.items() if names.fullmatch(name)), "")
+    return effect and f"decides {effect}, and is never passed on as a secret"
+
+
+def secret_findings(spec: JobSpec) -> Iterator[Finding]:
+    """Findings about the names of the secrets of a JobSpec."""
+    for name in spec.secrets:
+        name_problem = forbidden_name_problem(name)
+        if not ENVIRONMENT_NAME.fullmatch(name):
+            yield _secret_finding(name, "is not the name of an environment variable", "give names only, no values")
+        elif name_problem:
+            yield _secret_finding(name, name_problem, "remove it")
+        elif name in requested_variables(spec):
+            yield _secret_finding(name, "is also in env_vars", "remove it from env_vars")
+
+
+def _secret_finding(name: str, problem: str, remedy: str) -> Finding:
+    return Finding(f"secrets: {name}", problem, remedy, key=f"secrets.{name}")
+
+
+def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
+    """Findings about secrets that the inventory lacks, or whose values are empty or could not be masked in logs.
+
+    values: job_secrets of the inventory.
+    """
+    findings = []
+    for name in names:
+        value = values.get(name)
+        if name not in values:
+            remedy = "add its value to job_secrets, from a vault or with lookup('env', …)"
+            findings.append(_secret_finding(name, "is not allowed by the inventory", remedy))
+        elif not value:
+            remedy = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
+            findings.append(_secret_finding(name, "has no value", remedy))
+        elif not isinstance(value, str) or not redact.lines_of(value):
+            problem = f"is not a string of at least {redact.MIN_SECRET_CHARS} characters, or has no line of "
+            problem += f"{redact.MIN_PART_CHARS}, and could not be masked in logs"
+            findings.append(_secret_finding(name, problem, "move it to env_vars if it is not secret"))
+    return findings

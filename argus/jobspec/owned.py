@@ -15,8 +15,7 @@ from ..common.findings import ERROR, NOTE, Finding, about
 from ..common.shared_root import archive_path
 from ..common.text import one_line
 from ..io.hydra import override_key, override_text
-from .environment import repeatable_variables
-from .secret_forms import form_of_secret
+from .environment import form_of_secret, repeatable_variables
 from .spec import JobSpec, RewardFunction
 from .verl_releases import GRPO, REWARD_FUNCTION, SFT
 

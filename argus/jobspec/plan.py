@@ -101,18 +101,14 @@ def uses_queue_by_default(spec: JobSpec, profile: Profile | None) -> bool:
 
 
 def job_environment(spec: JobSpec, archive: str, runs_hook: bool) -> dict[str, str]:
-    """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs.
-
-    runs_hook: whether workers run WORKER_HOOK.
-    """
+    """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs."""
     requested, reward = requested_variables(spec), spec.inputs.reward
     program_path = Program.of_this_process().python_path if runs_hook else ""
     is_imported = spec.module or spec.command or (reward and reward.module)
     user_code = f"{spec.shared_root}/{USER_CODE_DIR}" if is_imported else ""
     # $PYTHONPATH stands for the PYTHONPATH of the nodes, which with_python_path appends later.
-    paths = [
-        path for path in requested.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")
-    ]
+    paths = requested.get("PYTHONPATH", "").split(":")
+    paths = [path for path in paths if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
     python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *paths, program_path)))
     return {
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node

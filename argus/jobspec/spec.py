@@ -199,21 +199,11 @@ class JobSpec(BaseModel):
         None,
         "resources.pools.reward.nnodes",
     )
-    reward_gpus_per_node: Size = key(
-        "The same for these.",
-        None,
-        "resources.pools.reward.gpus_per_node",
-    )
+    reward_gpus_per_node: Size = key("The same for these.", None, "resources.pools.reward.gpus_per_node")
     teacher_nnodes: Size = key(
-        "The workers for the teachers, with `distillation.enabled=True`.",
-        None,
-        "resources.pools.teacher.nnodes",
+        "The workers for the teachers, with `distillation.enabled=True`.", None, "resources.pools.teacher.nnodes"
     )
-    teacher_gpus_per_node: Size = key(
-        "The same for these.",
-        None,
-        "resources.pools.teacher.gpus_per_node",
-    )
+    teacher_gpus_per_node: Size = key("The same for these.", None, "resources.pools.teacher.gpus_per_node")
     trainer_overrides: Overrides = key(
         "Hydra overrides, as a list of `key=value` or as a mapping, nested or with dotted keys. They replace the "
         "defaults of the job.",
@@ -240,10 +230,7 @@ class JobSpec(BaseModel):
         "from the last complete checkpoint.",
         0,
     )
-    deadline: Duration = key(
-        "The time limit of the job, with its time in the queue and all attempts.",
-        None,
-    )
+    deadline: Duration = key("The time limit of the job, with its time in the queue and all attempts.", None)
     wait_for_resources: Duration = key(
         "How long the job may wait for resources. If it is not set, a job that does not fit at once is refused, "
         "and a retry waits for a day.",

@@ -17,12 +17,10 @@ from ..common import shared_root as layout
 from ..common.findings import Finding, about
 from ..io.hydra import override_key, override_text
 from ..ray.api import is_loopback, parse_address
-from .batches import batch_findings
 from .capacity import Cluster
-from .environment import runtime_env_findings, variable_findings
-from .job_secrets import secret_findings
+from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
+from .overrides import batch_findings
 from .owned import OWNED_OVERRIDES, about_override, override_findings
-from .secret_forms import form_of_secret
 from .spec import JobSpec, is_module_entry, plain_root
 from .verl_releases import SFT, Profile
 

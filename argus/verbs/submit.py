@@ -19,7 +19,7 @@ from ..jobs.request import JobRequest, resubmission
 from ..jobs.services import Effect, RefusedError, Services, on_machines
 from ..jobs.submit import admit_dependent
 from ..jobs.submit import submit as submit_job
-from ..jobspec.merging import SET, with_defaults
+from ..jobspec.parse import SET, with_defaults
 from .request import VerbRequest, common, request_from, services, terminal_width, write_answer
 
 # argus submit: check a JobSpec, and create its job.

@@ -16,11 +16,11 @@ import pytest
 from numbers_of_verl import expected, letters
 from system import REPO
 
-from argus.checks.configuration import Configuration
+from argus.checks.request import Configuration
 from argus.common.findings import errors
 from argus.gate import composition
+from argus.gate.config import ACTOR, JobConfig
 from argus.gate.gate import with_queue
-from argus.gate.job_config import ACTOR, JobConfig
 from argus.gate.numbers import config_findings, used_values
 from argus.io.hydra import override_key
 from argus.jobspec import spec_checks

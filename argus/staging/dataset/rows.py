@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks.dataset import is_list, is_text, open_parquet
-from ...checks.files import is_lfs_pointer
+from ...checks.request import is_lfs_pointer
 from ...common.text import nearest, one_line
 from ..lock import Progress
 from ..options import StagingError

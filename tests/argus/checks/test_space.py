@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from checked_job import checked, facts, findings_of, keys, request
 
-from argus.checks import network
-from argus.checks.configuration import Configuration
+from argus.checks import paths
 from argus.checks.paths import check_node, path_findings
-from argus.checks.request import Facts
+from argus.checks.request import Configuration, Facts
 
 # The tiny model's 24 parameters: 4 bytes each for the model and for each of Adam's two moments.
 CHECKPOINT = 24 * 12
@@ -285,13 +284,13 @@ def test_interfaces_of_a_node(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, severity: str
 ) -> None:
     (tmp_path / "adapters" / "mlx5_0").mkdir(parents=True)
-    monkeypatch.setattr(network, "ADAPTERS_DIR", tmp_path / "adapters")
-    monkeypatch.setattr(network, "GPU_DEVICES", ())
+    monkeypatch.setattr(paths, "ADAPTERS_DIR", tmp_path / "adapters")
+    monkeypatch.setattr(paths, "GPU_DEVICES", ())
     name, _equals, value = variable.partition("=")
     findings = check_node(request(root, environment={name: value}))
     assert [(one.key, one.severity) for one in findings] == ([(f"env_vars.{name}", severity)] if severity else [])
     # A node with GPUs uses NCCL.
-    monkeypatch.setattr(network, "GPU_DEVICES", ("/dev/null",))
+    monkeypatch.setattr(paths, "GPU_DEVICES", ("/dev/null",))
     findings = check_node(request(root, environment={name: value}))
     expected = "error" if name == "NCCL_SOCKET_IFNAME" and severity else severity
     assert [one.severity for one in findings] == ([expected] if expected else [])

@@ -11,8 +11,7 @@ import pytest
 from gate_job import checkpoint, parsed, snapshot
 from jobs import planned
 
-from argus.checks.configuration import Configuration
-from argus.checks.request import Facts
+from argus.checks.request import Configuration, Facts
 from argus.common.findings import Finding
 from argus.gate.composition import Composition, Refusal
 from argus.gate.gate import GateResult, examine, with_queue

@@ -13,15 +13,13 @@ import pytest
 from composed_config import put
 from gate_job import CODE, parsed, shared_root
 
-from argus.checks.configuration import Configuration
 from argus.checks.paths import check_node
-from argus.checks.request import CheckRequest, Facts
+from argus.checks.request import CheckRequest, Configuration, Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate import nodes
 from argus.gate.composition import Composition, Refusal
-from argus.gate.job_config import JobConfig
-from argus.gate.nodes import Inspection, ask_nodes, check_request, findings_of_nodes, inspect_job
-from argus.gate.override_effects import PLACEHOLDER, hint_for, owned_findings, unread_findings
+from argus.gate.config import JobConfig
+from argus.gate.nodes import PLACEHOLDER, Inspection, ask_nodes, check_request, findings_of_nodes, inspect_job
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.spec import JobSpec
@@ -283,7 +281,7 @@ def test_the_module_of_a_reward_function_is_the_expected_setting(root: Path) -> 
     expected = {"path": "pkg://r", "name": "digit_share"}
     for function, keys in ((expected, []), ({**expected, "path": "x"}, ["reward.custom_reward_function.path"])):
         composed = Composition(config={"reward": {"custom_reward_function": function}})
-        findings = owned_findings(composed, job, request)
+        findings = nodes.owned_findings(composed, job, request)
         assert [finding.key for finding in findings if "reward" in finding.key] == keys
 
 
@@ -327,19 +325,19 @@ def job(**algorithm: Any) -> JobConfig:
     ],
 )
 def test_a_hint_is_a_setting_that_the_job_reads(key: str, expected: str) -> None:
-    assert hint_for(key, job(), PROFILE, ["trainer.foo_bar"]) == expected
+    assert nodes.hint_for(key, job(), PROFILE, ["trainer.foo_bar"]) == expected
 
 
 def test_the_parts_of_a_job_and_its_release_decide() -> None:
-    assert "log_prob_micro_batch_size_per_gpu instead" in hint_for("log_prob_micro_batch_size", job(), PROFILE)
-    assert hint_for("optim.lr", job(adv_estimator="gae"), PROFILE).endswith("actor.optim.lr or critic.optim.lr?")
+    assert "log_prob_micro_batch_size_per_gpu instead" in nodes.hint_for("log_prob_micro_batch_size", job(), PROFILE)
+    assert nodes.hint_for("optim.lr", job(adv_estimator="gae"), PROFILE).endswith("actor.optim.lr or critic.optim.lr?")
 
 
 def test_what_changes_nothing_is_a_warning(tmp_path: Any) -> None:
     keys = ["critic.optim.lr", "reward.reward_model.model_path", "reward.reward_model.enable", "data.val_batch_size"]
     overrides = [*(f"{key}=1" for key in keys), "+recipe=dapo", "actor_rollout_ref.ref.log_prob_micro_batch_size=2"]
     spec = parsed(shared_root(tmp_path), trainer_overrides=overrides)
-    findings = list(unread_findings(spec, ["recipe"], job(), "0.9.1"))
+    findings = list(nodes.unread_findings(spec, ["recipe"], job(), "0.9.1"))
     assert [finding.key.removeprefix("trainer_overrides.") for finding in findings] == [*keys[:2], "recipe"]
     assert {finding.severity for finding in findings} == {WARNING}
-    assert list(unread_findings(spec, [], job(adv_estimator="gae"), "0.9.1")) == findings[1:2]
+    assert list(nodes.unread_findings(spec, [], job(adv_estimator="gae"), "0.9.1")) == findings[1:2]

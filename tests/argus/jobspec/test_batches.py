@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jobs import NEWEST, PROFILES, jobspec, planned, settings
 
-from argus.jobspec.batches import batch_findings
+from argus.jobspec.overrides import batch_findings
 from argus.jobspec.verl_releases import Profile
 
 ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "ref"))

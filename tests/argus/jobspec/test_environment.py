@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from jobs import findings_of
 
-from argus.jobspec.job_secrets import secret_value_findings
-from argus.jobspec.secret_forms import form_of_secret
+from argus.jobspec.environment import form_of_secret, secret_value_findings
 
 # --- Names ------------------------------------------------------------------------------------------------------------
 

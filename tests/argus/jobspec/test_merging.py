@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from argus.jobspec.merging import set_only_findings, with_command_line, with_defaults
+from argus.jobspec.parse import set_only_findings, with_command_line, with_defaults
 
 DEFAULTS: dict[str, Any] = {
     "shared_root": "/mnt",
