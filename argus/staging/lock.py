@@ -1,143 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of a target, which every machine that mounts the shared root respects, and the progress of its holder."""
+"""The lock of a target under the shared root: a file beside it, locked with flock, which works between machines.
+
+The holder writes its progress into the file, as a heartbeat.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from ..common.text import duration, size_text
 from ..io.reading import UnreadableError, parse_json, read_text
-from ..io.schema import MalformedError, parse
 from .options import StagingError
+from .progress import Progress, ProgressReport
 
-LOCK = re.compile(r"\.(?P<name>.+)\.lock")
-LOCK_RETRY_INTERVAL_SECONDS, PROGRESS_INTERVAL_SECONDS = 0.2, 1.0
-# A holder that is alive writes more often, unless the shared root itself hangs.
+LOCK_NAME = re.compile(r"\.(?P<name>.+)\.lock")
+LOCK_RETRY_INTERVAL_SECONDS = 0.2
+# A holder that is alive writes its progress more often, unless the shared root itself hangs.
 HEARTBEAT_TIMEOUT_SECONDS = 600.0
-# A report is far smaller; its numbers are bytes, or seconds since the epoch.
-MAX_REPORT_BYTES, MAX_TEXT_CHARS, MAX_NUMBER = 64 << 10, 4096, 1 << 63
-# NFS may report at any use of a file that another machine has removed it.
-GONE = (errno.ENOENT, errno.ESTALE)
-
-
-@dataclass(frozen=True)
-class ProgressReport:
-    """The progress of a build at one moment, as the lock file has it.
-
-    step: the current one, empty before the first one. done, total: in bytes; a total of 0 is not known.
-    started_at: when the step began, in seconds since the epoch. time: when this was written.
-    """
-
-    host: str
-    pid: int
-    step: str = ""
-    done: int = 0
-    total: int = 0
-    started_at: float = 0.0
-    time: float = 0.0
-
-    @classmethod
-    def from_json(cls, value: object) -> ProgressReport | None:
-        """The report; None if a job has written something else. Unknown keys are ignored."""
-        try:
-            report = parse(cls, value)
-        except MalformedError:
-            return None
-        texts = (report.host, report.step)
-        numbers = (report.pid, report.done, report.total, report.started_at, report.time)
-        is_sound = all(text.isprintable() and len(text) <= MAX_TEXT_CHARS for text in texts)
-        return report if is_sound and all(0 <= number < MAX_NUMBER for number in numbers) else None
-
-    def line(self) -> str:
-        """The progress as one line of text."""
-        parts = [f"{self.step or 'starting'} on {self.host}"]
-        seconds = self.time - self.started_at
-        if self.total:
-            parts.append(f"{size_text(self.done)} of {size_text(self.total)} ({100 * self.done // self.total} %)")
-        elif self.done:
-            parts.append(size_text(self.done))
-        if self.done and seconds > 0:
-            rate = self.done / seconds
-            parts.append(f"{size_text(rate)}/s")
-            if self.total > self.done:
-                parts.append(f"{duration((self.total - self.done) / rate)} left")
-        return ", ".join(parts)
-
-
-class Progress:
-    """The progress of a build, written to the open lock file, which waiting processes read."""
-
-    def __init__(self, lock: int | None = None) -> None:
-        self.lock = lock
-        self.started_at = time.time()
-        self.step = ""
-        self.total = 0
-        self.done = 0
-        self.counter: Callable[[], int] | None = None
-        self.counting = threading.Lock()
-
-    def begin(self, step: str, total: int = 0, counter: Callable[[], int] | None = None) -> None:
-        """Starts a step; `total` in bytes, 0 if it is not known. counter: returns what another library has done."""
-        self.step, self.total, self.done, self.started_at, self.counter = step, total, 0, time.time(), counter
-        self.write()
-
-    def add(self, size: int) -> None:
-        """Counts further bytes; any thread may call it."""
-        with self.counting:
-            self.done += size
-
-    @contextlib.contextmanager
-    def write_heartbeats(self) -> Iterator[None]:
-        """Writes the progress every second, even if nothing can be counted: it is the heartbeat of the holder."""
-        over = threading.Event()
-
-        def write() -> None:
-            self.write()
-            while not over.wait(PROGRESS_INTERVAL_SECONDS):
-                self.write()
-
-        writer = threading.Thread(target=write, daemon=True)
-        writer.start()
-        try:
-            yield
-        finally:
-            over.set()
-            writer.join()
-
-    def write(self) -> None:
-        if self.lock is None:
-            return
-        if self.counter:
-            self.done = max(0, self.counter())
-        where, when = (socket.gethostname(), os.getpid()), (self.started_at, time.time())
-        report = ProgressReport(*where, self.step, self.done, self.total, *when)
-        line = (json.dumps(asdict(report)) + "\n").encode()
-        # In place, because the file is the lock. A reader that sees half of it reads again.
-        with contextlib.suppress(OSError):
-            os.pwrite(self.lock, line, 0)
-            os.ftruncate(self.lock, len(line))
-            # Closing any descriptor makes NFS send it to the server, where readers on other machines look.
-            os.close(os.dup(self.lock))
+# A report is far smaller.
+MAX_REPORT_BYTES = 64 << 10
+# The errors for a file that another machine has removed; NFS may report them at any use of it.
+REMOVED_ERRNOS = (errno.ENOENT, errno.ESTALE)
 
 
 def lock_file(target: Path) -> Path:
-    """The lock of a target, which also contains the progress of its holder."""
+    """The path of the lock of a target."""
     return target.with_name(f".{target.name}.lock")
 
 
 def read_progress(target: Path) -> ProgressReport | None:
-    """The progress of the process that stages the target now; None if there is none, or it has not written any yet."""
+    """The progress of the process that holds the lock of a target; None if there is none, or none is written yet."""
     file = lock_file(target)
     try:
         # The end of a longer text may still follow.
@@ -148,7 +46,7 @@ def read_progress(target: Path) -> ProgressReport | None:
 
 
 def is_held(target: Path) -> bool:
-    """Whether a process holds the lock of a target; one that starts in this moment tries again."""
+    """Whether a process holds the lock of a target. This takes the lock for a moment; others then try again."""
     try:
         with open(lock_file(target), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -161,7 +59,10 @@ def is_held(target: Path) -> bool:
 
 @contextlib.contextmanager
 def hold_lock(target: Path) -> Iterator[Progress]:
-    """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
+    """Holds the lock of a target, and writes the yielded progress into it. The kernel frees it if the holder dies.
+
+    Raises StagingError if another holder sends no heartbeat any more.
+    """
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(wait_for_lock(target, file), "rb") as lock:
@@ -174,7 +75,7 @@ def hold_lock(target: Path) -> Iterator[Progress]:
 
 
 def wait_for_lock(target: Path, file: Path) -> int:
-    """A descriptor of the locked file; closing it frees the lock."""
+    """Waits until the lock is free. Returns a descriptor of the locked file; closing it frees the lock."""
     silent_since, last = time.monotonic(), None
     while (lock := try_lock(file)) is None:
         report = read_progress(target)
@@ -189,7 +90,10 @@ def wait_for_lock(target: Path, file: Path) -> int:
 
 
 def try_lock(file: Path) -> int | None:
-    """A descriptor of the locked file; None if another process holds the lock, or has removed the file meanwhile."""
+    """A descriptor of the locked file; None if another process holds the lock, or has removed the file meanwhile.
+
+    The file is created if it does not exist.
+    """
     try:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -204,8 +108,8 @@ def try_lock(file: Path) -> int | None:
         # The previous holder may have removed the file that was opened here.
         is_ours = os.path.samestat(os.fstat(lock), file.lstat())
     except OSError as error:
-        # Any other error is not of a held lock, such as ENOLCK of a file system without locks.
-        if error.errno not in (errno.EAGAIN, errno.EACCES, *GONE):
+        # Other errors do not mean that the lock is held, such as ENOLCK of a file system without locks.
+        if error.errno not in (errno.EAGAIN, errno.EACCES, *REMOVED_ERRNOS):
             raise
     finally:
         if not is_ours:

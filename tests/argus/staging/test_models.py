@@ -37,15 +37,16 @@ from argus.staging import files as staging_files
 from argus.staging import hub as staging_hub
 from argus.staging import models
 from argus.staging.hub import DEFAULT_ENDPOINT, resolve_endpoint
-from argus.staging.manifest import MANIFEST, Staged, Status
+from argus.staging.manifest import MANIFEST
 from argus.staging.models import build_request, exclusion_patterns, remove_model
 from argus.staging.options import StagingError
+from argus.staging.result import StageResult, Status
 
 pytestmark = pytest.mark.usefixtures("environment")
 
 
 def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: Place) -> None:
-    assert place.stage() == Staged("model", "name", str(place.target), Status.STAGED)
+    assert place.stage() == StageResult("model", "name", str(place.target), Status.STAGED)
     assert str(place.target.readlink()) == f"../../hf/hub/models--org--Name-1.5B/snapshots/{place.commit}"
     assert {name: (place.target / name).read_bytes() for name in files(place.target)} == model()
     said = manifest_json(place.target)

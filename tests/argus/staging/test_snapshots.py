@@ -16,8 +16,8 @@ from staging_snapshots import SETUP, TAKEN, commit, files, git, manifest_at, put
 from staging_store import NOBODY, overlay, snapshot, source_of
 
 from argus.staging.git import CheckoutState, Git
-from argus.staging.manifest import Status
 from argus.staging.options import StagingError
+from argus.staging.result import Status
 from argus.staging.source_tree import directory_requirements, open_within
 
 pytestmark = pytest.mark.usefixtures("identity")
@@ -208,7 +208,7 @@ def program(tmp_path: Path, pwned: Path) -> str:
 
 
 def state_of(directory: Path) -> CheckoutState | None:
-    return Git().state_of(directory, ["verl"])
+    return Git().checkout_state(directory, ["verl"])
 
 
 def test_settings_that_only_show_or_speed_up_run_nothing(

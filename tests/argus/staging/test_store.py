@@ -32,19 +32,21 @@ from staging_store import (
 from argus.archive.archive import Archive
 from argus.archive.status import ENDED, JobState
 from argus.staging import lock as staging_lock
-from argus.staging.files import THREADS
-from argus.staging.lock import Progress, hold_lock, is_held, lock_file, read_progress
-from argus.staging.manifest import Staged, Status, list_files
-from argus.staging.options import (
-    StagingError,
-)
-from argus.staging.store import BuildRequest, Built, programs, remove, used_by, users
+from argus.staging.files import THREAD_COUNT
+from argus.staging.lock import hold_lock, is_held, lock_file, read_progress
+from argus.staging.manifest import list_files
+from argus.staging.options import StagingError
+from argus.staging.progress import Progress
+from argus.staging.removal import remove
+from argus.staging.result import StageResult, Status
+from argus.staging.store import BuildRequest, BuildResult
+from argus.staging.usage import jobs_by_path, jobs_using, programs_in_use
 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     staged = stage(build_of(target))
-    assert (staged, staged.changed) == (Staged("rl_dataset", "tiny", str(target), Status.STAGED), True)
+    assert (staged, staged.changed) == (StageResult("rl_dataset", "tiny", str(target), Status.STAGED), True)
     manifest = manifest_json(target)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.pop("staged_at"))
     files = {
@@ -79,7 +81,7 @@ def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
-    def fail(directory: Path, progress: Progress) -> Built:
+    def fail(directory: Path, progress: Progress) -> BuildResult:
         build(directory, progress)
         raise error
 
@@ -91,12 +93,12 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException)
 def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
     names = [f"{part}/{number}" for part in "abc" for number in range(15)]
 
-    def slow(directory: Path, progress: Progress) -> Built:
+    def slow(directory: Path, progress: Progress) -> BuildResult:
         for name in names:
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_text(name * 100)
             time.sleep(0.001)
-        return Built()
+        return BuildResult()
 
     def check_whole(target: Path) -> None:
         manifest = manifest_json(target)
@@ -185,10 +187,10 @@ def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
 
 
 def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) -> None:
-    def other(directory: Path, progress: Progress) -> Built:
+    def other(directory: Path, progress: Progress) -> BuildResult:
         build(directory, progress)
         (directory / "train.parquet").write_text("new rows")
-        return Built()
+        return BuildResult()
 
     (tiny / "mine").write_text("precious")
     (tiny / "train.parquet").unlink()
@@ -203,7 +205,8 @@ def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) ->
 
 def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
-    assert stage(build_of(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
+    expected = StageResult("rl_dataset", "tiny", str(target), Status.STAGED)
+    assert stage(build_of(target, no_build), check=True) == expected
     for check in (False, True):
         with pytest.raises(StagingError, match=r"4194304\.0 TiB"):
             stage(build_of(target, no_build, size=lambda: 2**62), check=check)
@@ -239,7 +242,7 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
 
     with process(other):
         until(held.exists)
-        request = build_of(target, no_build, size=lambda: waits.touch() or 0, difference=lambda _: waits.touch() or "")
+        request = build_of(target, no_build, size=lambda: waits.touch() or 0, mismatch=lambda _: waits.touch() or "")
         with pytest.raises(StagingError, match=r"train\.parquet has other content.*mine is not in the manifest"):
             stage(request, repair=repair)
     assert (target / "mine").read_text() == "precious"
@@ -270,7 +273,7 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
     ],
 )
 def test_what_a_job_uses_until_it_has_ended(tmp_path: Path, spec: dict[str, Any], used: list[str]) -> None:
-    assert used_by(tmp_path) == {}
+    assert jobs_by_path(tmp_path) == {}
     archive = Archive(tmp_path / "jobs" / "a")
     archive.reserve()
     (tmp_path / "jobs" / "of-nobody").mkdir()
@@ -281,11 +284,11 @@ def test_what_a_job_uses_until_it_has_ended(tmp_path: Path, spec: dict[str, Any]
     for state in (None, JobState.RUNNING):
         if state:
             archive.set_status(state)
-        assert {str(path): jobs for path, jobs in used_by(tmp_path).items()} == {path: ["a"] for path in used}
-    assert users(tmp_path, tmp_path / "common/models/Q") == (["a"] if "Q/" in str(spec) else [])
+        assert {str(path): jobs for path, jobs in jobs_by_path(tmp_path).items()} == {path: ["a"] for path in used}
+    assert jobs_using(tmp_path, tmp_path / "common/models/Q") == (["a"] if "Q/" in str(spec) else [])
     for state in ENDED:
         archive.set_status(state)
-        assert used_by(tmp_path) == {}
+        assert jobs_by_path(tmp_path) == {}
 
 
 def test_versions_of_the_program_that_jobs_need(tmp_path: Path) -> None:
@@ -296,7 +299,7 @@ def test_versions_of_the_program_that_jobs_need(tmp_path: Path) -> None:
         config.mkdir(parents=True)
         (config.parent / "status.json").write_text(json.dumps({"state": state}))
         (config / "argus.json").write_text(json.dumps({"program": program}))
-    assert programs(tmp_path) == [needed]
+    assert programs_in_use(tmp_path) == [needed]
 
 
 def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,14 +349,14 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("argus.staging.progress.PROGRESS_INTERVAL_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
     with file.open("r+") as lock:
         progress = Progress(lock.fileno())
         with progress.write_heartbeats():
             progress.begin("copying", 10**6)
-            with ThreadPoolExecutor(THREADS) as pool:
+            with ThreadPoolExecutor(THREAD_COUNT) as pool:
                 list(pool.map(progress.add, [1] * 1000))
             until(lambda: json.loads(file.read_text() or "{}").get("done") == 1000)
             before = json.loads(file.read_text())["time"]
