@@ -38,10 +38,8 @@ class CheckpointSource:
     """A checkpoint of a job."""
 
     shared_root: Path
-    # The submission id.
-    job: str
-    # None for the last complete checkpoint.
-    step: int | None = None
+    job: str  # the submission id
+    step: int | None = None  # None for the last complete checkpoint
     merge: MergeFunction = merge_on_worker
 
     @property
@@ -117,10 +115,8 @@ class CheckpointSource:
 
 
 def snapshot_with_merger(code_path: str, shared_root: Path) -> str:
-    """Returns the path of a job's snapshot. Raises StagingError if it is elsewhere, or has no model_merger.
-
-    Both are checked because jobs can write anything into their plans.
-    """
+    """The path itself of a job's snapshot. Raises StagingError if it is elsewhere, or has no model_merger."""
+    # Jobs can write anything into their plans.
     if not under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
     if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():

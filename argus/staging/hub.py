@@ -51,14 +51,11 @@ class RepoRevision:
     """One revision of a repository, and the selection of its files. The hub is asked once, when it is needed."""
 
     repo_id: str
-    # A branch, a tag or a commit.
-    revision: str
-    # Of huggingface_hub.
-    cache_dir: Path
+    revision: str  # a branch, a tag or a commit
+    cache_dir: Path  # of huggingface_hub
     endpoint: str = DEFAULT_ENDPOINT
     token: str | None = field(default=None, repr=False)
-    # "model" or "dataset", as huggingface_hub calls them.
-    repo_type: str = "model"
+    repo_type: str = "model"  # "model" or "dataset", as huggingface_hub calls them
     # Given the names of all files, returns those to download; all by default.
     select: Callable[[Sequence[str]], Collection[str]] = set
 
@@ -130,10 +127,7 @@ def name_matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
-    """The address of the hub: the given one, that of the node, or the default.
-
-    Raises StagingError if it is malformed, or would get the token unencrypted.
-    """
+    """The given address of the hub, the node's, or the default. Raises StagingError for a malformed or unsafe one."""
     address = (endpoint or os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     shown = without_password(address)
     if "@" in address:

@@ -30,19 +30,16 @@ LISTED_FACTS = ("source", "commit", "revision", "verl_version", "rows")
 class Entry:
     """One item under the shared root, or something that is none."""
 
-    # As in the manifest, or UNKNOWN or UNFINISHED.
-    kind: str
+    kind: str  # as in the manifest, or UNKNOWN or UNFINISHED
     name: str
     path: str
     # None if there is no manifest. `files` is the number of files.
     bytes: int | None = None
     files: int | None = None
     staged_at: str | None = None
-    # The submission ids of jobs that have not ended.
-    used_by: Sequence[str] = ()
+    used_by: Sequence[str] = ()  # the submission ids of jobs that have not ended
     problems: Sequence[str] = ()
-    # Those of LISTED_FACTS that the manifest has.
-    details: Facts = field(default_factory=dict)
+    details: Facts = field(default_factory=dict)  # those of LISTED_FACTS that the manifest has
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)

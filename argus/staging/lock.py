@@ -90,10 +90,7 @@ def wait_for_lock(target: Path, file: Path) -> int:
 
 
 def try_lock(file: Path) -> int | None:
-    """A descriptor of the locked file; None if another process holds the lock, or has removed the file meanwhile.
-
-    The file is created if it does not exist.
-    """
+    """A descriptor of the locked file; None if another process holds the lock, or has removed the file meanwhile."""
     try:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:

@@ -68,10 +68,8 @@ class FileEntry:
 class Manifest:
     """A manifest. Keys that this version does not know are kept."""
 
-    # All keys of the JSON but "files", in its order.
-    facts: Facts = field(default_factory=dict)
-    # By relative path.
-    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)  # all keys of the JSON but "files", in its order
+    files: Mapping[str, FileEntry] = field(default_factory=dict)  # by relative path
 
     @classmethod
     def from_json(cls, value: object) -> Manifest:
@@ -167,10 +165,7 @@ def link_manifest_file(link: Path) -> Path:
 
 
 def read_manifest(target: Path) -> Manifest | None:
-    """The manifest of a staged item; None if nothing exists at its path. Raises StagingError for anything else.
-
-    target: a directory, or a link to one.
-    """
+    """The manifest of a staged item; None if nothing exists at its path. Raises StagingError for anything else."""
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None

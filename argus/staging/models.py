@@ -70,8 +70,7 @@ class HubSource:
     """A repository of the hub."""
 
     repository: RepoRevision
-    # The user's patterns; None for the default exclusions.
-    exclude: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None  # the user's patterns; None for the default exclusions
 
     def size(self) -> int:
         return missing_bytes(self.repository)
@@ -225,10 +224,7 @@ def build_request(shared_root: Path, name: str | None, source: ModelSource) -> B
 
 
 def check_complete(target: Path, directory: Path) -> None:
-    """Raises StagingError if a directory lacks something that a job reads from a model, by the checks of submission.
-
-    target: the path that the model will have, for the message.
-    """
+    """Raises StagingError if a directory lacks what jobs read from a model. target: its later path, for the message."""
     source = model_checks.ModelRef(directory, KIND, KIND)
     findings = [
         *model_checks.read_config(source)[1],

@@ -34,12 +34,9 @@ class Verify(StrEnum):
 class StageOptions:
     """How an item is staged."""
 
-    # Change nothing, and return what would be done.
-    check: bool = False
-    # Restore files that no longer fit the manifest; otherwise they are an error that names them.
-    repair: bool = False
-    # Verify also the content of files that look unchanged.
-    full: bool = False
+    check: bool = False  # change nothing, and return what would be done
+    repair: bool = False  # restore files that no longer fit the manifest; otherwise they are an error that names them
+    full: bool = False  # verify also the content of files that look unchanged
     # The address of the hub, and the token for it; None for the node's address, and for no token.
     endpoint: str | None = None
     token: str | None = field(default=None, repr=False)
@@ -80,10 +77,7 @@ def changed_source_error(source: object) -> StagingError:
 
 
 def check_name(kind: str, name: str, allowed: re.Pattern[str] = LOWERCASE_NAME) -> str:
-    """The name itself. Raises StagingError if it cannot be that of a directory under the shared root.
-
-    kind: the option or the kind of name, for the message.
-    """
+    """The name itself. Raises StagingError if it cannot be a directory's. kind: of the name, for the message."""
     if not allowed.fullmatch(name):
         raise StagingError(kind, f'the name "{name}" is not allowed.', f"Choose one that matches {allowed.pattern}")
     return name

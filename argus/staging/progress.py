@@ -27,8 +27,7 @@ class ProgressReport:
     # Of the process that stages the item.
     host: str
     pid: int
-    # What it does now; empty before the first step.
-    step: str = ""
+    step: str = ""  # what it does now; empty before the first step
     # In bytes; a total of 0 is not known.
     done: int = 0
     total: int = 0
@@ -78,10 +77,7 @@ class Progress:
         self.done_mutex = threading.Lock()
 
     def begin(self, step: str, total: int = 0, counter: Callable[[], int] | None = None) -> None:
-        """Starts a step.
-
-        total: in bytes, 0 if it is not known. counter: returns the bytes that are done, if `add` is not called.
-        """
+        """Starts a step. total: in bytes; 0 if unknown. counter: returns the bytes that are done, instead of `add`."""
         self.step, self.total, self.done, self.started_at, self.counter = step, total, 0, time.time(), counter
         self.write()
 

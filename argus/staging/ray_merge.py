@@ -27,21 +27,15 @@ FREE_WORKER_TIMEOUT_SECONDS, MERGE_TIMEOUT_SECONDS = 60.0, 6 * 3600.0
 class MergeRequest:
     """A complete checkpoint, and where it is merged."""
 
-    # The checkpoint in messages and in the manifest: job:<submission_id>@<step>.
-    label: str
+    label: str  # the checkpoint in messages and in the manifest: job:<submission_id>@<step>
     step: int
-    # The snapshot of verl with which the job ran; its model_merger merges.
-    code_path: str
+    code_path: str  # the snapshot of verl with which the job ran; its model_merger merges
     code_id: str
-    # The directory with the shards.
-    checkpoint: str
+    checkpoint: str  # the directory with the shards
     hf_home: str
-    # Of the shards with the weights.
-    size_bytes: int
-    # The empty directory that becomes the model; the caller of the merge sets it.
-    target: Path = Path()
-    # The path of the LoRA adapter with which the training began; empty if there was none.
-    adapter: str = ""
+    size_bytes: int  # of the shards with the weights
+    target: Path = Path()  # the empty directory that becomes the model; the caller of the merge sets it
+    adapter: str = ""  # the path of the LoRA adapter with which the training began; empty if there was none
 
     @property
     def resources(self) -> dict[str, float]:
@@ -50,7 +44,7 @@ class MergeRequest:
 
 
 def no_room_problem(needs: Mapping[str, float], nodes: Iterable[Mapping[str, Any]]) -> str:
-    """Why no worker has these resources, even if it is idle; empty if one has."""
+    """Why no worker has these resources, even when it is idle; empty if one has."""
     workers = {node["NodeName"]: node["Resources"] for node in nodes if node["Resources"].get(WORKER_RESOURCE)}
     if any(all(has.get(name, 0) >= amount for name, amount in needs.items()) for has in workers.values()):
         return ""

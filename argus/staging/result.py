@@ -44,8 +44,7 @@ class StageResult:
     name: str
     path: str
     status: Status
-    # The files that were repaired, each with its problem.
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # the files that were repaired, each with its problem
 
     @property
     def changed(self) -> bool:

@@ -20,9 +20,9 @@ def snapshot_verdicts(
 ) -> list[tuple[Entry, str]]:
     """All snapshots, the newest first, each with why it stays, or SUPERFLUOUS.
 
-    A snapshot stays if a job uses it, if it has no date, or by one of these rules:
-    keep: it is among so many of the newest. days: it is younger. With both at 0, all stay; one at 0 has no effect.
-    declared: it is in the inventory, as items of staging_snapshots, and would only be staged again.
+    A snapshot stays if a job uses it, if it has no date, or by one of the parameters:
+    keep: it is among so many of the newest. days: it is younger. 0 disables such a rule; with both at 0, all stay.
+    declared: it is one of these items of staging_snapshots in the inventory, and would be staged again.
     """
     snapshots = [entry for entry in staged if entry.kind == KIND]
     snapshots.sort(key=lambda entry: (entry.staged_at or "", mtime_ns(Path(entry.path))), reverse=True)
@@ -31,10 +31,7 @@ def snapshot_verdicts(
 
 
 def mtime_ns(directory: Path) -> int:
-    """The modification time; 0 if the directory is gone.
-
-    It orders snapshots that were staged within one second, of which one may be based on another.
-    """
+    """The modification time, which orders snapshots that were staged within one second; 0 if the directory is gone."""
     try:
         return directory.lstat().st_mtime_ns
     except FileNotFoundError:
@@ -42,7 +39,7 @@ def mtime_ns(directory: Path) -> int:
 
 
 def snapshot_verdict(entry: Entry, index: int, keep: int, days: float, declared: set[str]) -> str:
-    """Why a snapshot stays, or SUPERFLUOUS. index: its place among all, the newest of which has 0."""
+    """Why a snapshot stays, or SUPERFLUOUS. index: its place among all snapshots, 0 for the newest."""
     if entry.used_by:
         return f"used by {', '.join(entry.used_by)}"
     if entry.name in declared:
@@ -58,7 +55,7 @@ def snapshot_verdict(entry: Entry, index: int, keep: int, days: float, declared:
 
 
 def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str, object]]) -> Iterable[str]:
-    """The code ids of the snapshots that an inventory declares: by code id, or the newest one of a source."""
+    """The code id of each snapshot that the inventory declares, perhaps only by its source: then the newest one of it."""
     for item in declared:
         if item.get("state", "present") == "present":
             of_source = (entry.name for entry in newest_first if entry.details.get("source") == item.get("source"))

@@ -89,10 +89,8 @@ class SourceSpec(BaseModel):
     """The source or an overlay of a snapshot, as the controller describes it in the request."""
 
     place: Literal["controller", "shared_root", "snapshot"]
-    # The source in the manifest; of a snapshot, its code id.
-    label: str
-    # Relative to the shared root, for a directory there.
-    path: str = ""
+    label: str  # the source in the manifest; of a snapshot, its code id
+    path: str = ""  # relative to the shared root, for a directory there
     # The others are only for files of the controller: see CodeSource, and the facts for the manifest.
     identity: str = ""
     code_id: str = ""
@@ -121,8 +119,7 @@ class SnapshotTree:
     """The directory of a snapshot while it is being filled."""
 
     directory: Path
-    # The SHA-256 of the files so far, by relative path.
-    hashes: dict[str, str] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)  # the SHA-256 of the files so far, by relative path
 
     def add(self, source: CodeSource, to: str = "") -> Mapping[str, object]:
         """Writes the files of a source, below the relative path `to`, and returns the facts of the source."""
@@ -214,10 +211,7 @@ def code_source_of(shared_root: Path, parts: Sequence[SourceSpec], number: int, 
 def stage_snapshot(
     shared_root: Path, item: Snapshot, parts: Sequence[SourceSpec], received: Path | None, options: StageOptions
 ) -> StageResult:
-    """Stages a snapshot. Raises FilesNeededError if it needs files of the controller that have not arrived.
-
-    parts: the source and the overlays. received: as of code_source_of.
-    """
+    """Stages a snapshot. parts: its source and overlays. Raises FilesNeededError if files have not arrived."""
     if not parts:
         problem = "is not set."
         raise StagingError("source", problem, "Set it to a release, a repository, a directory or a snapshot.")

@@ -57,26 +57,19 @@ def is_ignored(name: str) -> bool:
 class Content:
     """What is copied from a source."""
 
-    # By relative path.
-    files: Mapping[str, Opener]
-    # For the manifest.
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, Opener]  # by relative path
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for the manifest
 
 
 @dataclass(frozen=True)
 class CodeSource:
     """The source of a snapshot, or an overlay."""
 
-    # The source in the manifest.
-    label: str
-    # Equal for sources with the same files.
-    identity: str
-    # Reads the files.
-    content: Callable[[], Content] = field(repr=False)
-    # The default id of the snapshot; empty for an overlay.
-    code_id: str = ""
-    # In bytes, as far as it is known in advance.
-    size: int = 0
+    label: str  # the source in the manifest
+    identity: str  # equal for sources with the same files
+    content: Callable[[], Content] = field(repr=False)  # reads the files
+    code_id: str = ""  # the default id of the snapshot; empty for an overlay
+    size: int = 0  # in bytes, as far as it is known in advance
 
 
 @dataclass(frozen=True)
@@ -84,17 +77,12 @@ class Tree:
     """The files of a directory, as they were read once."""
 
     path: Path
-    # SHA-256 by relative path.
-    hashes: Mapping[str, str]
-    # The sum, in bytes.
-    size: int
+    hashes: Mapping[str, str]  # SHA-256 by relative path
+    size: int  # the sum, in bytes
 
     @classmethod
     def read(cls, path: Path, names: Iterable[str]) -> Tree:
-        """Reads the named files of a directory. Raises StagingError if one leads out of it, or if they are too large.
-
-        path: without links, as resolve() returns it.
-        """
+        """Reads files below `path`, which has no links. Raises StagingError for a file outside, and above the limit."""
         hashes, size = {}, 0
         for name in names:
             with open_within(f"{path}/{name}", path) as file:

@@ -44,8 +44,7 @@ LEFTOVER_NAME = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.jso
 class BuildResult:
     """What a build tells of the item that it has built."""
 
-    # What the manifest has besides the files.
-    facts: Facts = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)  # what the manifest has besides the files
     # The SHA-256 of every file that belongs to the item, by relative path; None if the build has not computed them.
     hashes: Mapping[str, str] | None = None
 
@@ -65,10 +64,8 @@ class BuildRequest:
     build: BuildFunction
     # Why the item with a manifest is not the requested one, as the end of a sentence; empty if it is.
     mismatch: Callable[[Manifest], str] = lambda manifest: ""
-    # Remove write permissions, so that an import cannot change the item.
-    read_only: bool = False
-    # The bytes that the item will take, as far as they are known in advance.
-    size: Callable[[], int] = lambda: 0
+    read_only: bool = False  # remove write permissions, so that an import cannot change the item
+    size: Callable[[], int] = lambda: 0  # the bytes that the item will take, as far as they are known in advance
 
     def result(self, status: Status, notes: Sequence[str] = ()) -> StageResult:
         return StageResult(self.kind, self.name, str(self.target), status, tuple(notes))

@@ -33,11 +33,9 @@ class UploadFile:
     """A file on the controller."""
 
     path: str
-    # In bytes.
-    size: int
+    size: int  # in bytes
     mtime_ns: int = 0
-    # Empty as long as the file was not read.
-    sha256: str = ""
+    sha256: str = ""  # empty as long as the file was not read
 
     @property
     def name(self) -> str:
@@ -64,10 +62,8 @@ class UploadFile:
 class Attachment:
     """The tar that follows a request, as the controller announces it."""
 
-    # The content_identity of its files.
-    identity: str
-    # The sum of the sizes of its files, in bytes.
-    size: int
+    identity: str  # the content_identity of its files
+    size: int  # the sum of the sizes of its files, in bytes
 
 
 def inbox(target: Path) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which staged items, and which versions of the program, the jobs use that have not ended; their archives tell."""
+"""Which staged items and versions of the program are used by jobs that have not ended, according to their archives."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def named_paths(spec: Mapping[str, object]) -> Iterator[PurePosixPath]:
 def unfinished_archives(shared_root: Path) -> list[Archive]:
     """The archives of jobs that have not ended. A job whose state cannot be read counts as one.
 
-    A job can write anything into its archive, and must not make staging fail. If its archive cannot be read, only the
-    items that this job uses are unprotected.
+    A job can write anything into its archive. This must not make staging fail; at worst, it leaves unprotected what
+    this job itself uses.
     """
     unfinished: list[Archive] = []
     with contextlib.suppress(UnreadableError):

@@ -25,7 +25,7 @@ def stage_user_code(
     """Replaces the files that differ, each by a rename. Returns the result as JSON.
 
     received: the directory in which all files have arrived; without it, FilesNeededError is raised if a file differs.
-    diff: whether the result has the content before, in `before` by path.
+    diff: whether the result has the previous contents, in `before` by path.
     """
     code = check_shared_root(shared_root) / USER_CODE_DIR
     for file in item.files:

@@ -37,8 +37,7 @@ class RowProblem:
 
     split: str
     text: str
-    # ERROR or WARNING.
-    severity: str
+    severity: str  # ERROR or WARNING
     row_count: int = 0
     last_row: int = -1
     # The numbers of the first rows with the problem, each with the value that has it; "" if there is none to show.
@@ -139,10 +138,7 @@ class RowChecker:
                 self.add(split, row, f"{problem}not a number without commas", value_text(truth), WARNING)
 
     def _compare_placeholders(self, split: str, row: int, messages: Conversation, others: Mapping[str, Any]) -> None:
-        """Texts need as many placeholders as a row has media: _build_messages of verl's datasets asserts that.
-
-        others: the values of the row's other columns, by their names.
-        """
+        """The texts need a placeholder for each of the row's media: _build_messages of verl's datasets asserts that."""
         texts = [text for message in messages if isinstance(text := (message or {}).get("content"), str)]
         for name, placeholder in PLACEHOLDERS.items():
             count, media_count = sum(text.count(placeholder) for text in texts), len(others.get(name) or ())

@@ -41,10 +41,7 @@ class FileRows(RowSource):
         shared_root: SharedRootPaths = SharedRootPaths(),
         origin: str | None = None,
     ) -> FileRows:
-        """The files that the patterns of each split match. origin: the value of the dataset's option `from`.
-
-        Raises StagingError for a pattern that `origin` does not allow.
-        """
+        """origin: the value of the option `from`. Raises StagingError for a pattern that it does not allow."""
         absolute = {
             split: [absolute_pattern(split, pattern, shared_root, origin) for pattern in split_patterns]
             for split, split_patterns in patterns.items()

@@ -22,8 +22,7 @@ class HubRows(RowSource):
     """Rows from files of a dataset repository. None of its code is run."""
 
     repository: RepoRevision
-    # By split, patterns of file names in the repository.
-    patterns: Mapping[str, Sequence[str]]
+    patterns: Mapping[str, Sequence[str]]  # by split, patterns of file names in the repository
 
     @classmethod
     def of(cls, dataset: Dataset, repo_id: str, shared_root: Path, options: StageOptions) -> HubRows:
@@ -77,10 +76,7 @@ class HubRows(RowSource):
 
 
 def select_files(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
-    """The files of each split, each once, in the order of its patterns. Raises StagingError for an unmatched pattern.
-
-    names: of all files of the repository.
-    """
+    """The files of each split in the order of its patterns. Raises StagingError for a pattern that matches none."""
     files_by_split: dict[str, list[str]] = {}
     for split, split_patterns in patterns.items():
         selected: dict[str, None] = {}

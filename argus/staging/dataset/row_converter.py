@@ -25,10 +25,7 @@ PASSED_THROUGH = ("tools", "images", "videos", "audios", "enable_thinking")
 
 
 class RowConverter:
-    """Converts rows to verl's schema by the options of a dataset.
-
-    If the option columns is not set, rows for RL are kept, and those for SFT get a column messages.
-    """
+    """Converts rows by the option columns; without it, keeps rows for RL, and gives those for SFT a column messages."""
 
     def __init__(self, dataset: Dataset) -> None:
         """Raises StagingError for options that do not fit together."""

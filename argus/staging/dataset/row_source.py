@@ -20,10 +20,8 @@ FROM_CONTROLLER, FROM_SHARED_ROOT, FROM_NODE = "controller", "shared_root", "nod
 class Fetched:
     """Files with the rows, as a source provides them in this node."""
 
-    # By split, in the order of their rows.
-    files: Mapping[str, Sequence[Path]]
-    # What the manifest tells of the source besides its label.
-    facts: Facts = field(default_factory=dict)
+    files: Mapping[str, Sequence[Path]]  # by split, in the order of their rows
+    facts: Facts = field(default_factory=dict)  # what the manifest tells of the source besides its label
 
 
 class RowSource(ABC):
@@ -71,10 +69,7 @@ def option_text(option: str, value: object) -> str:
 
 
 def default_origin(patterns: Mapping[str, Sequence[str]]) -> str:
-    """The value of `from` for a dataset without it: relative paths are on the controller, absolute ones on the nodes.
-
-    patterns: by split. Raises StagingError if some are relative and others absolute.
-    """
+    """The value of `from` for a dataset without it. Raises StagingError for relative paths beside absolute ones."""
     is_absolute = {pattern.startswith("/") for split_patterns in patterns.values() for pattern in split_patterns}
     if len(is_absolute) > 1:
         remedy = "Set from: controller, shared_root or node."

@@ -41,8 +41,7 @@ class DataFile:
     path: Path
     schema: Schema
     row_count: int
-    # Reads the columns with these names.
-    batches: Callable[[list[str]], Iterator[Batch]]
+    batches: Callable[[list[str]], Iterator[Batch]]  # reads the columns with these names
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,8 @@ class ColumnSelection:
 
     # Empty for all columns.
     columns: Sequence[str] = ()
-    # Columns that are read as well if a file has them.
-    optional: Sequence[str] = ()
-    # The columns in which numbers of JSON become text.
-    texts: Sequence[str] = ()
+    optional: Sequence[str] = ()  # columns that are read as well if a file has them
+    texts: Sequence[str] = ()  # the columns in which numbers of JSON become text
 
     def apply(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of a text file with None for the values of columns that are not read."""

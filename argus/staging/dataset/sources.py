@@ -57,10 +57,7 @@ def check_validation_rows(has_val: bool, val_rows: int | None, workload: str) ->
 def row_source_of(
     dataset: Dataset, shared_root: Path, options: StageOptions, upload: UploadedRows | None = None
 ) -> RowSource:
-    """The one source that a dataset has. Raises StagingError if it has none, several, or options that do not fit.
-
-    upload: the dataset's files, if they are on the controller.
-    """
+    """The source that the options of a dataset set. Raises StagingError unless they set exactly one."""
     sources = [name for name in ("files", "hub", "tiny") if getattr(dataset, name)]
     # With a repository, files selects some of its files.
     if len(sources) != 1 and sources != ["files", "hub"]:

@@ -19,14 +19,11 @@ from .row_source import Fetched, RowSource
 class UploadedRows(RowSource):
     """Rows from files that the controller sends if they are needed."""
 
-    # The controller's name, for messages.
-    controller: str
-    # By split.
-    files: Mapping[str, Sequence[UploadFile]]
+    controller: str  # the controller's name, for messages
+    files: Mapping[str, Sequence[UploadFile]]  # by split
     # By split, the paths and patterns that match no file on the controller.
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    # The directory of this node in which the files arrived; None if they were not sent.
-    received: Path | None = None
+    received: Path | None = None  # the directory of this node in which the files arrived; None if they were not sent
 
     @property
     def members(self) -> dict[str, UploadFile]:
