@@ -115,7 +115,7 @@ class CheckpointSource:
 
 
 def snapshot_with_merger(code_path: str, shared_root: Path) -> str:
-    """The path itself of a job's snapshot. Raises StagingError if it is elsewhere, or has no model_merger."""
+    """Returns `code_path`, the snapshot of a job. Raises StagingError if it is elsewhere, or has no model_merger."""
     # Jobs can write anything into their plans.
     if not under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
@@ -140,7 +140,7 @@ def shard_bytes(directory: Path) -> int:
 
 
 def make_plain_files(directory: Path) -> None:
-    """Makes the merged model readable by all users. Raises StagingError if the job's code wrote other than files."""
+    """Makes the files of a merged model readable by all users. Raises StagingError for links and special files."""
     (directory / MANIFEST).unlink(missing_ok=True)
     for name in files_below(directory):
         if not stat.S_ISREG((directory / name).lstat().st_mode):

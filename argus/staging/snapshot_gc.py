@@ -55,7 +55,7 @@ def snapshot_verdict(entry: Entry, index: int, keep: int, days: float, declared:
 
 
 def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str, object]]) -> Iterable[str]:
-    """The code id of each snapshot that the inventory declares, perhaps only by its source: then the newest one of it."""
+    """The code id of each snapshot in the inventory; for one that has only a source, the newest one of this source."""
     for item in declared:
         if item.get("state", "present") == "present":
             of_source = (entry.name for entry in newest_first if entry.details.get("source") == item.get("source"))

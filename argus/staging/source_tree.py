@@ -123,7 +123,7 @@ def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[
 
     Left out are ignored files, and directories with the name `without`. Raises StagingError for special files.
     """
-    for parent, directories, names in os.walk(directory / below, onerror=_unless_missing):
+    for parent, directories, names in os.walk(directory / below, onerror=_raise_unless_missing):
         directories[:] = sorted(name for name in directories if name != without and not is_ignored(name))
         for name in directories:
             if os.path.islink(f"{parent}/{name}"):
@@ -140,7 +140,7 @@ def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[
             yield relative
 
 
-def _unless_missing(error: OSError) -> None:
+def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
