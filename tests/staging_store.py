@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import multiprocessing
 import os
@@ -38,10 +37,6 @@ def no_build(_directory: Path, _progress: Progress) -> BuildResult:
 
 def build_of(target: Path, how: BuildFunction = build, **details: object) -> BuildRequest:
     return BuildRequest("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
-
-
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def siblings(target: Path) -> list[str]:
@@ -102,7 +97,7 @@ def manifest_json(target: Path) -> dict[str, Any]:
     return value
 
 
-def problems(target: Path, *, full: bool = False) -> dict[str, str]:
+def damage(target: Path, *, full: bool = False) -> dict[str, str]:
     """The problem of each file, as text."""
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
