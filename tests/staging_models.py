@@ -101,5 +101,5 @@ def without(*names: str) -> dict[str, bytes]:
     return {name: content for name, content in model().items() if name not in names}
 
 
-def of_directory(root: Path, source: Path, exclude: list[str] | None = None, **how: bool) -> StageResult:
+def stage_copy(root: Path, source: Path, exclude: list[str] | None = None, **how: bool) -> StageResult:
     return stage(build_request(root, "mine", source_of(str(source), root, exclude=exclude)), **how)

@@ -97,7 +97,7 @@ def manifest_json(target: Path) -> dict[str, Any]:
     return value
 
 
-def damage(target: Path, *, full: bool = False) -> dict[str, str]:
+def faults(target: Path, *, full: bool = False) -> dict[str, str]:
     """The problem of each file, as text."""
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from staging_snapshots import attached
-from staging_store import build_of, damage, no_build, stage
+from staging_store import build_of, faults, no_build, stage
 
 from argus.staging.listing import UNFINISHED, list_staged
 from argus.staging.lock import hold_lock, lock_file
@@ -39,7 +39,7 @@ def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> Non
     (target / "added").mkdir()
     (target / "added" / "more").write_text("")
     (target / "added" / "link").symlink_to(tmp_path)
-    assert damage(target) == {
+    assert faults(target) == {
         "changed": "has other content",
         "longer": "has 18 bytes, not 6",
         "missing": "is missing",

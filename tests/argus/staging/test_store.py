@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from staging_store import build, build_of, damage, everything, manifest_json, no_build, process, siblings, stage, until
+from staging_store import build, build_of, everything, faults, manifest_json, no_build, process, siblings, stage, until
 
 from argus.staging.lock import hold_lock, lock_file
 from argus.staging.manifest import list_files
@@ -82,7 +82,7 @@ def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
     def check_whole(target: Path) -> None:
         manifest = manifest_json(target)
         assert sorted(manifest["files"]) == sorted(names)
-        assert damage(target, full=True) == {}
+        assert faults(target, full=True) == {}
 
     target = tmp_path / "disturbed" / "tiny"
     started = time.monotonic()
