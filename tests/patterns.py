@@ -49,7 +49,7 @@ OF_THE_OPERATOR = {
     "arrived",
     "self.pattern",
     "expression",
-    "self.options.ground_truth_pattern",
+    "self.dataset.ground_truth_pattern",
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
