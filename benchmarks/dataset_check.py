@@ -34,8 +34,8 @@ from argus.staging.dataset.row_converter import RowConverter
 from argus.staging.dataset.rows import BATCH_ROWS, Rows, RowWriter
 from argus.staging.dataset.stage import build_request
 from argus.staging.items import Dataset
+from argus.staging.lock import Progress
 from argus.staging.options import StageOptions
-from argus.staging.progress import Progress
 from argus.staging.store import stage
 
 VAL_ROWS = 10_000

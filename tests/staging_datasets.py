@@ -17,8 +17,8 @@ from staging_store import manifest_json
 from argus.checks.dataset import RL
 from argus.staging.dataset import stage as datasets
 from argus.staging.items import Dataset
+from argus.staging.manifest import StageResult
 from argus.staging.options import StageOptions, StagingError
-from argus.staging.result import StageResult
 
 QUESTIONS = [{"question": f"What is {number} + 1?", "answer": f"It is\n#### {number + 1}"} for number in range(20)]
 

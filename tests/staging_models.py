@@ -14,9 +14,9 @@ from staging_store import stage
 
 from argus.staging import models
 from argus.staging.items import Model
+from argus.staging.manifest import StageResult
 from argus.staging.models import build_request
 from argus.staging.options import StageOptions, StagingError
-from argus.staging.result import StageResult
 
 NAME = "org/Name-1.5B"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

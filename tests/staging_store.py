@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from argus.staging import snapshots, source_tree, store
-from argus.staging.manifest import Manifest, file_problems, read_manifest
+from argus.staging.lock import Progress
+from argus.staging.manifest import Manifest, StageResult, file_problems, read_manifest
 from argus.staging.options import StageOptions, StagingError
-from argus.staging.progress import Progress
-from argus.staging.result import StageResult
 from argus.staging.store import BuildFunction, BuildRequest, BuildResult
 
 # Processes that inherit the definitions of this one.

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from ..common.text import size_text
+from .lock import Progress
 from .options import StagingError, changed_source_error
-from .progress import Progress
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -23,8 +23,8 @@ from ..common.text import one_line
 from ..ray.api import is_loopback
 from .files import file_sha256, parallel_map
 from .git import COMMIT, without_password
+from .lock import Progress
 from .options import StagingError, join_items
-from .progress import Progress
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")

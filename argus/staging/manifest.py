@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a staged item: where the item comes from, and the size and hash of each file.
-
-It is read, written, and compared with the files on disk.
-"""
+"""The manifest of a staged item: where it comes from, with the size and hash of each file; and the result of staging."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ..io.reading import MIB, UnreadableError, is_integer, parse_json, read_text
 from .files import file_sha256, files_below, parallel_map
@@ -242,3 +241,63 @@ def file_problems(target: Path, manifest: Manifest, *, full: bool = False) -> di
 def problem_lines(problems: Mapping[str, str]) -> list[str]:
     """A line for each file with its name and its problem; only the first ones if there are many."""
     return first_items(f"{name} {problem}" for name, problem in problems.items())
+
+
+# The result of staging or removing an item, also as the JSON that Ansible shows.
+
+# The facts of a manifest that belong to a result.
+RETURNED_FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
+
+
+class Status(StrEnum):
+    """What was done to an item; in check mode, what would be done."""
+
+    STAGED = "staged"
+    EXISTS = "exists"
+    REPAIRED = "repaired"
+    REMOVED = "removed"
+    # There was nothing to remove.
+    ABSENT = "absent"
+    # Not done, because it may take long and the caller did not want to wait.
+    DEFERRED = "deferred"
+    # Not done, because of an error.
+    REFUSED = "refused"
+
+
+def item_name(item: object) -> str:
+    """The name of an item from an inventory, for messages, even if the item is malformed; "" if it has none."""
+    options = item if isinstance(item, Mapping) else {"name": item}
+    return next((str(options[key]) for key in ("name", "code_id", "source") if options.get(key)), "")
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What was done to one item under the shared root."""
+
+    # Of the item, for example "model".
+    kind: str
+    name: str
+    path: str
+    status: Status
+    notes: tuple[str, ...] = ()  # the files that were repaired, each with its problem
+
+    @property
+    def changed(self) -> bool:
+        return self.status in (Status.STAGED, Status.REPAIRED, Status.REMOVED)
+
+
+def result_as_json(result: StageResult, manifest: Manifest | None) -> dict[str, Any]:
+    """The result for Ansible, with a diff of what existed before and exists now. manifest: of an item that exists."""
+    absent_before, absent_after = (Status.STAGED, Status.ABSENT), (Status.REMOVED, Status.ABSENT)
+    line = f"{result.kind} {result.path}\n"
+    before = "" if result.status in absent_before else line
+    after = "" if result.status in absent_after else line
+    return {
+        "name": result.name,
+        "changed": result.changed,
+        "path": result.path,
+        "status": result.status.value,
+        "notes": list(result.notes),
+        "diff": [{"before": before, "after": after}],
+        **(manifest.select(RETURNED_FACTS) if manifest else {}),
+    }

@@ -29,13 +29,11 @@ from .hub import (
     resolve_endpoint,
 )
 from .items import Model
-from .manifest import MANIFEST, Manifest, problem_lines, read_manifest
+from .lock import Progress
+from .manifest import MANIFEST, Manifest, StageResult, problem_lines, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, StagingError, check_name, check_shared_root
-from .progress import Progress
-from .removal import remove_downloaded
-from .result import StageResult
 from .source_tree import tree_files
-from .store import BuildRequest, BuildResult
+from .store import BuildRequest, BuildResult, remove_downloaded
 
 KIND = "model"
 TINY = "tiny"

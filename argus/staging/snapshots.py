@@ -1,37 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots: immutable copies of a verl source tree under the shared root, optionally with overlays of a user."""
+"""Code under the shared root: snapshots of verl, with overlays, which are needed no more; and the users' own files."""
 
 from __future__ import annotations
 
 import compileall
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..common.shared_root import CODE_DIR
+from ..common.shared_root import CODE_DIR, USER_CODE_DIR
 from ..common.text import printable
 from . import source_tree
-from .files import write_file
-from .items import Snapshot
-from .manifest import MANIFEST, Manifest, file_problems, read_manifest
+from .files import file_sha256, write_file
+from .items import Snapshot, UserCode
+from .listing import Entry
+from .lock import Progress
+from .manifest import MANIFEST, Manifest, StageResult, Status, file_problems, read_manifest
 from .options import (
     NAME_WITH_CAPITALS,
     StageOptions,
     StagingError,
+    as_staging_errors,
     changed_source_error,
     check_name,
     check_shared_root,
     join_items,
 )
-from .progress import Progress
-from .removal import remove
-from .result import StageResult
 from .source_tree import (
     CONTENT_PREFIX,
     PATCH,
@@ -45,8 +46,8 @@ from .source_tree import (
     tree_files,
     unknown_source_error,
 )
-from .store import BuildRequest, BuildResult, stage
-from .upload import FilesNeededError
+from .store import BuildRequest, BuildResult, remove, stage
+from .upload import FilesNeededError, UploadFile
 
 KIND = "snapshot"
 # A module with the code id, by which a job tells which snapshot it has imported.
@@ -226,3 +227,107 @@ def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> 
     """Removes a snapshot. Raises StagingError if jobs use it."""
     target = snapshots_directory(shared_root) / check_name("code_id", code_id, NAME_WITH_CAPITALS)
     return remove(shared_root, KIND, code_id, target, check=check)
+
+
+# Finds snapshots that are not needed any more, for stage_gc.yml and `argus gc`.
+
+DAY_SECONDS = 86_400
+# The verdict on a snapshot that is not needed; all other verdicts say why it stays.
+SUPERFLUOUS = "to be removed"
+
+
+def snapshot_verdicts(
+    staged: Iterable[Entry], keep: int, days: float, declared: Sequence[Mapping[str, object]]
+) -> list[tuple[Entry, str]]:
+    """All snapshots, the newest first, each with why it stays, or SUPERFLUOUS.
+
+    A snapshot stays if a job uses it, if it has no date, or by one of the parameters:
+    keep: it is among so many of the newest. days: it is younger. 0 disables such a rule; with both at 0, all stay.
+    declared: it is one of these items of staging_snapshots in the inventory, and would be staged again.
+    """
+    snapshots = [entry for entry in staged if entry.kind == KIND]
+    snapshots.sort(key=lambda entry: (entry.staged_at or "", mtime_ns(Path(entry.path))), reverse=True)
+    names = set(declared_names(snapshots, declared))
+    return [(entry, snapshot_verdict(entry, index, keep, days, names)) for index, entry in enumerate(snapshots)]
+
+
+def mtime_ns(directory: Path) -> int:
+    """The modification time, which orders snapshots that were staged within one second; 0 if the directory is gone."""
+    try:
+        return directory.lstat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def snapshot_verdict(entry: Entry, index: int, keep: int, days: float, declared: set[str]) -> str:
+    """Why a snapshot stays, or SUPERFLUOUS. index: its place among all snapshots, 0 for the newest."""
+    if entry.used_by:
+        return f"used by {', '.join(entry.used_by)}"
+    if entry.name in declared:
+        return "declared in the inventory"
+    if not keep and not days:
+        return "neither a number nor an age is set"
+    if not entry.staged_at:
+        return "its manifest has no date"
+    if index < keep:
+        return f"among the newest {keep}"
+    age = (datetime.now(UTC) - datetime.fromisoformat(entry.staged_at)).total_seconds() / DAY_SECONDS
+    return f"{age:.1f} days old" if age < days else SUPERFLUOUS
+
+
+def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str, object]]) -> Iterable[str]:
+    """The code id of each snapshot in the inventory; for one that has only a source, the newest one of this source."""
+    for item in declared:
+        if item.get("state", "present") == "present":
+            of_source = (entry.name for entry in newest_first if entry.details.get("source") == item.get("source"))
+            yield str(item.get("code_id") or next(of_source, ""))
+
+
+# The users' own Python files, copied below the shared root. They have no manifest, and change when the users like.
+
+FILE_MODE = 0o644
+# The maximum size of a diff that Ansible shows.
+MAX_DIFF_BYTES = 104448
+
+
+def stage_user_code(
+    shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False, diff: bool = False
+) -> dict[str, Any]:
+    """Replaces the files that differ, each by a rename. Returns the result as JSON.
+
+    received: the directory in which all files have arrived; without it, FilesNeededError is raised if a file differs.
+    diff: whether the result has the previous contents, in `before` by path.
+    """
+    code = check_shared_root(shared_root) / USER_CODE_DIR
+    for file in item.files:
+        if not is_plain_path(file.path):
+            raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
+    with as_staging_errors(code / item.name, "copied"):
+        changed = [file for file in item.files if not is_up_to_date(code / file.path, file)]
+        before = {file.path: shown_text(code / file.path) for file in changed} if diff else {}
+        for file in [] if check else changed:
+            if received is None:
+                raise FilesNeededError(file.path)
+            target = code / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (received / file.path).chmod(FILE_MODE)
+            (received / file.path).replace(target)
+    status = Status.STAGED if changed else Status.EXISTS
+    path = str(code / item.name)
+    return {"changed": bool(changed), "name": item.name, "path": path, "status": status.value, "before": before}
+
+
+def is_up_to_date(path: Path, file: UploadFile) -> bool:
+    try:
+        return path.lstat().st_mode & 0o777 == FILE_MODE and file_sha256(path) == file.sha256
+    except OSError:
+        return False
+
+
+def shown_text(path: Path) -> str:
+    """The beginning of a file for a diff; empty if the file does not exist or is not text."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(MAX_DIFF_BYTES)
+    except (OSError, UnicodeError):
+        return ""

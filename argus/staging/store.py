@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages an item, a directory or link under the shared root: built once, completely or not at all, with its manifest.
-
-An item that exists is verified, and repaired if the options say so.
-"""
+"""Stages a directory or link under the shared root once, completely or not at all, and removes it if no job uses it."""
 
 from __future__ import annotations
 
@@ -15,15 +12,20 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
+from ..common.shared_root import HUB_CACHE
 from .files import check_space, make_read_only, make_writable, remove_tree, sync_file_system
-from .lock import hold_lock, lock_file, try_lock
+from .hub import delete_revision
+from .lock import Progress, hold_lock, lock_file, try_lock
 from .manifest import (
     ADDED,
     Facts,
     FileEntry,
     Manifest,
+    StageResult,
+    Status,
     check_facts,
     file_problems,
     link_manifest_file,
@@ -33,8 +35,7 @@ from .manifest import (
     read_manifest,
 )
 from .options import StageOptions, StagingError, as_staging_errors, join_items
-from .progress import Progress
-from .result import StageResult, Status
+from .usage import jobs_using
 
 # The name of a directory in which an item is or was built or removed, or of its manifest. name: of the item.
 LEFTOVER_NAME = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
@@ -230,3 +231,50 @@ def remove_leftovers_if_unlocked(target: Path) -> None:
                 file.unlink()
             finally:
                 os.close(lock)
+
+
+def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> StageResult:
+    """Removes an item. Raises StagingError if jobs use it, or if another kind of item is at its path."""
+    result = partial(StageResult, kind, name, str(target))
+    with as_staging_errors(target, "removed"):
+        manifest = read_manifest(target)
+        if manifest is None:
+            if not check:
+                remove_leftovers_if_unlocked(target)
+            return result(Status.ABSENT)
+        if manifest.kind != kind:
+            raise StagingError(target, f"is of kind {manifest.kind}, not {kind}.", "Nothing was removed.")
+        with contextlib.nullcontext() if check else hold_lock(target):
+            # The previous holder of the lock may have done it.
+            if not os.path.lexists(target):
+                return result(Status.ABSENT)
+            if jobs := jobs_using(shared_root, target):
+                remedy = "Wait until these jobs have ended, or stop them (stop.yml)."
+                raise StagingError(target, f"is used by {', '.join(jobs)}.", remedy)
+            if not check:
+                # The rename removes it at once, even if deleting its files fails.
+                target.rename(new_sibling(target))
+                remove_leftovers(target)
+        return result(Status.REMOVED)
+
+
+def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> StageResult:
+    """Removes an item that may come from the hub, and its commit from the cache unless another item needs that."""
+    manifest = None if check else read_manifest(target)
+    removed = remove(shared_root, kind, name, target, check=check)
+    if not manifest or not manifest.commit or removed.status is not Status.REMOVED:
+        return removed
+    if not any(needs_commit(path, manifest) for path in target.parent.iterdir()):
+        repo_type = "model" if kind == "model" else "dataset"
+        delete_revision(shared_root / HUB_CACHE, manifest.source, manifest.commit, repo_type)
+    return removed
+
+
+def needs_commit(path: Path, manifest: Manifest) -> bool:
+    """Whether the item at a path needs the commit of a manifest; it may also be a link that a user has made."""
+    other = None
+    # What was not staged has no manifest.
+    with contextlib.suppress(StagingError):
+        other = read_manifest(path)
+    same = other is not None and (other.source, other.commit) == (manifest.source, manifest.commit)
+    return same or path.resolve().name == manifest.commit

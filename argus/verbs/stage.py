@@ -28,17 +28,15 @@ from ..jobs.services import OperationError, RefusedError, on_machines
 from ..staging import models
 from ..staging.checkpoint import CHECKPOINT_PATTERN, CHECKPOINT_PREFIX
 from ..staging.dataset import stage as datasets
-from ..staging.dataset.uploaded_rows import UploadedRows
+from ..staging.dataset.row_source import UploadedRows
 from ..staging.files import remove_tree
 from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
-from ..staging.manifest import read_manifest
+from ..staging.manifest import StageResult, Status, item_name, read_manifest, result_as_json
 from ..staging.options import NAME_WITH_CAPITALS, StageOptions, StagingError, Verify, check_name, check_shared_root
-from ..staging.result import StageResult, Status, item_name, result_as_json
-from ..staging.snapshots import SourceSpec, remove_snapshot, stage_snapshot
+from ..staging.snapshots import SourceSpec, remove_snapshot, stage_snapshot, stage_user_code
 from ..staging.store import stage
 from ..staging.upload import Attachment, FilesNeededError, inbox, receive, remove_received
-from ..staging.user_code import stage_user_code
 from .request import VerbRequest, common, request_from, require_node, require_same_cluster, write_answer
 
 # Background verbs: a child writes the answer to a file, which later calls read.

@@ -12,8 +12,7 @@ from ..common.findings import Finding
 from ..common.text import size_text
 from ..staging.listing import entry_findings, list_staged, table_row
 from ..staging.options import StagingError, Verify, check_shared_root
-from ..staging.snapshot_gc import SUPERFLUOUS, snapshot_verdicts
-from ..staging.snapshots import remove_snapshot
+from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, snapshot_verdicts
 from ..staging.usage import programs_in_use
 from .request import VerbRequest, common, request_from, require_same_cluster, show, write_answer
 

@@ -19,8 +19,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import Status, item_name
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, Verify
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status, item_name
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, opener_sha256
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION

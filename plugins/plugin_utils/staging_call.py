@@ -23,12 +23,12 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_roo
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.row_source import (
     FROM_CONTROLLER,
+    UploadedRows,
     default_origin,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.uploaded_rows import UploadedRows
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching_files
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, as_staging_errors
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.progress import ProgressReport
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
     Opener,
     content_identity,

@@ -18,8 +18,7 @@ from staging_snapshots import TAKEN, attached, put, run_program
 from staging_store import NOBODY, as_nobody, build_of, manifest_json
 
 from argus.common.shared_root import CODE_DIR, DATASETS_DIR, MODELS_DIR
-from argus.staging.removal import remove
-from argus.staging.store import stage
+from argus.staging.store import remove, stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
 

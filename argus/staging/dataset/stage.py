@@ -16,18 +16,15 @@ from ...common.shared_root import DATASETS_DIR
 from ...common.text import one_line
 from ..files import remove_tree
 from ..items import COLUMN_TEXTS, Dataset
-from ..manifest import Manifest, read_manifest
+from ..lock import Progress
+from ..manifest import Manifest, StageResult, read_manifest
 from ..options import StageOptions, StagingError, check_name, check_shared_root
-from ..progress import Progress
-from ..removal import remove_downloaded
-from ..result import StageResult
-from ..store import BuildRequest, BuildResult, stage
+from ..store import BuildRequest, BuildResult, remove_downloaded, stage
 from .checks import RowChecker, schema_problem
 from .row_converter import RowConverter
-from .row_source import option_mismatch
+from .row_source import UploadedRows, option_mismatch
 from .rows import Batch, Rows, RowWriter
 from .sources import row_source_of
-from .uploaded_rows import UploadedRows
 
 # The kinds of datasets in manifests.
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}

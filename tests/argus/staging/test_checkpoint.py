@@ -15,12 +15,11 @@ from staging_models import source_of
 from staging_store import manifest_json, stage
 
 from argus.staging import models
-from argus.staging.checkpoint import CheckpointSource
+from argus.staging.checkpoint import CheckpointSource, MergeRequest, no_room_problem
+from argus.staging.lock import Progress
+from argus.staging.manifest import Status
 from argus.staging.merging import MAX_OUTPUT_BYTES, merge
 from argus.staging.options import StagingError
-from argus.staging.progress import Progress
-from argus.staging.ray_merge import MergeRequest, no_room_problem
-from argus.staging.result import Status
 
 JOB, GIB = "grpo-1", 1 << 30
 

@@ -17,10 +17,9 @@ from staging_store import build_of, no_build, process, siblings, stage, until
 
 from argus.staging import lock as staging_lock
 from argus.staging.files import THREAD_COUNT
-from argus.staging.lock import hold_lock, is_held, lock_file, read_progress
+from argus.staging.lock import Progress, hold_lock, is_held, lock_file, read_progress
+from argus.staging.manifest import Status
 from argus.staging.options import StagingError
-from argus.staging.progress import Progress
-from argus.staging.result import Status
 
 
 def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +69,7 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("argus.staging.progress.PROGRESS_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("argus.staging.lock.PROGRESS_INTERVAL_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
     with file.open("r+") as lock:

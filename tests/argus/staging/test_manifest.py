@@ -15,11 +15,9 @@ from staging_snapshots import attached
 from staging_store import build_of, faults, no_build, stage
 
 from argus.staging.listing import UNFINISHED, list_staged
-from argus.staging.lock import hold_lock, lock_file
-from argus.staging.manifest import MANIFEST, read_manifest
+from argus.staging.lock import Progress, hold_lock, lock_file
+from argus.staging.manifest import MANIFEST, Status, read_manifest
 from argus.staging.options import StagingError
-from argus.staging.progress import Progress
-from argus.staging.result import Status
 from argus.staging.store import BuildRequest, BuildResult
 from argus.staging.upload import Attachment, receive
 

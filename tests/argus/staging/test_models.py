@@ -24,10 +24,9 @@ from argus.staging import files as staging_files
 from argus.staging import hub as staging_hub
 from argus.staging import models
 from argus.staging.hub import DEFAULT_ENDPOINT, resolve_endpoint
-from argus.staging.manifest import MANIFEST
+from argus.staging.manifest import MANIFEST, StageResult, Status
 from argus.staging.models import build_request, exclusion_patterns, remove_model
 from argus.staging.options import StagingError
-from argus.staging.result import StageResult, Status
 
 pytestmark = pytest.mark.usefixtures("environment")
 

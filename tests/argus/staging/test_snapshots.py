@@ -16,8 +16,8 @@ from staging_snapshots import SETUP, TAKEN, commit, files, git, manifest_at, put
 from staging_store import NOBODY, overlay, snapshot, source_of
 
 from argus.staging.git import CheckoutState, Git
+from argus.staging.manifest import Status
 from argus.staging.options import StagingError
-from argus.staging.result import Status
 from argus.staging.source_tree import directory_requirements, open_within
 
 pytestmark = pytest.mark.usefixtures("identity")

@@ -13,13 +13,10 @@ from pathlib import Path
 import pytest
 from staging_store import build, build_of, everything, faults, manifest_json, no_build, process, siblings, stage, until
 
-from argus.staging.lock import hold_lock, lock_file
-from argus.staging.manifest import list_files
+from argus.staging.lock import Progress, hold_lock, lock_file
+from argus.staging.manifest import StageResult, Status, list_files
 from argus.staging.options import StagingError
-from argus.staging.progress import Progress
-from argus.staging.removal import remove
-from argus.staging.result import StageResult, Status
-from argus.staging.store import BuildRequest, BuildResult
+from argus.staging.store import BuildRequest, BuildResult, remove
 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:

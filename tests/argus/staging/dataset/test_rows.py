@@ -30,7 +30,7 @@ from staging_store import manifest_json
 
 from argus.checks.dataset import SFT
 from argus.staging.dataset import rows as dataset_rows
-from argus.staging.progress import Progress
+from argus.staging.lock import Progress
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "json", "list.json", "parquet"])

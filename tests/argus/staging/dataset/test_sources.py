@@ -16,13 +16,11 @@ from hub import Hub
 from staging_datasets import QUESTIONS, hubs, jsonl, lines, mapped, put, read, refused, removed, rl_row, stage
 from staging_store import manifest_json
 
-from argus.staging.dataset.file_rows import FileRows
-from argus.staging.dataset.sources import row_source_of
-from argus.staging.dataset.uploaded_rows import UploadedRows
+from argus.staging.dataset.row_source import UploadedRows
+from argus.staging.dataset.sources import FileRows, row_source_of
 from argus.staging.items import Dataset
-from argus.staging.manifest import Manifest
+from argus.staging.manifest import Manifest, Status
 from argus.staging.options import StageOptions, StagingError
-from argus.staging.result import Status
 from argus.staging.upload import UploadFile
 
 

@@ -14,8 +14,8 @@ from staging_store import manifest_json
 from argus.checks.dataset import RL, ROLES, SFT
 from argus.staging.dataset.checks import MAX_LISTED_ROWS, RowChecker, schema_problem
 from argus.staging.dataset.stage import DatasetBuilder
+from argus.staging.manifest import Status
 from argus.staging.options import StagingError
-from argus.staging.result import Status
 
 
 @pytest.mark.parametrize(
