@@ -51,7 +51,6 @@ class MergeRequest:
 
     @property
     def resources(self) -> dict[str, float]:
-        """The resources of Ray that the merge takes."""
         return {"CPU": CPU_COUNT, WORKER_RESOURCE: 1, "memory": MEMORY_FACTOR * self.size_bytes + EXTRA_MEMORY_BYTES}
 
 

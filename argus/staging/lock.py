@@ -30,7 +30,6 @@ MAX_TEXT_CHARS, MAX_NUMBER = 4096, 1 << 63
 class ProgressReport:
     """The progress at one moment, as the lock file has it."""
 
-    # Of the process that stages the item.
     host: str
     pid: int
     step: str = ""  # what it does now; empty before the first step
@@ -54,7 +53,6 @@ class ProgressReport:
         return report if is_sound and all(0 <= number < MAX_NUMBER for number in numbers) else None
 
     def line(self) -> str:
-        """The progress as one line of text."""
         parts = [f"{self.step or 'starting'} on {self.host}"]
         seconds = self.time - self.started_at
         if self.total:
@@ -137,7 +135,6 @@ REMOVED_ERRNOS = (errno.ENOENT, errno.ESTALE)
 
 
 def lock_file(target: Path) -> Path:
-    """The path of the lock of a target."""
     return target.with_name(f".{target.name}.lock")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a staged item: where it comes from, with the size and hash of each file; and the result of staging."""
+"""The manifest of a staged item, with the size and hash of each file; and the result of staging or removing it."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def problem_lines(problems: Mapping[str, str]) -> list[str]:
     return first_items(f"{name} {problem}" for name, problem in problems.items())
 
 
-# The result of staging or removing an item, also as the JSON that Ansible shows.
+# The result of staging or removing an item.
 
 # The facts of a manifest that belong to a result.
 RETURNED_FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
@@ -256,12 +256,9 @@ class Status(StrEnum):
     EXISTS = "exists"
     REPAIRED = "repaired"
     REMOVED = "removed"
-    # There was nothing to remove.
-    ABSENT = "absent"
-    # Not done, because it may take long and the caller did not want to wait.
-    DEFERRED = "deferred"
-    # Not done, because of an error.
-    REFUSED = "refused"
+    ABSENT = "absent"  # there was nothing to remove
+    DEFERRED = "deferred"  # not done, because it may take long and the caller did not want to wait
+    REFUSED = "refused"  # not done, because of an error
 
 
 def item_name(item: object) -> str:
@@ -274,8 +271,7 @@ def item_name(item: object) -> str:
 class StageResult:
     """What was done to one item under the shared root."""
 
-    # Of the item, for example "model".
-    kind: str
+    kind: str  # for example "model"
     name: str
     path: str
     status: Status

@@ -24,10 +24,8 @@ class Verify(StrEnum):
     """How files are compared with their manifest."""
 
     NO = "no"
-    # Size and modification time; the content of a file only if its time has changed.
-    QUICK = "quick"
-    # The content of every file.
-    FULL = "full"
+    QUICK = "quick"  # size and modification time; the content of a file only if its time has changed
+    FULL = "full"  # the content of every file
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code under the shared root: snapshots of verl, with overlays, which are needed no more; and the users' own files."""
+"""Code under the shared root: immutable snapshots of verl, their garbage collection, and the users' own files."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ from .source_tree import (
 )
 from .store import BuildRequest, BuildResult, remove, stage
 from .upload import FilesNeededError, UploadFile
+
+# Snapshots: immutable copies of a verl source tree under the shared root, optionally with overlays of a user.
 
 KIND = "snapshot"
 # A module with the code id, by which a job tells which snapshot it has imported.

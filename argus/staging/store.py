@@ -58,8 +58,7 @@ BuildFunction = Callable[[Path, Progress], BuildResult]
 class BuildRequest:
     """An item that shall exist under the shared root, and how to build it."""
 
-    # Of the item, for example "model".
-    kind: str
+    kind: str  # for example "model"
     name: str
     target: Path
     build: BuildFunction

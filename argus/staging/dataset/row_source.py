@@ -51,8 +51,7 @@ class RowSource(ABC):
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         """Provides the files of each split.
 
-        scratch: an empty directory for files, which the caller removes afterwards.
-        manifest: of the dataset that is being repaired; None for a new one.
+        scratch: an empty directory, which the caller removes. manifest: of a dataset that is being repaired, or None.
         """
 
 

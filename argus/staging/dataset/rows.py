@@ -66,8 +66,7 @@ class ShapeComparison:
     def __init__(self) -> None:
         # By place: the first shape, and the name of the row or file that has it.
         self.first: dict[str, tuple[Shape, str]] = {}
-        # By place.
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, str] = {}  # by place
 
     def add(self, shapes: Iterator[tuple[str, Shape]], where: str) -> None:
         """Compares the shapes of a row or a file with the earlier ones. where: its name, for messages."""
@@ -127,8 +126,7 @@ class DataFile:
 class ColumnSelection:
     """Which columns are read."""
 
-    # Empty for all columns.
-    columns: Sequence[str] = ()
+    columns: Sequence[str] = ()  # empty for all columns
     optional: Sequence[str] = ()  # columns that are read as well if a file has them
     texts: Sequence[str] = ()  # the columns in which numbers of JSON become text
 

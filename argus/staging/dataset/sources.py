@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...checks.dataset import RL, SPLITS
@@ -25,7 +24,7 @@ from .row_source import FROM_SHARED_ROOT, Fetched, RowSource, UploadedRows
 
 @dataclass(frozen=True)
 class HubRows(RowSource):
-    """Rows from files of a dataset repository. None of its code is run."""
+    """Rows from files of a dataset repository of the hub. None of its code is run."""
 
     repository: RepoRevision
     patterns: Mapping[str, Sequence[str]]  # by split, patterns of file names in the repository
@@ -74,7 +73,7 @@ class HubRows(RowSource):
         repository = self.repository
         if manifest and manifest.commit:
             # The same commit again: a branch may have moved since.
-            repository = dataclasses.replace(repository, revision=manifest.commit)
+            repository = replace(repository, revision=manifest.commit)
         names = select_files(repository.repo_id, self.patterns, sorted(download_verified(repository, progress)))
         files = {split: [repository.snapshot_dir / name for name in selected] for split, selected in names.items()}
         revision = self.repository.revision
