@@ -41,7 +41,7 @@ def check_space(directory: Path, size_bytes: int) -> None:
 
 
 def parallel_map(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """The results of a function for all items, in the order of the items, computed by threads."""
+    """The results of a function for all items, in their order, computed by threads."""
     with ThreadPoolExecutor(THREAD_COUNT) as pool:
         return list(pool.map(function, items))
 

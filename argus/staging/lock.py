@@ -32,7 +32,7 @@ class ProgressReport:
 
     host: str
     pid: int
-    step: str = ""  # what it does now; empty before the first step
+    step: str = ""  # what the process does now; empty before the first step
     # In bytes; a total of 0 is not known.
     done: int = 0
     total: int = 0

@@ -106,9 +106,8 @@ def build_model(directory: Path) -> None:
     pairs = Tokenizer(models.BPE())
     pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pairs.decoder = decoders.ByteLevel()
-    text = [
-        part for problem in word_problems(sum(SFT_ROW_COUNTS.values())) for part in (problem.question, problem.answer)
-    ]
+    problems = word_problems(sum(SFT_ROW_COUNTS.values()))
+    text = [part for problem in problems for part in (problem.question, problem.answer)]
     trainer = trainers.BpeTrainer(
         vocab_size=512,
         special_tokens=list(SPECIAL_TOKENS),
