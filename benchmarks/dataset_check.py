@@ -29,9 +29,9 @@ import pyarrow
 from pyarrow import parquet
 
 from argus.checks.dataset import RL, SPLITS
-from argus.staging.dataset.checks import Checker, schema_problem
-from argus.staging.dataset.form import Form
-from argus.staging.dataset.rows import BATCH_ROWS, Rows, Writer
+from argus.staging.dataset.checks import RowChecker, schema_problem
+from argus.staging.dataset.row_converter import RowConverter
+from argus.staging.dataset.rows import BATCH_ROWS, Rows, RowWriter
 from argus.staging.dataset.stage import build_request
 from argus.staging.items import Dataset
 from argus.staging.lock import Progress
@@ -67,18 +67,18 @@ def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
 
 def make(directory: Path, rows: int) -> None:
     """Write the files: in verl's schema as parquet, and with other columns as JSON lines."""
-    form = Form(Dataset.model_validate({"name": "sums", **CONVERTED}))
-    checker, words = Checker(RL), vocabulary()
+    converter = RowConverter(Dataset.model_validate({"name": "sums", **CONVERTED}))
+    checker, words = RowChecker(RL), vocabulary()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
         with (
-            contextlib.closing(Writer(directory / f"{split}.parquet")) as writer,
+            contextlib.closing(RowWriter(directory / f"{split}.parquet")) as writer,
             (directory / f"{split}.jsonl").open("w") as file,
         ):
             for start in range(first, first + count, BATCH_ROWS):
                 some = problems(start, min(BATCH_ROWS, first + count - start), words)
                 file.writelines(json.dumps(row) + "\n" for row in some)
                 batch = pyarrow.RecordBatch.from_pylist(some)
-                writer.write(form.apply(batch, split, range(len(some)), writer.rows, checker))
+                writer.write(converter.convert(batch, split, range(len(some)), writer.row_count, checker))
 
 
 def read(directory: Path) -> None:
@@ -91,13 +91,13 @@ def read(directory: Path) -> None:
 def check(directory: Path) -> None:
     if schema_problem(parquet.read_schema(directory / "train.parquet"), RL):
         raise SystemExit("the rows of the benchmark do not have verl's schema")
-    checker = Checker(RL)
+    checker = RowChecker(RL)
     for split in SPLITS:
         first = 0
         for batch in Rows([directory / f"{split}.parquet"], Progress()).batches():
             checker.check(split, batch, range(first, first + len(batch)))
             first += len(batch)
-    checker.compare()
+    checker.compare_splits()
     if checker.errors() or checker.warnings():
         raise SystemExit("\n".join([*checker.errors(), *checker.warnings()]))
 

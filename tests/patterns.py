@@ -19,7 +19,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 
 from argus.jobspec import environment
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
-from argus.staging.store import USES
+from argus.staging.usage import STAGED_KEYS
 
 REPO = Path(__file__).parent.parent
 PLUGINS = "ansible_collections.argus.verl."
@@ -40,8 +40,8 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"
     ],
-    """f"{re.escape(str(root))}/({'|'.join(USES.values())})/([\\\\w.-]+)\"""": [
-        f"/x/({'|'.join(USES.values())})/([\\w.-]+)"
+    """f"{re.escape(str(root))}/({'|'.join(STAGED_KEYS.values())})/([\\\\w.-]+)\"""": [
+        f"/x/({'|'.join(STAGED_KEYS.values())})/([\\w.-]+)"
     ],
 }
 # Expressions with names and texts of the operator. Nothing in them repeats but what the operator has written.
@@ -49,7 +49,7 @@ OF_THE_OPERATOR = {
     "arrived",
     "self.pattern",
     "expression",
-    "self.options.ground_truth_pattern",
+    "self.dataset.ground_truth_pattern",
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
     r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",

@@ -17,7 +17,7 @@ from staging_store import manifest_json
 from argus.checks.dataset import RL
 from argus.staging.dataset import stage as datasets
 from argus.staging.items import Dataset
-from argus.staging.manifest import Staged
+from argus.staging.manifest import StageResult
 from argus.staging.options import StageOptions, StagingError
 
 QUESTIONS = [{"question": f"What is {number} + 1?", "answer": f"It is\n#### {number + 1}"} for number in range(20)]
@@ -60,7 +60,7 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
     return str(path)
 
 
-def stage(root: Path, name: str = "data", **options: Any) -> Staged:
+def stage(root: Path, name: str = "data", **options: Any) -> StageResult:
     how = {key: options.pop(key) for key in ("check", "repair", "full", "endpoint", "token") if key in options}
     return datasets.stage_dataset(root, Dataset(name=name, **options), StageOptions(**how))
 
@@ -79,7 +79,7 @@ def read(root: Path, split: str = "train", name: str = "data") -> list[dict[str,
     return rows
 
 
-def mapped(raw: Path, root: Path, **options: Any) -> Staged:
+def mapped(raw: Path, root: Path, **options: Any) -> StageResult:
     """The questions, brought into verl's form."""
     train, val = lines(raw / "train.jsonl", QUESTIONS[:15]), lines(raw / "val.jsonl", QUESTIONS[15:])
     return stage(root, **{"files": {"train": [train], "val": [val]}, **MAPPED, **options})
@@ -108,7 +108,7 @@ def hubs(hub: Hub, /, **options: Any) -> dict[str, Any]:
     return {"hub": "team/sums", "files": files, "endpoint": hub.url, "token": hub.token, **MAPPED, **options}
 
 
-def removed(root: Path, name: str = "data", **how: bool) -> Staged:
+def removed(root: Path, name: str = "data", **how: bool) -> StageResult:
     return datasets.remove_dataset(root, name, RL, **how)
 
 

@@ -14,7 +14,7 @@ from staging_store import stage
 
 from argus.staging import models
 from argus.staging.items import Model
-from argus.staging.manifest import Staged
+from argus.staging.manifest import StageResult
 from argus.staging.models import build_request
 from argus.staging.options import StageOptions, StagingError
 
@@ -62,7 +62,7 @@ class Place(NamedTuple):
     def source(self, **options: Any) -> models.ModelSource:
         return source_of(NAME, self.root, **{"endpoint": self.hub.url, **options})
 
-    def stage(self, name: str = "name", how: Mapping[str, bool] | None = None, **options: Any) -> Staged:
+    def stage(self, name: str = "name", how: Mapping[str, bool] | None = None, **options: Any) -> StageResult:
         return stage(build_request(self.root, name, self.source(**options)), **(how or {}))
 
     def refused(self, **options: Any) -> str:
@@ -101,5 +101,5 @@ def without(*names: str) -> dict[str, bytes]:
     return {name: content for name, content in model().items() if name not in names}
 
 
-def of_directory(root: Path, source: Path, exclude: list[str] | None = None, **how: bool) -> Staged:
+def stage_copy(root: Path, source: Path, exclude: list[str] | None = None, **how: bool) -> StageResult:
     return stage(build_request(root, "mine", source_of(str(source), root, exclude=exclude)), **how)

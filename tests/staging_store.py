@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import multiprocessing
 import os
@@ -15,33 +14,28 @@ from typing import Any
 
 from argus.staging import snapshots, source_tree, store
 from argus.staging.lock import Progress
-from argus.staging.manifest import Manifest, Staged, read_manifest
-from argus.staging.manifest import problems as file_problems
+from argus.staging.manifest import Manifest, StageResult, file_problems, read_manifest
 from argus.staging.options import StageOptions, StagingError
-from argus.staging.store import Build, BuildRequest, Built
+from argus.staging.store import BuildFunction, BuildRequest, BuildResult
 
 # Processes that inherit the definitions of this one.
 FORK = multiprocessing.get_context("fork")
 NOBODY = 65534
 
 
-def build(directory: Path, _progress: Progress) -> Built:
+def build(directory: Path, _progress: Progress) -> BuildResult:
     (directory / "train.parquet").write_text("rows")
     (directory / "more").mkdir()
     (directory / "more" / "val.parquet").write_text("")
-    return Built({"source": "here"})
+    return BuildResult({"source": "here"})
 
 
-def no_build(_directory: Path, _progress: Progress) -> Built:
+def no_build(_directory: Path, _progress: Progress) -> BuildResult:
     raise AssertionError("built again")
 
 
-def build_of(target: Path, how: Build = build, **details: object) -> BuildRequest:
+def build_of(target: Path, how: BuildFunction = build, **details: object) -> BuildRequest:
     return BuildRequest("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
-
-
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def siblings(target: Path) -> list[str]:
@@ -90,7 +84,7 @@ def as_nobody(work: Callable[[], object]) -> object:
         return ours.recv()
 
 
-def stage(request: store.BuildRequest, **options: bool) -> Staged:
+def stage(request: store.BuildRequest, **options: bool) -> StageResult:
     return store.stage(request, StageOptions(**options))
 
 
@@ -102,7 +96,7 @@ def manifest_json(target: Path) -> dict[str, Any]:
     return value
 
 
-def problems(target: Path, *, full: bool = False) -> dict[str, str]:
+def faults(target: Path, *, full: bool = False) -> dict[str, str]:
     """The problem of each file, as text."""
     return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
@@ -110,13 +104,13 @@ def problems(target: Path, *, full: bool = False) -> dict[str, str]:
 def source_of(text: str, snapshots_directory: Path) -> source_tree.CodeSource:
     """A directory, or another snapshot."""
     if text.startswith("/"):
-        return source_tree.directory(Path(text).resolve(), text)
+        return source_tree.verl_source(Path(text).resolve(), text)
     return snapshots.snapshot_source(snapshots_directory, text)
 
 
 def overlay(path: Path, to: str) -> snapshots.Overlay:
-    source = source_tree.overlay(path.resolve(), str(path))
-    return source, snapshots.destination(source, to)
+    source = source_tree.overlay_source(path.resolve(), str(path))
+    return source, snapshots.overlay_destination(source, to)
 
 
 def snapshot(
@@ -125,5 +119,5 @@ def snapshot(
     code_id: str = "",
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,
-) -> Staged:
+) -> StageResult:
     return stage(snapshots.build_request(shared_root, source, code_id, overlays), **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs git, with the user's own settings and credentials, or a key."""
+"""Runs git with the user's own settings and credentials, or with an SSH key."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from pathlib import Path
 from ..common.text import one_line
 from .options import StagingError
 
-# git sets them for its hooks.
+# The variables that git sets for its hooks.
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+# The commands that are named in errors.
 COMMANDS = ("init", "remote", "fetch", "checkout", "submodule", "ls-remote", "rev-parse", "diff", "ls-files")
 # A repository names its submodules, and must not name repositories of this machine.
 SUBMODULE_PROTOCOLS = "https:http:ssh"
 PROTOCOLS = f"{SUBMODULE_PROTOCOLS}:file"
+# The mode of a submodule in the output of git ls-files.
 SUBMODULE_MODE = "160000"
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
 
 # The state of a checkout: the commit, changes to it as a patch, and the names of untracked files.
 CheckoutState = tuple[str, bytes, list[str]]
 
 
 class Git:
-    """The git of this machine. ssh_key: for a private repository."""
+    """The git of this machine. All methods raise StagingError if git fails, unless they say otherwise."""
 
     def __init__(self, ssh_key: str = "") -> None:
-        # In a hook they name the user's own repository, and every command would work on that one.
+        """ssh_key: the path of a private key; empty for the user's own keys."""
+        # In a hook, these variables name the user's own repository, and every command would work on that one.
         inherited = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
         self.environment = {
             **inherited,
@@ -47,7 +49,7 @@ class Git:
             self.environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
 
     def run(self, *arguments: str, directory: Path | None = None, protocols: str = PROTOCOLS) -> bytes:
-        """The output of git."""
+        """Runs git, and returns its output. directory: in which git runs. protocols: which it may use."""
         command = ["git", *(["-C", str(directory)] if directory else []), *arguments]
         # Neither an address nor a redirect can choose a transport that runs a command (ext::).
         environment = {**self.environment, "GIT_ALLOW_PROTOCOL": protocols}
@@ -70,7 +72,7 @@ class Git:
         """Checks out a branch, a tag or a commit in an empty directory, and returns the commit."""
         for arguments in (
             ("init", "--quiet"),
-            # Addresses of submodules may be relative to it.
+            # Addresses of submodules may be relative to that of origin.
             ("remote", "add", "origin", url),
             ("fetch", "--quiet", "--depth=1", "--no-recurse-submodules", "--", url, ref),
             ("-c", "submodule.recurse=false", "checkout", "--quiet", "--force", "FETCH_HEAD"),
@@ -79,7 +81,7 @@ class Git:
         return self.run("rev-parse", "HEAD", directory=directory).decode().strip()
 
     def fetch_submodules(self, directory: Path, paths: Sequence[str]) -> list[str]:
-        """Checks out submodules of a checkout, and theirs. Returns a line for each that cannot be fetched."""
+        """Checks out submodules of a checkout, recursively. Returns a line for each that cannot be fetched."""
         missing = []
         listed = self.run("ls-files", "--stage", "-z", "--", *paths, directory=directory).decode(errors="replace")
         for name in (line.partition("\t")[2] for line in listed.split("\0") if line.startswith(SUBMODULE_MODE)):
@@ -105,11 +107,11 @@ class Git:
                 return commits[name]
         raise StagingError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
 
-    def state_of(self, directory: Path, paths: Sequence[str]) -> CheckoutState | None:
-        """The changes of a checkout since its commit, in these paths.
+    def checkout_state(self, directory: Path, paths: Sequence[str]) -> CheckoutState | None:
+        """The state of a checkout in these paths; None for a directory that is none, and for one of another user.
 
-        None for another directory, and for a checkout of another user, whose configuration names programs that git
-        runs. Of the own user's, they are the same as with any `git diff`.
+        The configuration of a checkout names programs that git runs. Those of another user must not run here; those of
+        this user also run with any `git diff`.
         """
         quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
         # In submodules, git would run its own commands with their configuration.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads one commit of a hub repository into the library's own cache, which jobs use too, and verifies hashes.
+"""Downloads one commit of a repository of the Hugging Face hub, and verifies the hashes of its files.
 
-huggingface_hub is imported inside functions, because only nodes have it. Its classes are not available to the type
-checker.
+The files are in the cache of huggingface_hub under the shared root, which jobs use, too. This library is imported
+inside functions, because only nodes have it; the type checker does not know its classes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .options import StagingError, join_items
 DEFAULT_ENDPOINT = "https://huggingface.co"
 REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 ENDPOINT_URL = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^][/:?#\s]+)(:[0-9]+)?(/[^?#\s]*)?")
-# The name of a blob: SHA-256 for a file in LFS, git's own SHA-1 for any other.
+# The hash of a file, and its name in the cache: SHA-256 for a file in LFS, git's own SHA-1 for any other.
 ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 SHA256_DIGITS = 64
 # Short, so that a wrong address is reported soon.
@@ -48,17 +48,15 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RepoRevision:
-    """One revision of a repository, and the selection of its files.
-
-    cache_dir: the library's cache. select: returns the selected ones of all names.
-    """
+    """One revision of a repository, and the selection of its files. The hub is asked once, when it is needed."""
 
     repo_id: str
-    revision: str
-    cache_dir: Path
+    revision: str  # a branch, a tag or a commit
+    cache_dir: Path  # of huggingface_hub
     endpoint: str = DEFAULT_ENDPOINT
     token: str | None = field(default=None, repr=False)
-    repo_type: str = "model"
+    repo_type: str = "model"  # "model" or "dataset", as huggingface_hub calls them
+    # Given the names of all files, returns those to download; all by default.
     select: Callable[[Sequence[str]], Collection[str]] = set
 
     @property
@@ -67,11 +65,12 @@ class RepoRevision:
 
     @property
     def repo_dir(self) -> Path:
-        """Its directory in the library's cache."""
+        """The directory of the repository in the cache."""
         return self.cache_dir / f"{self.repo_type}s--{self.repo_id.replace('/', '--')}"
 
     @property
     def commit(self) -> str:
+        """The commit that the revision has on the hub."""
         return self._commit_and_files[0]
 
     @property
@@ -114,20 +113,21 @@ class RepoRevision:
         return RemoteFile(sibling.rfilename, size, etag)
 
     def blob(self, file: RemoteFile) -> Path:
+        """The file in the cache with the content; snapshot_dir has a link to it."""
         return self.repo_dir / "blobs" / file.etag
 
 
 def expand_directory_pattern(pattern: str) -> str:
-    """A pattern as the library reads it: a directory means everything in it."""
+    """A pattern as huggingface_hub reads it: a directory means everything in it."""
     return f"{pattern}*" if pattern.endswith("/") else pattern
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
+def name_matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, expand_directory_pattern(pattern)) for pattern in patterns)
 
 
 def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
-    """The address of the hub: the user's, the node's, or the default; one that a token may be sent to."""
+    """The given address of the hub, the node's, or the default. Raises StagingError for a malformed or unsafe one."""
     address = (endpoint or os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     shown = without_password(address)
     if "@" in address:
@@ -144,7 +144,7 @@ def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
 
 
 def load_library(cache: Path) -> Any:
-    """huggingface_hub; it reads its environment variables when it is imported."""
+    """The module huggingface_hub, set up for this cache: it reads environment variables when it is imported."""
     os.environ.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")
     os.environ.setdefault("HF_HOME", str(cache.parent))
     try:
@@ -155,7 +155,7 @@ def load_library(cache: Path) -> Any:
         raise StagingError("huggingface_hub", f"cannot be imported ({error}).", remedy) from error
     huggingface_hub.logging.set_verbosity_error()
     if hasattr(huggingface_hub, "set_client_factory"):
-        # Since 1.0. Its own client has no timeout for some requests, such as the one for Xet's token.
+        # Since 1.0. The client of the library has no timeout for some requests, such as the one for Xet's token.
         import httpx
 
         hooks = huggingface_hub.get_session().event_hooks
@@ -170,8 +170,8 @@ def missing_bytes(repository: RepoRevision) -> int:
     return sum(file.size for file in repository.files if not repository.blob(file).exists())
 
 
-def fetch(repository: RepoRevision, progress: Progress) -> dict[str, str]:
-    """Downloads all selected files into the cache, and returns their SHA-256.
+def download_verified(repository: RepoRevision, progress: Progress) -> dict[str, str]:
+    """Downloads all selected files into the cache, and returns their SHA-256 by name. Raises StagingError.
 
     A file that does not match the hub's hash is downloaded once more: it may have been damaged in the cache, or on its
     way.
@@ -179,17 +179,17 @@ def fetch(repository: RepoRevision, progress: Progress) -> dict[str, str]:
     hashes: dict[str, str] = {}
     pending = repository.files
     for _try in range(2):
-        hashes |= download(repository, pending, progress) if pending else {}
+        hashes |= download_once(repository, pending, progress) if pending else {}
         pending = [file for file in repository.files if file.name not in hashes]
     if pending:
         problem = f"sent content that does not match its size or hash: {join_items(file.name for file in pending)}."
         remedy = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
         raise StagingError(repository.display_name, problem, remedy)
     for file in repository.files:
-        # Remove killed downloads; the library does not resume those of another process.
+        # Remove the files of killed downloads: the library does not resume those of another process.
         for unfinished in repository.blob(file).parent.glob(f"{file.etag}*.incomplete"):
             unfinished.unlink(missing_ok=True)
-    # The library looks a name up here when it is offline; verl asks for a reward model by its name.
+    # When it is offline, the library looks the commit of a repository up here: verl names a reward model without one.
     main = repository.repo_dir / "refs" / "main"
     if not main.exists():
         main.parent.mkdir(parents=True, exist_ok=True)
@@ -197,11 +197,11 @@ def fetch(repository: RepoRevision, progress: Progress) -> dict[str, str]:
     return hashes
 
 
-def download(repository: RepoRevision, files: Sequence[RemoteFile], progress: Progress) -> dict[str, str]:
+def download_once(repository: RepoRevision, files: Sequence[RemoteFile], progress: Progress) -> dict[str, str]:
     """Downloads files, and returns the SHA-256 of those that match the hub's hashes; removes the others.
 
-    The library's snapshot_download asks for a list of the files without a timeout. It also stores the list, and then
-    refuses the snapshot offline if a file was excluded.
+    Each file by itself: the library's snapshot_download asks for a list of the files without a timeout. It also stores
+    the list, and then refuses the snapshot offline if a file was excluded.
     """
 
     def download_file(file: RemoteFile) -> None:
@@ -229,7 +229,7 @@ def download(repository: RepoRevision, files: Sequence[RemoteFile], progress: Pr
         if file.etag == (sha256 if len(file.etag) == SHA256_DIGITS else git_sha1(path)):
             hashes[file.name] = sha256
         else:
-            # The library trusts files that exist.
+            # Otherwise the library would take the existing file for complete.
             for cached in (path.resolve(), path):
                 if cached.parent.resolve().is_relative_to(repository.cache_dir.resolve()):
                     cached.unlink(missing_ok=True)
@@ -243,20 +243,20 @@ def git_sha1(path: Path) -> str:
 
 
 def cached_bytes(repository: RepoRevision, files: Iterable[RemoteFile]) -> int:
-    """The bytes of some files in the cache, finished or not."""
+    """The bytes of these files that are in the cache, also of unfinished downloads."""
     sizes: dict[str, int] = {}
     for path in (repository.repo_dir / "blobs").glob("*"):
         try:
             etag = path.name.partition(".")[0]
             sizes[etag] = max(sizes.get(etag, 0), path.stat().st_size)
         except FileNotFoundError:
-            # A file that is being renamed has its new name the next time.
+            # The file was renamed; the next call finds it under its new name.
             continue
     return sum(min(sizes.get(file.etag, 0), file.size) for file in files)
 
 
 def delete_revision(cache_dir: Path, repo_id: str, commit: str, repo_type: str = "model") -> None:
-    """Removes a revision from the cache; files that other revisions need stay."""
+    """Removes a commit from the cache; files that other commits need stay."""
     repo_dir = RepoRevision(repo_id, commit, cache_dir, repo_type=repo_type).repo_dir
     snapshots = repo_dir / "snapshots"
     shutil.rmtree(snapshots / commit, ignore_errors=True)
@@ -272,12 +272,9 @@ def delete_revision(cache_dir: Path, repo_id: str, commit: str, repo_type: str =
             blob.unlink()
 
 
-# --- Errors ----------------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def hub_errors_as_staging_errors(repository: RepoRevision) -> Iterator[None]:
-    """Errors of HTTP, of sockets, of the library and of Xet become StagingErrors. A full disk is not a hub error."""
+    """Turns errors of HTTP, sockets, the library and Xet into StagingErrors, but not others such as a full disk."""
     try:
         yield
     except StagingError:
@@ -285,11 +282,11 @@ def hub_errors_as_staging_errors(repository: RepoRevision) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
             raise
-        raise explain(error, repository) from error
+        raise staging_error_of(error, repository) from error
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and the errors that led to it."""
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and the errors that led to it, the innermost one last."""
     current: BaseException | None = error
     while current is not None:
         yield current
@@ -297,30 +294,30 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def without_token(text: str, token: str | None) -> str:
-    """A text without the token."""
+    """A text for messages, with an ellipsis instead of the token."""
     # A token from a file may end with a newline, which the text does not have.
     secret = (token or "").strip()
     return text.replace(secret, "…") if secret else text
 
 
-def explain(error: BaseException, repository: RepoRevision) -> StagingError:
-    """The library's error with a remedy, and without the token."""
-    chain, kinds = list(causes(error)), repository.library.errors
-    account = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
+def staging_error_of(error: BaseException, repository: RepoRevision) -> StagingError:
+    """The error of the library as a StagingError, with a remedy and without the token."""
+    chain, kinds = list(error_chain(error)), repository.library.errors
+    suitable_token = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
     prefix = "" if repository.repo_type == "model" else f"{repository.repo_type}s/"
     page = f"{repository.endpoint}/{prefix}{repository.repo_id}"
     # In this order, because the library's class for a gated repository is a subclass of that for a missing one.
     remedies = {
-        kinds.GatedRepoError: f"Accept its license on {page}, and set {account}.",
-        kinds.RepositoryNotFoundError: f"Correct its name; if it is private, set {account}.",
+        kinds.GatedRepoError: f"Accept its license on {page}, and set {suitable_token}.",
+        kinds.RepositoryNotFoundError: f"Correct its name; if it is private, set {suitable_token}.",
         kinds.RevisionNotFoundError: "Give a branch, a tag, or a commit of 40 digits.",
     }
-    otherwise = (
+    default_remedy = (
         "Check that this node can reach it, perhaps through a proxy, and the token; set a mirror (staging_hf_endpoint, "
         "or HF_ENDPOINT on the node), or give a directory as source. What was downloaded is kept: run it again."
     )
-    raised = next((cause for cause in chain for kind in remedies if isinstance(cause, kind)), None)
-    remedy = next((remedies[kind] for kind in remedies if isinstance(raised, kind)), otherwise)
+    raised = next((cause for cause in chain if isinstance(cause, tuple(remedies))), None)
+    remedy = next((remedies[kind] for kind in remedies if isinstance(raised, kind)), default_remedy)
     # Otherwise the innermost error is shown, because the library's own errors say only that something failed.
     cause = raised or chain[-1]
     text = without_token(f"{type(cause).__name__}: {one_line(cause, MAX_MESSAGE_CHARS)}", repository.token)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of everything that can be staged. `make generate` writes documentation and tables from them."""
+"""The options of models, datasets, snapshots and user code, as users write them in the inventory.
+
+`make generate` writes the tables of the documentation from the descriptions.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from .upload import UploadFile
 
-# A single text is a list of one, as modules of Ansible accept it.
+# A list of texts. A single text stands for a list of one, as in modules of Ansible.
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-# The options that apply to columns, each a text.
+# The options of a dataset, each a text, that have an effect only together with `columns`.
 COLUMN_TEXTS = ("data_source", "ability", "system_prompt", "instruction", "ground_truth_pattern", "ground_truth_remove")
 
 
 class Options(BaseModel):
-    """Options of which those without a value have their defaults. YAML reads a commit of digits as a number."""
+    """Options of an item. A null counts as not set, and a number as text: YAML reads a commit of digits as a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
@@ -68,12 +71,12 @@ class Files(Options):
 
     @property
     def patterns(self) -> dict[str, list[str]]:
-        """The patterns of each split that has some."""
+        """The patterns of each split that has files."""
         return {split: patterns for split, patterns in self if patterns}
 
 
 class Columns(Options):
-    """The names of the columns with each role."""
+    """The names of the dataset's columns, by what they contain."""
 
     prompt: str | None = Field(default=None, description="The prompt, as text or as a list of `{role, content}`.")
     ground_truth: str | None = Field(
@@ -96,8 +99,8 @@ class Columns(Options):
     )
 
     @property
-    def roles(self) -> dict[str, str | list[str]]:
-        """The roles that have a column, as JSON."""
+    def by_key(self) -> dict[str, str | list[str]]:
+        """The keys that are set, such as prompt, with the names of their columns."""
         return {name: value for name, value in self if value}
 
 
@@ -198,7 +201,7 @@ class Snapshot(Item):
 
 
 class UserCode(Options):
-    """Files of a controller for user/code/, by their paths there."""
+    """Python files or directories of the users, from the controller, for user/code/ below the shared root."""
 
     name: str
     files: list[UploadFile]

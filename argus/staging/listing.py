@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists what is staged under a shared root and which jobs use it."""
+"""Lists the items under a shared root, with the jobs that use them and the problems of their files."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from ..archive import checkpoints
 from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import CODE_DIR, DATASETS_DIR, MODELS_DIR
 from ..common.text import size_text
-from .lock import LOCK, is_held, read_progress
-from .manifest import Facts, notes, problems, read_manifest
+from .lock import LOCK_NAME, is_held, read_progress
+from .manifest import Facts, file_problems, problem_lines, read_manifest
 from .options import StagingError, Verify, join_items
-from .store import LEFTOVER, used_by
-from .upload import INBOX
+from .store import LEFTOVER_NAME
+from .upload import INBOX_NAME
+from .usage import jobs_by_path
 
-PARENTS = (MODELS_DIR, DATASETS_DIR, CODE_DIR)
+ITEM_DIRECTORIES = (MODELS_DIR, DATASETS_DIR, CODE_DIR)
 # Kinds of entries without a manifest: not staged, or being staged or removed, perhaps by a process that was killed.
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
-# Facts of a manifest that are returned if it has them.
-DETAILS = ("source", "commit", "revision", "verl_version", "rows")
+# The facts of a manifest that an entry has.
+LISTED_FACTS = ("source", "commit", "revision", "verl_version", "rows")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing under the shared root. details: the facts of DETAILS that it has."""
+    """One item under the shared root, or something that is none."""
 
-    kind: str
+    kind: str  # as in the manifest, or UNKNOWN or UNFINISHED
     name: str
     path: str
+    # None if there is no manifest. `files` is the number of files.
     bytes: int | None = None
     files: int | None = None
     staged_at: str | None = None
-    used_by: Sequence[str] = ()
+    used_by: Sequence[str] = ()  # the submission ids of jobs that have not ended
     problems: Sequence[str] = ()
-    details: Facts = field(default_factory=dict)
+    details: Facts = field(default_factory=dict)  # those of LISTED_FACTS that the manifest has
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
@@ -46,9 +48,9 @@ class Entry:
 
 
 def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
-    """Everything under the shared root, by kind and name; a missing manifest is reported as a problem."""
-    used = used_by(shared_root)
-    for parent in PARENTS:
+    """All entries under the shared root, by directory and name. What cannot be read is an entry with a problem."""
+    jobs_of_paths = jobs_by_path(shared_root)
+    for parent in ITEM_DIRECTORIES:
         directory = shared_root / parent
         try:
             # Hidden names are locks and builds.
@@ -60,19 +62,20 @@ def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
             continue
         for path in paths:
             staged_path = PurePosixPath(parent, path.name)
-            jobs = {job for place, jobs in used.items() if place.is_relative_to(staged_path) for job in jobs}
-            yield describe(path, verify, sorted(jobs))
+            jobs = {job for used, jobs in jobs_of_paths.items() if used.is_relative_to(staged_path) for job in jobs}
+            yield entry_of(path, verify, sorted(jobs))
         yield from unfinished_entries(directory)
 
 
-def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
-    file_problems: list[str] = []
+def entry_of(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
+    """The entry of what is at a path. verify: a value of Verify."""
+    problems: list[str] = []
     try:
         manifest = read_manifest(path)
         if manifest is None:
             raise StagingError(path, "was removed meanwhile.", "Nothing needs to be done.")
         if verify != Verify.NO:
-            file_problems = notes(problems(path, manifest, full=verify == Verify.FULL))
+            problems = problem_lines(file_problems(path, manifest, full=verify == Verify.FULL))
     except (StagingError, OSError) as error:
         return Entry(UNKNOWN, path.name, str(path), used_by=jobs, problems=[str(error)])
     return Entry(
@@ -83,19 +86,19 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
         files=len(manifest.files),
         staged_at=manifest.staged_at,
         used_by=jobs,
-        problems=file_problems,
-        details=manifest.select(DETAILS),
+        problems=problems,
+        details=manifest.select(LISTED_FACTS),
     )
 
 
 def unfinished_entries(directory: Path) -> Iterator[Entry]:
-    """The items that are being staged or removed in a directory, and leftovers of killed processes."""
-    left: dict[str, list[Path]] = {}
+    """An entry for each item that is being staged or removed in a directory, or was when its process was killed."""
+    hidden: dict[str, list[Path]] = {}
     for path in sorted(directory.glob(".*")):
-        match = LEFTOVER.fullmatch(path.name) or LOCK.fullmatch(path.name) or INBOX.fullmatch(path.name)
+        match = LEFTOVER_NAME.fullmatch(path.name) or LOCK_NAME.fullmatch(path.name) or INBOX_NAME.fullmatch(path.name)
         if match:
-            left.setdefault(match["name"], []).append(path)
-    for name, paths in left.items():
+            hidden.setdefault(match["name"], []).append(path)
+    for name, paths in hidden.items():
         target = directory / name
         is_busy, progress = is_held(target), read_progress(target)
         by = f" by {progress.host}, process {progress.pid}" if progress else ""
@@ -110,8 +113,8 @@ def unfinished_entries(directory: Path) -> Iterator[Entry]:
         )
 
 
-def row(entry: Entry) -> list[str | None]:
-    """Kind, name, size, time, source, and jobs that use it, as people read them."""
+def table_row(entry: Entry) -> list[str | None]:
+    """Kind, name, size, time, source and jobs of an entry, as people read them."""
     return [
         entry.kind,
         entry.name,
@@ -122,7 +125,7 @@ def row(entry: Entry) -> list[str | None]:
     ]
 
 
-def row_findings(entry: Entry) -> list[Finding]:
+def entry_findings(entry: Entry) -> list[Finding]:
     """The problems of an entry. A directory without a manifest is a warning: a user may have put it there."""
     where, remedy, severity = entry.path, "stage.yml -e staging_repair=true restores it; move added files away", ERROR
     if entry.kind == UNKNOWN:

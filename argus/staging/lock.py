@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of a target, which every machine that mounts the shared root respects, and the progress of its holder."""
+"""The lock of a target: a file beside it, locked with flock between machines, into which its holder writes progress."""
 
 from __future__ import annotations
 
@@ -21,35 +21,28 @@ from ..io.reading import UnreadableError, parse_json, read_text
 from ..io.schema import MalformedError, parse
 from .options import StagingError
 
-LOCK = re.compile(r"\.(?P<name>.+)\.lock")
-LOCK_RETRY_INTERVAL_SECONDS, PROGRESS_INTERVAL_SECONDS = 0.2, 1.0
-# A holder that is alive writes more often, unless the shared root itself hangs.
-HEARTBEAT_TIMEOUT_SECONDS = 600.0
-# A report is far smaller; its numbers are bytes, or seconds since the epoch.
-MAX_REPORT_BYTES, MAX_TEXT_CHARS, MAX_NUMBER = 64 << 10, 4096, 1 << 63
-# NFS may report at any use of a file that another machine has removed it.
-GONE = (errno.ENOENT, errno.ESTALE)
+PROGRESS_INTERVAL_SECONDS = 1.0
+# Of a report, whose numbers are bytes, or seconds since the epoch.
+MAX_TEXT_CHARS, MAX_NUMBER = 4096, 1 << 63
 
 
 @dataclass(frozen=True)
 class ProgressReport:
-    """The progress of a build at one moment, as the lock file has it.
-
-    step: the current one, empty before the first one. done, total: in bytes; a total of 0 is not known.
-    started_at: when the step began, in seconds since the epoch. time: when this was written.
-    """
+    """The progress at one moment, as the lock file has it."""
 
     host: str
     pid: int
-    step: str = ""
+    step: str = ""  # what the process does now; empty before the first step
+    # In bytes; a total of 0 is not known.
     done: int = 0
     total: int = 0
+    # When the step began, and when this was written, in seconds since the epoch.
     started_at: float = 0.0
     time: float = 0.0
 
     @classmethod
     def from_json(cls, value: object) -> ProgressReport | None:
-        """The report; None if a job has written something else. Unknown keys are ignored."""
+        """The report in a JSON value; None if it is none, as a job may write anything. Unknown keys are ignored."""
         try:
             report = parse(cls, value)
         except MalformedError:
@@ -60,7 +53,6 @@ class ProgressReport:
         return report if is_sound and all(0 <= number < MAX_NUMBER for number in numbers) else None
 
     def line(self) -> str:
-        """The progress as one line of text."""
         parts = [f"{self.step or 'starting'} on {self.host}"]
         seconds = self.time - self.started_at
         if self.total:
@@ -76,30 +68,31 @@ class ProgressReport:
 
 
 class Progress:
-    """The progress of a build, written to the open lock file, which waiting processes read."""
+    """The progress of this process, written to the open lock file."""
 
     def __init__(self, lock: int | None = None) -> None:
+        """lock: the descriptor of the lock file; None to write nothing."""
         self.lock = lock
         self.started_at = time.time()
         self.step = ""
         self.total = 0
         self.done = 0
         self.counter: Callable[[], int] | None = None
-        self.counting = threading.Lock()
+        self.done_mutex = threading.Lock()
 
     def begin(self, step: str, total: int = 0, counter: Callable[[], int] | None = None) -> None:
-        """Starts a step; `total` in bytes, 0 if it is not known. counter: returns what another library has done."""
+        """Starts a step. total: in bytes; 0 if unknown. counter: returns the bytes that are done, instead of `add`."""
         self.step, self.total, self.done, self.started_at, self.counter = step, total, 0, time.time(), counter
         self.write()
 
     def add(self, size: int) -> None:
         """Counts further bytes; any thread may call it."""
-        with self.counting:
+        with self.done_mutex:
             self.done += size
 
     @contextlib.contextmanager
     def write_heartbeats(self) -> Iterator[None]:
-        """Writes the progress every second, even if nothing can be counted: it is the heartbeat of the holder."""
+        """Writes the progress every second, even if nothing can be counted: it is the heartbeat of this process."""
         over = threading.Event()
 
         def write() -> None:
@@ -120,24 +113,33 @@ class Progress:
             return
         if self.counter:
             self.done = max(0, self.counter())
-        where, when = (socket.gethostname(), os.getpid()), (self.started_at, time.time())
-        report = ProgressReport(*where, self.step, self.done, self.total, *when)
+        times = self.started_at, time.time()
+        report = ProgressReport(socket.gethostname(), os.getpid(), self.step, self.done, self.total, *times)
         line = (json.dumps(asdict(report)) + "\n").encode()
-        # In place, because the file is the lock. A reader that sees half of it reads again.
+        # In place, because the file is the lock. A reader that sees half of a line reads again.
         with contextlib.suppress(OSError):
             os.pwrite(self.lock, line, 0)
             os.ftruncate(self.lock, len(line))
-            # Closing any descriptor makes NFS send it to the server, where readers on other machines look.
+            # Closing any descriptor makes NFS send the line to the server, where readers on other machines look.
             os.close(os.dup(self.lock))
 
 
+LOCK_NAME = re.compile(r"\.(?P<name>.+)\.lock")
+LOCK_RETRY_INTERVAL_SECONDS = 0.2
+# A holder that is alive writes its progress more often, unless the shared root itself hangs.
+HEARTBEAT_TIMEOUT_SECONDS = 600.0
+# A report is far smaller.
+MAX_REPORT_BYTES = 64 << 10
+# The errors for a file that another machine has removed; NFS may report them at any use of it.
+REMOVED_ERRNOS = (errno.ENOENT, errno.ESTALE)
+
+
 def lock_file(target: Path) -> Path:
-    """The lock of a target, which also contains the progress of its holder."""
     return target.with_name(f".{target.name}.lock")
 
 
 def read_progress(target: Path) -> ProgressReport | None:
-    """The progress of the process that stages the target now; None if there is none, or it has not written any yet."""
+    """The progress of the process that holds the lock of a target; None if there is none, or none is written yet."""
     file = lock_file(target)
     try:
         # The end of a longer text may still follow.
@@ -148,7 +150,7 @@ def read_progress(target: Path) -> ProgressReport | None:
 
 
 def is_held(target: Path) -> bool:
-    """Whether a process holds the lock of a target; one that starts in this moment tries again."""
+    """Whether a process holds the lock of a target. This takes the lock for a moment; others then try again."""
     try:
         with open(lock_file(target), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -161,7 +163,10 @@ def is_held(target: Path) -> bool:
 
 @contextlib.contextmanager
 def hold_lock(target: Path) -> Iterator[Progress]:
-    """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
+    """Holds the lock of a target, and writes the yielded progress into it. The kernel frees it if the holder dies.
+
+    Raises StagingError if another holder sends no heartbeat any more.
+    """
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(wait_for_lock(target, file), "rb") as lock:
@@ -174,7 +179,7 @@ def hold_lock(target: Path) -> Iterator[Progress]:
 
 
 def wait_for_lock(target: Path, file: Path) -> int:
-    """A descriptor of the locked file; closing it frees the lock."""
+    """Waits until the lock is free. Returns a descriptor of the locked file; closing it frees the lock."""
     silent_since, last = time.monotonic(), None
     while (lock := try_lock(file)) is None:
         report = read_progress(target)
@@ -204,8 +209,8 @@ def try_lock(file: Path) -> int | None:
         # The previous holder may have removed the file that was opened here.
         is_ours = os.path.samestat(os.fstat(lock), file.lstat())
     except OSError as error:
-        # Any other error is not of a held lock, such as ENOLCK of a file system without locks.
-        if error.errno not in (errno.EAGAIN, errno.EACCES, *GONE):
+        # Other errors do not mean that the lock is held, such as ENOLCK of a file system without locks.
+        if error.errno not in (errno.EAGAIN, errno.EACCES, *REMOVED_ERRNOS):
             raise
     finally:
         if not is_ours:

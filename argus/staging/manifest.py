@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a staged directory: where it comes from, and its files; and the result of staging it."""
+"""The manifest of a staged item, with the size and hash of each file; and the result of staging or removing it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from typing import Any
 from ..io.reading import MIB, UnreadableError, is_integer, parse_json, read_text
 from .files import file_sha256, files_below, parallel_map
 from .options import StagingError, first_items
-from .source_tree import is_ignored, is_plain_path
+from .source_tree import MAX_PATH_CHARS, is_ignored, is_plain_path
 
 MANIFEST = "manifest.json"
 # A manifest of 300,000 files has this size.
 MAX_MANIFEST_BYTES = 64 * MIB
-MAX_TEXT_CHARS, MAX_FILE_BYTES = 4096, 1 << 60
+MAX_FILE_BYTES = 1 << 60
 # The identity of a snapshot has about 80 characters for each overlay.
-MAX_FACT_CHARS = 16 * MAX_TEXT_CHARS
-KIND = re.compile(r"[a-z][a-z_]{0,31}")
-SHA256 = re.compile(r"[0-9a-f]{64}")
-# Facts that are shown, or become part of paths and of comparisons.
-TEXTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
+MAX_FACT_CHARS = 16 * MAX_PATH_CHARS
+KIND_PATTERN = re.compile(r"[a-z][a-z_]{0,31}")
+SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
+# Facts that are texts: they are shown, or become part of paths and of comparisons.
+TEXT_FACTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
+# How files that the manifest lacks differ from it, as the end of a sentence that begins with the name of the file.
+ADDED = "is not in the manifest"
 MAX_ADDED_FILES = 10_000
-# The values of a manifest besides its files, as JSON: which keys there are depends on the kind.
+# The values of a manifest besides its files, as JSON. The kind of the item determines the keys.
 Facts = Mapping[str, object]
 
 
@@ -45,7 +47,7 @@ class FileEntry:
 
     @classmethod
     def from_json(cls, name: str, value: object) -> FileEntry:
-        """The entry of a file with this name; a ValueError tells why it is none."""
+        """The entry of the file with this name. Raises ValueError with the reason if the value is none."""
         if not is_plain_path(name):
             raise ValueError(f"{name!r} is not a relative path of printable characters")
         if not isinstance(value, dict):
@@ -53,7 +55,7 @@ class FileEntry:
         size, sha256, mtime_ns = (value.get(key) for key in ("size", "sha256", "mtime_ns"))
         if not (is_integer(size) and is_integer(mtime_ns) and 0 <= size < MAX_FILE_BYTES and abs(mtime_ns) < 1 << 63):
             raise ValueError(f"{name!r} has no size and modification time")
-        if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
+        if not isinstance(sha256, str) or not SHA256_PATTERN.fullmatch(sha256):
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
         return cls(size, sha256, mtime_ns)
 
@@ -63,17 +65,14 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest; keys that this version does not know are kept.
+    """A manifest. Keys that this version does not know are kept."""
 
-    facts: all keys but "files", in the order of the file. files: the files by their relative paths.
-    """
-
-    facts: Facts = field(default_factory=dict)
-    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)  # all keys of the JSON but "files", in its order
+    files: Mapping[str, FileEntry] = field(default_factory=dict)  # by relative path
 
     @classmethod
     def from_json(cls, value: object) -> Manifest:
-        """The manifest of a JSON value; a ValueError tells why it is none."""
+        """The manifest in a JSON value. Raises ValueError with the reason if it is none."""
         if not isinstance(value, dict):
             raise ValueError("not a mapping")
         files = value.get("files", {})
@@ -85,14 +84,14 @@ class Manifest:
 
     def text(self) -> str:
         """JSON that is easy to read, with one line for each file."""
-        # The files come last, so that their empty value can be cut off.
+        # The files come last, so that their empty value can be cut off and replaced.
         head = json.dumps({**self.facts, "files": {}}, indent=1, ensure_ascii=False)
         files = [f"  {json.dumps(name)}: {json.dumps(entry.to_json())}" for name, entry in self.files.items()]
         lines = "{\n" + ",\n".join(files) + "\n }" if files else "{}"
         return head.removesuffix("{}\n}") + lines + "\n}\n"
 
     def select(self, names: Iterable[str]) -> Facts:
-        """The facts with these names that the manifest has."""
+        """Those of the named facts that the manifest has."""
         return {name: self.facts[name] for name in names if name in self.facts}
 
     @property
@@ -137,10 +136,10 @@ class Manifest:
 
 
 def check_facts(facts: Facts) -> None:
-    """Raises a ValueError that tells which fact cannot be used; jobs can write manifests."""
-    if not isinstance(facts.get("kind"), str) or not KIND.fullmatch(str(facts["kind"])):
+    """Raises ValueError with the first fact that is malformed. Manifests are not trusted: jobs can write them."""
+    if not isinstance(facts.get("kind"), str) or not KIND_PATTERN.fullmatch(str(facts["kind"])):
         raise ValueError("kind is not a kind")
-    for name in TEXTS:
+    for name in TEXT_FACTS:
         fact = facts.get(name)
         # The identity of a dataset is a mapping.
         if fact is None or (name == "identity" and isinstance(fact, dict)):
@@ -155,21 +154,17 @@ def check_facts(facts: Facts) -> None:
         raise ValueError("staged_at is not a time in UTC")
 
 
-# How a file differs from its manifest, as the end of a sentence that begins with its name.
-ADDED = "is not in the manifest"
-
-
 def manifest_file(target: Path) -> Path:
     """The path of the manifest: inside a directory, but beside a link, because a link's destination is not ours."""
-    return manifest_beside(target) if target.is_symlink() else target / MANIFEST
+    return link_manifest_file(target) if target.is_symlink() else target / MANIFEST
 
 
-def manifest_beside(target: Path) -> Path:
-    return target.with_name(f".{target.name.removeprefix('.')}.{MANIFEST}")
+def link_manifest_file(link: Path) -> Path:
+    return link.with_name(f".{link.name.removeprefix('.')}.{MANIFEST}")
 
 
 def read_manifest(target: Path) -> Manifest | None:
-    """The manifest of a staged directory; None if nothing has its name."""
+    """The manifest of a staged item; None if nothing exists at its path. Raises StagingError for anything else."""
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None
@@ -193,15 +188,14 @@ def read_manifest(target: Path) -> Manifest | None:
 
 
 def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict[str, FileEntry]:
-    """The files below a directory by their relative paths, in order.
+    """The entries of the files below a directory by relative path, in order.
 
-    hashes: the SHA-256 of every file that belongs to the directory, if the caller has them; otherwise all files are
-    listed and read.
+    hashes: the SHA-256 of every file that belongs to the item, by relative path; None to list and read all files.
     """
 
     def entry(name: str) -> FileEntry:
         if not is_plain_path(name):
-            problem = f"the name {name!r} has characters that cannot be shown, or more than {MAX_TEXT_CHARS} of them."
+            problem = f"the name {name!r} has characters that cannot be shown, or more than {MAX_PATH_CHARS} of them."
             raise StagingError(directory, problem, "Rename the file in its source.")
         status = os.stat(f"{directory}/{name}")
         sha256 = file_sha256(f"{directory}/{name}") if hashes is None else hashes[name]
@@ -211,10 +205,10 @@ def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict
     return dict(zip(names, parallel_map(entry, names), strict=True))
 
 
-def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, str]:
-    """The files that no longer fit the manifest.
+def file_problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, str]:
+    """The files that no longer fit the manifest, each with how it differs.
 
-    A file with the same size and modification time counts as unchanged, as with rsync, unless `full`.
+    full: read all files; otherwise those with the same size and modification time count as unchanged, as with rsync.
     """
     expected = manifest.files
     # Only in the hub's cache files are links.
@@ -235,82 +229,71 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
         return None
 
     names = sorted(expected)
-    # The destination of a link may contain other files, and files that imports create change nothing.
+    # The destination of a link may contain other files. Files that imports create are ignored: they change nothing.
     on_disk = () if is_link else files_below(target, is_ignored)
     # A job may add any number of files; one is enough for a finding.
     extra = sorted(islice((name for name in on_disk if name not in expected and name != MANIFEST), MAX_ADDED_FILES))
     results = dict(zip(names, parallel_map(problem, names), strict=True))
     results |= dict.fromkeys(extra, ADDED)
-    return {name: difference for name, difference in results.items() if difference is not None}
+    return {name: text for name, text in results.items() if text is not None}
 
 
-def notes(differences: Mapping[str, str]) -> list[str]:
-    """A line for each file, its name and its problem; only the first ones if there are many."""
-    return first_items(f"{name} {problem}" for name, problem in differences.items())
+def problem_lines(problems: Mapping[str, str]) -> list[str]:
+    """A line for each file with its name and its problem; only the first ones if there are many."""
+    return first_items(f"{name} {problem}" for name, problem in problems.items())
 
 
-def protect(directory: Path) -> None:
-    """Removes write permissions from a directory and all that is in it."""
-    for parent, _directories, names in os.walk(directory):
-        for name in names:
-            os.chmod(f"{parent}/{name}", 0o444)
-        os.chmod(parent, 0o555)  # noqa: S103 - every user of a node reads it
+# The result of staging or removing an item.
 
-
-# The result of staging or removing something, and what is returned of it.
-
-# Facts of a manifest that are returned if it has them.
-FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
+# The facts of a manifest that belong to a result.
+RETURNED_FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
 
 
 class Status(StrEnum):
-    """The result of staging or removing, or of its check mode."""
+    """What was done to an item; in check mode, what would be done."""
 
     STAGED = "staged"
     EXISTS = "exists"
     REPAIRED = "repaired"
     REMOVED = "removed"
-    ABSENT = "absent"
-    # Not done, because it may take long and the caller did not want to wait.
-    DEFERRED = "deferred"
-    # Not done, because of an error.
-    REFUSED = "refused"
+    ABSENT = "absent"  # there was nothing to remove
+    DEFERRED = "deferred"  # not done, because it may take long and the caller did not want to wait
+    REFUSED = "refused"  # not done, because of an error
 
 
 def item_name(item: object) -> str:
-    """The name of an item for people, even if the item is malformed; or ""."""
+    """The name of an item from an inventory, for messages, even if the item is malformed; "" if it has none."""
     options = item if isinstance(item, Mapping) else {"name": item}
     return next((str(options[key]) for key in ("name", "code_id", "source") if options.get(key)), "")
 
 
 @dataclass(frozen=True)
-class Staged:
-    """One thing under the shared root, and what was done.
+class StageResult:
+    """What was done to one item under the shared root."""
 
-    kind: what it is, for example "model". notes: what was repaired or deserves attention, one line each.
-    """
-
-    kind: str
+    kind: str  # for example "model"
     name: str
     path: str
     status: Status
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # the files that were repaired, each with its problem
 
     @property
     def changed(self) -> bool:
         return self.status in (Status.STAGED, Status.REPAIRED, Status.REMOVED)
 
 
-def as_json(staged: Staged, manifest: Manifest | None) -> dict[str, Any]:
-    """A result as JSON. diff: what existed before and exists now, as Ansible shows it."""
-    new, gone = (Status.STAGED, Status.ABSENT), (Status.REMOVED, Status.ABSENT)
-    line = f"{staged.kind} {staged.path}\n"
+def result_as_json(result: StageResult, manifest: Manifest | None) -> dict[str, Any]:
+    """The result for Ansible, with a diff of what existed before and exists now. manifest: of an item that exists."""
+    absent_before, absent_after = (Status.STAGED, Status.ABSENT), (Status.REMOVED, Status.ABSENT)
+    line = f"{result.kind} {result.path}\n"
+    before = "" if result.status in absent_before else line
+    after = "" if result.status in absent_after else line
     return {
-        "name": staged.name,
-        "changed": staged.changed,
-        "path": staged.path,
-        "status": staged.status.value,
-        "notes": list(staged.notes),
-        "diff": [{"before": "" if staged.status in new else line, "after": "" if staged.status in gone else line}],
-        **(manifest.select(FACTS) if manifest else {}),
+        "name": result.name,
+        "changed": result.changed,
+        "path": result.path,
+        "status": result.status.value,
+        "notes": list(result.notes),
+        "diff": [{"before": before, "after": after}],
+        **(manifest.select(RETURNED_FACTS) if manifest else {}),
     }

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merges a checkpoint on a worker. The code is sent by value, so it imports only the standard library."""
+"""The function that merges a checkpoint, which runs in a task of Ray on a worker.
+
+Ray sends the code of this file there, so it imports at the top only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,25 @@ import sys
 import threading
 from pathlib import Path
 
-# verl writes a line for each shard; the end of a traceback is enough.
+# verl writes a line for each shard; of its output, the end of a traceback is enough.
 MAX_OUTPUT_BYTES = 8192
-# Ends with the process of Ray's worker (PR_SET_PDEATHSIG), also if that one is killed.
-PROGRAM = """
+# The kernel kills this program with its parent, the process of Ray's worker, even if that is killed (PR_SET_PDEATHSIG).
+MERGER_PROGRAM = """
 import ctypes, runpy, signal
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 runpy.run_module("verl.model_merger", run_name="__main__", alter_sys=True)
 """
-# Beside the base model, where verl's merger writes an adapter of LoRA.
-ADAPTER = "lora_adapter"
+# The directory in a merged model in which verl's merger writes a LoRA adapter, beside the weights of the base model.
+ADAPTER_DIRECTORY = "lora_adapter"
 
 
 def merge(
     code_path: str, checkpoint: str, target: str, hf_home: str, seconds: float, adapter: str = ""
 ) -> tuple[int, str]:
-    """Run verl's model_merger on the shards of a checkpoint; its exit code, and the end of its output.
+    """Runs verl's model_merger on the shards of a checkpoint. Returns its exit code and the end of its output.
 
-    adapter: the adapter of LoRA with which the training began, if the job named one.
+    code_path: the snapshot of verl. seconds: after which it is killed. adapter: the path of the LoRA adapter with which
+    the training began; empty if there was none.
     """
     environment = {
         **os.environ,
@@ -41,7 +45,7 @@ def merge(
     arguments = ["merge", "--backend", "fsdp", "--local_dir", checkpoint, "--target_dir", target]
     process = subprocess.Popen(
         # -P: nothing is imported from the working directory.
-        [sys.executable, "-P", "-c", PROGRAM, *arguments],
+        [sys.executable, "-P", "-c", MERGER_PROGRAM, *arguments],
         env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -54,26 +58,26 @@ def merge(
     timer.start()
     tail = b""
     with process:
-        # Read to the end, however much it is: a full pipe would stop the process.
+        # All output is read: a full pipe would stop the process.
         while part := os.read(process.stdout.fileno(), 1 << 16) if process.stdout else b"":
             tail = (tail + part)[-MAX_OUTPUT_BYTES:]
     timer.cancel()
-    if not process.returncode and Path(target, ADAPTER).is_dir():
+    if not process.returncode and Path(target, ADAPTER_DIRECTORY).is_dir():
         merge_adapter(target, adapter)
     return process.returncode, tail.decode(errors="replace")
 
 
-def merge_adapter(model: str, began_with: str) -> None:
-    """Add an adapter to the weights of its base model, as peft does. Raises ValueError if that is not exact.
+def merge_adapter(model: str, initial_adapter: str) -> None:
+    """Adds a LoRA adapter to the weights of its base model, as peft does. Raises ValueError if that is not exact.
 
-    model: the directory that verl's merger has written.
-    began_with: the initial adapter, whose configuration replaces the rank and alpha that verl saves.
+    model: the directory that verl's merger has written. initial_adapter: the path of the adapter with which the
+    training began, whose configuration is complete, unlike the one that verl saves; empty if there was none.
     """
     import peft
     import transformers
 
-    adapter = str(Path(model, ADAPTER))
-    config = peft.PeftConfig.from_pretrained(began_with or adapter)
+    adapter = str(Path(model, ADAPTER_DIRECTORY))
+    config = peft.PeftConfig.from_pretrained(initial_adapter or adapter)
     if not config.lora_alpha:
         raise ValueError("the checkpoint does not say the lora_alpha of its adapter")
     (architecture,) = transformers.AutoConfig.from_pretrained(model).architectures

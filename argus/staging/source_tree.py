@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories with the source of verl, or with overlays for it, on the controller and on the shared root.
+"""Reads directories with the source of verl, or with overlays for it, on the controller and on the shared root.
 
-A directory may belong to a user who is not trusted with what this process can read: no link leads out of it.
+Such a directory may belong to a user who must not get what this process can read. So no link may lead out of it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Opener = Callable[[], BufferedReader | io.BytesIO]
 PACKAGES = ("verl", "recipe", "examples")
 # A snapshot is for code. A sparse file has any size.
 MAX_SOURCE_BYTES = 4 << 30
-# The beginning of the identity of a directory, of which its SHA-256 is known.
-CONTENT = "content "
+# The beginning of an identity that is a SHA-256 over all files, of a directory or a snapshot.
+CONTENT_PREFIX = "content "
 # Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 MAX_PATH_CHARS = 4096
@@ -55,38 +55,34 @@ def is_ignored(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Content:
-    """The files of a source by their relative paths, and facts for the manifest."""
+    """What is copied from a source."""
 
-    files: Mapping[str, Opener]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, Opener]  # by relative path
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for the manifest
 
 
 @dataclass(frozen=True)
 class CodeSource:
-    """The source of a snapshot, or an overlay.
+    """The source of a snapshot, or an overlay."""
 
-    label: the source in the manifest. identity: a text that is equal for sources with the same files. code_id: the
-    default id of the snapshot. size: in bytes, as far as it is known in advance. content: provides the files.
-    """
-
-    label: str
-    identity: str
-    content: Callable[[], Content] = field(repr=False)
-    code_id: str = ""
-    size: int = 0
+    label: str  # the source in the manifest
+    identity: str  # equal for sources with the same files
+    content: Callable[[], Content] = field(repr=False)  # reads the files
+    code_id: str = ""  # the default id of the snapshot; empty for an overlay
+    size: int = 0  # in bytes, as far as it is known in advance
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a directory as they were read: their SHA-256 by relative path, and their size in bytes."""
+    """The files of a directory, as they were read once."""
 
     path: Path
-    hashes: Mapping[str, str]
-    size: int
+    hashes: Mapping[str, str]  # SHA-256 by relative path
+    size: int  # the sum, in bytes
 
     @classmethod
     def read(cls, path: Path, names: Iterable[str]) -> Tree:
-        """The files with these names, or an error if one leads out of the directory. path: the real one."""
+        """Reads files below `path`, which has no links. Raises StagingError for a file outside, and above the limit."""
         hashes, size = {}, 0
         for name in names:
             with open_within(f"{path}/{name}", path) as file:
@@ -102,11 +98,11 @@ class Tree:
         return content_identity(self.hashes)
 
     def content(self, facts: Mapping[str, Any] | None = None) -> Content:
-        """The files as they are now."""
-        return Content(openers(self.path, self.hashes), facts or {})
+        """The files of the tree, to be read again."""
+        return Content(openers_of(self.path, self.hashes), facts or {})
 
 
-def sha256(opener: Opener) -> str:
+def opener_sha256(opener: Opener) -> str:
     with opener() as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -114,29 +110,29 @@ def sha256(opener: Opener) -> str:
 def content_identity(hashes: Mapping[str, str]) -> str:
     """A text for the names and the content of files, equal for equal trees at different paths."""
     lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
-    return f"{CONTENT}{hashlib.sha256(lines.encode()).hexdigest()}"
+    return f"{CONTENT_PREFIX}{hashlib.sha256(lines.encode()).hexdigest()}"
 
 
 def package_files(directory: Path) -> list[str]:
-    """The relative paths of the files of the packages, in order."""
+    """The relative paths of all files of PACKAGES, in order."""
     return sorted(name for package in PACKAGES for name in tree_files(directory, package))
 
 
 def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[str]:
-    """The files below a subdirectory, relative to the directory, without ignored files.
+    """The relative paths of all files below a directory, or only below its subdirectory `below`.
 
-    without: directories with this name are left out, too.
+    Left out are ignored files, and directories with the name `without`. Raises StagingError for special files.
     """
-    for parent, directories, names in os.walk(directory / below, onerror=_unless_missing):
+    for parent, directories, names in os.walk(directory / below, onerror=_raise_unless_missing):
         directories[:] = sorted(name for name in directories if name != without and not is_ignored(name))
         for name in directories:
             if os.path.islink(f"{parent}/{name}"):
-                raise special_file(f"{parent}/{name}")
+                raise special_file_error(f"{parent}/{name}")
         for name in sorted(name for name in names if not is_ignored(name)):
             path = Path(parent, name)
-            # A link to a file is followed: a snapshot must not change with a file outside of it.
+            # Links to files are followed, and copied as files: a snapshot must not change with a file outside of it.
             if not path.is_file():
-                raise special_file(path)
+                raise special_file_error(path)
             relative = path.relative_to(directory).as_posix()
             if not is_plain_path(relative):
                 problem = f"the name {relative!r} has characters that cannot be shown."
@@ -144,16 +140,16 @@ def tree_files(directory: Path, below: str = "", without: str = "") -> Iterator[
             yield relative
 
 
-def _unless_missing(error: OSError) -> None:
+def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 
 def open_within(path: str, root: Path) -> BufferedReader:
-    """A regular file below a directory, opened for reading; links are followed if they do not lead out of it.
+    """Opens a regular file below a directory. Raises StagingError for other files, and for links that lead out of it.
 
-    The kernel says where the file really is, after it was found and before it is opened: opening a FIFO waits, and
-    opening a device can do anything.
+    O_PATH gets hold of the file without opening it, because opening a FIFO waits, and opening a device can do anything.
+    Then the kernel says where the file really is.
     """
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -162,35 +158,36 @@ def open_within(path: str, root: Path) -> BufferedReader:
             problem = f"leads out of {root}, to {real}."
             raise StagingError(path, problem, "Replace it by a copy of its destination, or remove it.")
         if not stat.S_ISREG(status.st_mode):
-            raise special_file(path)
+            raise special_file_error(path)
         return open(f"/proc/self/fd/{place}", "rb")
     finally:
         os.close(place)
 
 
-def openers(root: Path, names: Iterable[str]) -> dict[str, Opener]:
+def openers_of(root: Path, names: Iterable[str]) -> dict[str, Opener]:
     return {name: partial(open_within, f"{root}/{name}", root) for name in names}
 
 
-def special_file(path: object) -> StagingError:
+def special_file_error(path: object) -> StagingError:
     problem = "is a link to a directory, a broken link or a special file, and would be missing."
     return StagingError(path, problem, "Replace it by a copy of its destination, or remove it.")
 
 
-def directory(path: Path, label: str) -> CodeSource:
-    """A source tree: a checkout, perhaps with uncommitted changes. path: the real one."""
+def verl_source(path: Path, label: str) -> CodeSource:
+    """The source tree of verl in a directory. Raises StagingError if it is none. path: without links."""
     if not (path / "verl" / "__init__.py").is_file():
-        raise unknown_source(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
+        raise unknown_source_error(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
     tree = Tree.read(path, package_files(path))
     # A local version (0.10.0+mine) has characters that are not allowed in a code id.
     version = re.sub(r"[^A-Za-z0-9._-]", "-", read_verl_version(path))
-    code_id = f"verl-{version}-{tree.identity.removeprefix(CONTENT)[:8]}"
-    return CodeSource(label, tree.identity, partial(checkout, tree), code_id, tree.size)
+    code_id = f"verl-{version}-{tree.identity.removeprefix(CONTENT_PREFIX)[:8]}"
+    return CodeSource(label, tree.identity, partial(verl_content, tree), code_id, tree.size)
 
 
-def checkout(tree: Tree) -> Content:
+def verl_content(tree: Tree) -> Content:
+    """The files of a source tree; for a checkout of git also the commit, and the uncommitted changes as a patch."""
     content = tree.content({"requirements": directory_requirements(tree.path)})
-    if not (state := Git().state_of(tree.path, [name for name in PACKAGES if (tree.path / name).is_dir()])):
+    if not (state := Git().checkout_state(tree.path, [name for name in PACKAGES if (tree.path / name).is_dir()])):
         return content
     commit, patch, untracked = state
     facts = {"commit": commit, "uncommitted": bool(patch), "untracked": [*filterfalse(is_ignored, untracked)]}
@@ -198,15 +195,15 @@ def checkout(tree: Tree) -> Content:
     return Content({**content.files, **files}, {**content.facts, **facts})
 
 
-def overlay(path: Path, label: str) -> CodeSource:
-    """path: the real one."""
+def overlay_source(path: Path, label: str) -> CodeSource:
+    """A directory as an overlay. Raises StagingError if it is none. path: without links."""
     if not path.is_dir():
         raise StagingError(f'overlay "{label}"', "is not a directory.", "Correct its path.")
     tree = Tree.read(path, tree_files(path))
     return CodeSource(label, tree.identity, tree.content, size=tree.size)
 
 
-def unknown_source(text: str, problem: str) -> StagingError:
+def unknown_source_error(text: str, problem: str) -> StagingError:
     return StagingError(
         f'source "{without_password(text)}"',
         problem,
@@ -244,14 +241,14 @@ def directory_requirements(directory: Path) -> list[str]:
         project = tomllib.loads(_read_text(directory / "pyproject.toml", directory) or "").get("project", {})
         dependencies = [str(requirement) for requirement in project.get("dependencies", [])]
         extras = project.get("optional-dependencies", {}).items()
-        optional = [_of_extra(str(requirement), extra) for extra, several in extras for requirement in several]
+        optional = [_extra_requirement(str(needed), extra) for extra, requirements in extras for needed in requirements]
     except (ValueError, AttributeError, TypeError, RecursionError):
         dependencies, optional = [], []
     return [*(dependencies or _setup_requirements(_read_text(directory / "setup.py", directory) or "")), *optional]
 
 
-def _of_extra(requirement: str, extra: str) -> str:
-    """A requirement as the metadata of a wheel has it."""
+def _extra_requirement(requirement: str, extra: str) -> str:
+    """A requirement of an extra, as the metadata of a wheel has it."""
     needed, _semicolon, marker = requirement.partition(";")
     # An address ends at a blank.
     return f"{needed.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{extra}'"
@@ -259,7 +256,7 @@ def _of_extra(requirement: str, extra: str) -> str:
 
 def _setup_requirements(text: str) -> list[str]:
     """``install_requires`` of a setup.py, as a variable (as in verl's) or as an argument."""
-    # The text may be made to exhaust the parser; computed requirements are skipped.
+    # Someone may have written the text to exhaust the parser. Requirements that are computed are left out.
     errors = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
     with contextlib.suppress(*errors):
         for node in ast.walk(ast.parse(text)):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages a directory or link once, completely or not at all, and removes it when no job uses it."""
+"""Stages a directory or link under the shared root once, completely or not at all, and removes it if no job uses it."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import re
 import secrets
@@ -14,13 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from ..archive.archive import Archive, archives
-from ..archive.program import Program
-from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, HUB_CACHE, JOBS_DIR, MODELS_DIR, full_path
-from ..io.reading import UnreadableError
-from .files import check_space, make_writable, remove_tree, sync_all
+from ..common.shared_root import HUB_CACHE
+from .files import check_space, make_read_only, make_writable, remove_tree, sync_file_system
 from .hub import delete_revision
 from .lock import Progress, hold_lock, lock_file, try_lock
 from .manifest import (
@@ -28,146 +24,78 @@ from .manifest import (
     Facts,
     FileEntry,
     Manifest,
-    Staged,
+    StageResult,
     Status,
     check_facts,
+    file_problems,
+    link_manifest_file,
     list_files,
-    manifest_beside,
     manifest_file,
-    notes,
-    problems,
-    protect,
+    problem_lines,
     read_manifest,
 )
 from .options import StageOptions, StagingError, as_staging_errors, join_items
+from .usage import jobs_using
 
-# The jobs that use staged items, according to their archives.
-
-# The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
-USES = {"code_path": CODE_DIR, "model": MODELS_DIR, "dataset": DATASETS_DIR}
-
-
-def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
-    """The submission ids of jobs that have not ended, by the paths that they use relative to the shared root."""
-    jobs_by_path: dict[PurePosixPath, list[str]] = {}
-    for archive in open_archives(shared_root):
-        try:
-            paths = sorted(set(uses(archive.read_jobspec())))
-        except (ValueError, RecursionError):
-            # Nested too deeply, or not a path.
-            continue
-        for path in paths:
-            jobs_by_path.setdefault(path, []).append(archive.submission_id)
-    return jobs_by_path
-
-
-def programs(shared_root: Path) -> list[str]:
-    """The names of the versions of the program with which jobs were submitted that have not ended."""
-    return sorted({name for archive in open_archives(shared_root) if (name := Program.recorded(archive))})
-
-
-def uses(spec: Mapping[str, object]) -> Iterator[PurePosixPath]:
-    """The paths that a JobSpec names, relative to the shared root, which nodes may see at another path than we do."""
-    root = PurePosixPath(str(spec.get("shared_root", DEFAULT_SHARED_ROOT)))
-    for key, home in USES.items():
-        if spec.get(key):
-            path = PurePosixPath(full_path(str(spec[key]), str(root), home))
-            if path.is_relative_to(root):
-                yield path.relative_to(root)
-    # A reward model, or the data of further datasets, is named in trainer_overrides or env_vars.
-    text = json.dumps(spec, ensure_ascii=False)
-    for home, name in re.findall(rf"{re.escape(str(root))}/({'|'.join(USES.values())})/([\w.-]+)", text):
-        yield PurePosixPath(home, name)
-
-
-def users(shared_root: Path, target: Path) -> list[str]:
-    """The submission ids of jobs that have not ended and use a target, or something in it."""
-    relative = PurePosixPath(target.relative_to(shared_root))
-    return sorted({job for path, jobs in used_by(shared_root).items() if path.is_relative_to(relative) for job in jobs})
-
-
-def open_archives(shared_root: Path) -> list[Archive]:
-    """The archives of jobs that have not ended; one whose state cannot be read has not.
-
-    A job can write anything into its archive, and must not make staging fail. What is lost is only the protection of
-    what this job itself uses.
-    """
-    unfinished: list[Archive] = []
-    with contextlib.suppress(UnreadableError):
-        for archive in archives(shared_root / JOBS_DIR):
-            state = archive.state()
-            if not (state and state.ended):
-                unfinished.append(archive)
-    return unfinished
-
-
-# Staging: a directory or link under the shared root is created once, completely or not at all, with its manifest.
-
-# The name of a build that was killed, with its target's name in it.
-LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
+# The name of a directory in which an item is or was built or removed, or of its manifest. name: of the item.
+LEFTOVER_NAME = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 
 
 @dataclass(frozen=True)
-class Built:
-    """The result of a build in its directory.
+class BuildResult:
+    """What a build tells of the item that it has built."""
 
-    facts: what the manifest has besides the files. hashes: the SHA-256 of every file that belongs to it, by relative
-    path; None if the build has not computed them.
-    """
-
-    facts: Facts = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)  # what the manifest has besides the files
+    # The SHA-256 of every file that belongs to the item, by relative path; None if the build has not computed them.
     hashes: Mapping[str, str] | None = None
 
 
 # Fills the empty directory that it is given, or replaces it by a link to another directory.
-Build = Callable[[Path, Progress], Built]
+BuildFunction = Callable[[Path, Progress], BuildResult]
 
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Something that shall exist under the shared root, and how to build it.
+    """An item that shall exist under the shared root, and how to build it."""
 
-    difference: why a manifest is not of what is requested; empty if it is. read_only: remove write permissions, so that
-    an import cannot change it. size: how many bytes it will take, as far as that is known in advance.
-    """
-
-    kind: str
+    kind: str  # for example "model"
     name: str
     target: Path
-    build: Build
-    difference: Callable[[Manifest], str] = lambda manifest: ""
-    read_only: bool = False
-    size: Callable[[], int] = lambda: 0
+    build: BuildFunction
+    # Why the item with a manifest is not the requested one, as the end of a sentence; empty if it is.
+    mismatch: Callable[[Manifest], str] = lambda manifest: ""
+    read_only: bool = False  # remove write permissions, so that an import cannot change the item
+    size: Callable[[], int] = lambda: 0  # the bytes that the item will take, as far as they are known in advance
 
-    def result(self, status: Status, notes: Sequence[str] = ()) -> Staged:
-        return Staged(self.kind, self.name, str(self.target), status, tuple(notes))
+    def result(self, status: Status, notes: Sequence[str] = ()) -> StageResult:
+        return StageResult(self.kind, self.name, str(self.target), status, tuple(notes))
 
 
-def stage(request: BuildRequest, options: StageOptions | None = None) -> Staged:
-    """Creates the target once; if it exists, it is verified."""
+def stage(request: BuildRequest, options: StageOptions | None = None) -> StageResult:
+    """Creates the target; if it exists, verifies it, and repairs it if the options say so. Raises StagingError."""
     options = options or StageOptions()
     with as_staging_errors(request.target, "staged"):
-        differences = examine(request, options)
-        if differences is None:
+        damage = find_damage(request, options)
+        if damage is None:
             check_space(request.target, request.size())
-        elif not differences:
+        elif not damage:
             if not options.check:
-                tidy(request.target)
+                remove_leftovers_if_unlocked(request.target)
             return request.result(Status.EXISTS)
         if options.check:
-            return request.result(Status.STAGED if differences is None else Status.REPAIRED, notes(differences or {}))
+            return request.result(Status.STAGED if damage is None else Status.REPAIRED, problem_lines(damage or {}))
         with hold_lock(request.target) as progress:
             # The previous holder of the lock may have done it.
-            differences = examine(request, options)
-            if differences is None:
+            damage = find_damage(request, options)
+            if damage is None:
                 return create(request, progress)
-            return repair(request, progress, differences) if differences else request.result(Status.EXISTS)
+            return repair(request, progress, damage) if damage else request.result(Status.EXISTS)
 
 
-def examine(request: BuildRequest, options: StageOptions) -> dict[str, str] | None:
-    """The files that are not as they were staged, and may be repaired; None if there is no target.
+def find_damage(request: BuildRequest, options: StageOptions) -> dict[str, str] | None:
+    """The files of the target that are not as they were staged, each with its problem; None if there is no target.
 
-    Raises StagingError if it is something else, or if they may not be repaired.
+    Raises StagingError if the target is another item, or has damage that may not be repaired.
     """
     target = request.target
     manifest = read_manifest(target)
@@ -175,85 +103,86 @@ def examine(request: BuildRequest, options: StageOptions) -> dict[str, str] | No
         return None
     if manifest.kind != request.kind:
         raise StagingError(target, f"is of kind {manifest.kind}, not {request.kind}.", "Choose another name.")
-    difference = request.difference(manifest)
-    if difference:
+    if mismatch := request.mismatch(manifest):
         remedy = "Staged content never changes: choose another name, or remove it first (state: absent)."
-        raise StagingError(target, difference, remedy)
-    differences = problems(target, manifest, full=options.full)
+        raise StagingError(target, mismatch, remedy)
+    damage = file_problems(target, manifest, full=options.full)
     remedy = "Restore it as it was staged with -e staging_repair=true."
-    if added := ADDED in differences.values():
+    if added := ADDED in damage.values():
         remedy = "Move the added files away; -e staging_repair=true restores the others as they were staged."
-    if differences and (added or not options.repair):
-        raise StagingError(target, f"no longer fits its manifest: {', '.join(notes(differences))}.", remedy)
-    return differences
+    if damage and (added or not options.repair):
+        raise StagingError(target, f"no longer fits its manifest: {', '.join(problem_lines(damage))}.", remedy)
+    return damage
 
 
-def create(request: BuildRequest, progress: Progress) -> Staged:
-    """Builds beside the target, and renames."""
-    with built_directory(request, progress) as building:
+def create(request: BuildRequest, progress: Progress) -> StageResult:
+    """Builds the item beside the target, and renames it."""
+    with build_sibling(request, progress) as building:
         if building.is_symlink():
             # A link is complete as soon as it exists: its manifest comes first.
-            manifest_beside(building).rename(manifest_beside(request.target))
+            link_manifest_file(building).rename(link_manifest_file(request.target))
             request.target.symlink_to(building.readlink())
         else:
             building.rename(request.target)
-        sync_all(request.target.parent)
+        sync_file_system(request.target.parent)
     return request.result(Status.STAGED)
 
 
-def repair(request: BuildRequest, progress: Progress, differences: Mapping[str, str]) -> Staged:
-    """Builds it again, and replaces the files that were changed or lost."""
+def repair(request: BuildRequest, progress: Progress, damage: Mapping[str, str]) -> StageResult:
+    """Builds the item again beside the target, and moves the files with damage from there into the target."""
     target = request.target
     files = (read_manifest(target) or Manifest()).files
-    with built_directory(request, progress) as building:
+    with build_sibling(request, progress) as building:
         rebuilt = (read_manifest(building) or Manifest()).files
         changed = [name for name, entry in files.items() if name not in rebuilt or rebuilt[name].sha256 != entry.sha256]
         if changed:
             problem = f"cannot be repaired: its source has other content now ({join_items(changed)})."
             raise StagingError(target, problem, "Remove it (state: absent) and stage it again, or choose another name.")
         if target.is_symlink():
-            # The build has repaired the link's destination; the link may have pointed elsewhere.
-            for name in differences:
+            # The build has repaired the directory that the new link points at; the old link may have pointed elsewhere.
+            for name in damage:
                 set_mtime(building / name, files[name])
             building.replace(target)
         else:
             try:
                 for directory in (building, target):
                     make_writable(directory)
-                for name in differences:
+                for name in damage:
                     set_mtime(building / name, files[name])
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
                     (building / name).replace(target / name)
             finally:
                 if request.read_only:
-                    protect(target)
-            sync_all(target)
-    return request.result(Status.REPAIRED, notes(differences))
+                    make_read_only(target)
+            sync_file_system(target)
+    return request.result(Status.REPAIRED, problem_lines(damage))
 
 
 def set_mtime(path: Path, entry: FileEntry) -> None:
-    """Sets the modification time that the manifest has, so that verification need not read the file."""
+    """Sets the modification time that the manifest has, so that later verifications need not read the file."""
     os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
 @contextlib.contextmanager
-def built_directory(request: BuildRequest, progress: Progress) -> Iterator[Path]:
-    """The finished directory with its manifest, on disk, beside the target; it is removed if it is still there at the
-    end."""
+def build_sibling(request: BuildRequest, progress: Progress) -> Iterator[Path]:
+    """Builds the item beside the target, with its manifest, and yields its path once all is synced to disk.
+
+    On exit, the item is removed unless it was renamed.
+    """
     target = request.target
     remove_leftovers(target)
-    building = beside(target)
+    building = new_sibling(target)
     # Not tempfile.mkdtemp: its mode 0700 would exclude the users of the nodes.
     building.mkdir()
     try:
         progress.begin("building")
-        content = request.build(building, progress)
+        built = request.build(building, progress)
         progress.begin("writing to disk")
-        files = list_files(building, content.hashes)
+        files = list_files(building, built.hashes)
         facts = {
             "kind": request.kind,
             "name": request.name,
-            **content.facts,
+            **built.facts,
             "staged_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "staged_on": socket.gethostname(),
             "bytes": sum(entry.size for entry in files.values()),
@@ -265,35 +194,35 @@ def built_directory(request: BuildRequest, progress: Progress) -> Iterator[Path]
             raise StagingError(target, f"cannot be described in a manifest: {error}.", remedy) from error
         manifest_file(building).write_text(Manifest(facts, files).text(), encoding="utf-8")
         if request.read_only:
-            protect(building)
-        sync_all(building)
+            make_read_only(building)
+        sync_file_system(building)
         if building.is_symlink():
             # The link's destination may be on another file system.
-            sync_all(building.parent)
+            sync_file_system(building.parent)
         yield building
     finally:
         remove_leftovers(target)
 
 
-def beside(target: Path) -> Path:
-    """A free name beside the target: a sibling is on the same file system, where a rename is atomic."""
+def new_sibling(target: Path) -> Path:
+    """A free path beside the target: on the same file system, where a rename is atomic."""
     return target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}")
 
 
 def remove_leftovers(target: Path) -> None:
-    """Removes what builds of a target have left; only for the holder of its lock."""
+    """Removes what builds and removals of a target have left. Only the holder of its lock may call this."""
     if not os.path.lexists(target):
-        manifest_beside(target).unlink(missing_ok=True)
+        link_manifest_file(target).unlink(missing_ok=True)
     for leftover in target.parent.glob(f".{glob.escape(target.name)}.staging-*"):
-        match = LEFTOVER.fullmatch(leftover.name)
+        match = LEFTOVER_NAME.fullmatch(leftover.name)
         if match and match["name"] == target.name:
             remove_tree(leftover)
 
 
-def tidy(target: Path) -> None:
-    """Removes what a process has left that was killed at its very end; nothing if the lock is held."""
+def remove_leftovers_if_unlocked(target: Path) -> None:
+    """Removes what a killed process has left, with its lock file; nothing if a process holds the lock."""
     file = lock_file(target)
-    # A user without write permission has nothing to tidy up.
+    # Without write permission, the leftovers stay.
     with contextlib.suppress(OSError):
         if file.exists() and (lock := try_lock(file)) is not None:
             try:
@@ -303,14 +232,14 @@ def tidy(target: Path) -> None:
                 os.close(lock)
 
 
-def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
-    """Removes a target unless jobs use it."""
-    result = partial(Staged, kind, name, str(target))
+def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> StageResult:
+    """Removes an item. Raises StagingError if jobs use it, or if another kind of item is at its path."""
+    result = partial(StageResult, kind, name, str(target))
     with as_staging_errors(target, "removed"):
         manifest = read_manifest(target)
         if manifest is None:
             if not check:
-                tidy(target)
+                remove_leftovers_if_unlocked(target)
             return result(Status.ABSENT)
         if manifest.kind != kind:
             raise StagingError(target, f"is of kind {manifest.kind}, not {kind}.", "Nothing was removed.")
@@ -318,33 +247,32 @@ def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool
             # The previous holder of the lock may have done it.
             if not os.path.lexists(target):
                 return result(Status.ABSENT)
-            using = users(shared_root, target)
-            if using:
+            if jobs := jobs_using(shared_root, target):
                 remedy = "Wait until these jobs have ended, or stop them (stop.yml)."
-                raise StagingError(target, f"is used by {', '.join(using)}.", remedy)
+                raise StagingError(target, f"is used by {', '.join(jobs)}.", remedy)
             if not check:
                 # The rename removes it at once, even if deleting its files fails.
-                target.rename(beside(target))
+                target.rename(new_sibling(target))
                 remove_leftovers(target)
         return result(Status.REMOVED)
 
 
-def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
-    """Removes something that may have been downloaded from the hub, and its commit unless another item needs it."""
+def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> StageResult:
+    """Removes an item that may come from the hub, and its commit from the cache unless another item needs that."""
     manifest = None if check else read_manifest(target)
     removed = remove(shared_root, kind, name, target, check=check)
     if not manifest or not manifest.commit or removed.status is not Status.REMOVED:
         return removed
-    if not any(needs(path, manifest) for path in target.parent.iterdir()):
+    if not any(needs_commit(path, manifest) for path in target.parent.iterdir()):
         repo_type = "model" if kind == "model" else "dataset"
         delete_revision(shared_root / HUB_CACHE, manifest.source, manifest.commit, repo_type)
     return removed
 
 
-def needs(path: Path, manifest: Manifest) -> bool:
-    """Whether an item needs the commit of a manifest; it may be a link that was created by hand."""
+def needs_commit(path: Path, manifest: Manifest) -> bool:
+    """Whether the item at a path needs the commit of a manifest; it may also be a link that a user has made."""
     other = None
-    # A directory that was not staged has none.
+    # What was not staged has no manifest.
     with contextlib.suppress(StagingError):
         other = read_manifest(path)
     same = other is not None and (other.source, other.commit) == (manifest.source, manifest.commit)

@@ -15,8 +15,8 @@ from typing import Any
 
 # verl chooses its built-in reward function by this name.
 DATA_SOURCE = "openai/gsm8k"
-RL_ROWS = {"train": 128, "val": 16}
-SFT_ROWS = {"train": 128, "val": 32}
+RL_ROW_COUNTS = {"train": 128, "val": 16}
+SFT_ROW_COUNTS = {"train": 128, "val": 32}
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -28,15 +28,15 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class WordProblem:
-    """A word problem as GSM8K writes it: the last line of the answer is ``#### <number>``."""
+    """A word problem as in GSM8K: the last line of the answer is ``#### <number>``."""
 
     question: str
     answer: str
     result: str
 
 
-def problems(count: int) -> list[WordProblem]:
-    """The first problems of an endless list that is the same at every call."""
+def word_problems(count: int) -> list[WordProblem]:
+    """So many problems; they are the same at every call, and more begin with the same ones."""
     chance = random.Random(0)  # noqa: S311 - it must be repeatable
     generated = []
     for _dummy in range(count):
@@ -70,7 +70,7 @@ def rl_rows() -> dict[str, list[dict[str, Any]]]:
             }
             for index, problem in enumerate(part)
         ]
-        for split, part in _split(RL_ROWS).items()
+        for split, part in _problems_by_split(RL_ROW_COUNTS).items()
     }
 
 
@@ -86,18 +86,18 @@ def sft_rows() -> dict[str, list[dict[str, Any]]]:
             }
             for problem in part
         ]
-        for split, part in _split(SFT_ROWS).items()
+        for split, part in _problems_by_split(SFT_ROW_COUNTS).items()
     }
 
 
-def _split(rows: Mapping[str, int]) -> dict[str, list[WordProblem]]:
+def _problems_by_split(row_counts: Mapping[str, int]) -> dict[str, list[WordProblem]]:
     """Different problems for each split."""
-    rest = iter(problems(sum(rows.values())))
-    return {split: list(itertools.islice(rest, count)) for split, count in rows.items()}
+    rest = iter(word_problems(sum(row_counts.values())))
+    return {split: list(itertools.islice(rest, count)) for split, count in row_counts.items()}
 
 
 def build_model(directory: Path) -> None:
-    """Two layers of width 64, and a tokenizer with at most 512 tokens, trained on the problems."""
+    """Writes a model of two layers of width 64, and a tokenizer with at most 512 tokens, trained on the problems."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -106,7 +106,8 @@ def build_model(directory: Path) -> None:
     pairs = Tokenizer(models.BPE())
     pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pairs.decoder = decoders.ByteLevel()
-    text = [part for problem in problems(sum(SFT_ROWS.values())) for part in (problem.question, problem.answer)]
+    problems = word_problems(sum(SFT_ROW_COUNTS.values()))
+    text = [part for problem in problems for part in (problem.question, problem.answer)]
     trainer = trainers.BpeTrainer(
         vocab_size=512,
         special_tokens=list(SPECIAL_TOKENS),
@@ -134,7 +135,7 @@ def build_model(directory: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     model = Qwen2ForCausalLM(config)
-    # Two of three responses of 32 tokens end by themselves. With random weights alone, it is one of 16.
+    # With this, two of three responses of 32 tokens end by themselves; with random weights alone, one of 16.
     with torch.no_grad():
         model.model.embed_tokens.weight[:, 0] = 0.1
         model.lm_head.weight[tokenizer.eos_token_id, 0] = 0.8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives files of the controller: a tar follows the request, and is unpacked beside its item."""
+"""Receives files of the controller: a tar that follows the request, unpacked in a directory beside the item."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .files import check_space, remove_tree, write_file
 from .options import StagingError, as_staging_errors
 from .source_tree import content_identity, is_plain_path
 
-# The directory of files that arrived for an item. It is beside the item, because the node may lack the space.
-INBOX = re.compile(r"\.(?P<name>.+)\.upload")
+# The name of the directory of files that arrive for an item. It is under the shared root, because the node itself may
+# lack the space. name: of the item.
+INBOX_NAME = re.compile(r"\.(?P<name>.+)\.upload")
 
 
 class FilesNeededError(StagingError):
-    """Only the content of a file of the controller tells whether it has changed, or it becomes a part of the item."""
+    """The content of a file of the controller is needed, for the item or to tell whether the file has changed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "has to be sent.", "Send it with the request.")
@@ -29,12 +30,12 @@ class FilesNeededError(StagingError):
 
 @dataclass(frozen=True)
 class UploadFile:
-    """A file on the controller. sha256: empty as long as the file was not read."""
+    """A file on the controller."""
 
     path: str
-    size: int
+    size: int  # in bytes
     mtime_ns: int = 0
-    sha256: str = ""
+    sha256: str = ""  # empty as long as the file was not read
 
     @property
     def name(self) -> str:
@@ -42,11 +43,11 @@ class UploadFile:
 
     @property
     def identity(self) -> list[object]:
-        """How the manifest has it: without its path, which differs between controllers."""
+        """What the manifest has of the file: not the path, because that differs between controllers."""
         return [self.name, self.size, self.mtime_ns, self.sha256]
 
     def equals(self, before: Sequence[object]) -> bool:
-        """Whether it is a file of the manifest; an error if its content has to decide, and is not known."""
+        """Whether the file is the one with this identity. Raises FilesNeededError if only its content can tell."""
         name, size, mtime_ns, sha256 = before
         if (name, size) != (self.name, self.size):
             return False
@@ -59,10 +60,10 @@ class UploadFile:
 
 @dataclass(frozen=True)
 class Attachment:
-    """The tar that follows a request. identity: of the names and hashes of its files. size: of them, in bytes."""
+    """The tar that follows a request, as the controller announces it."""
 
-    identity: str
-    size: int
+    identity: str  # the content_identity of its files
+    size: int  # the sum of the sizes of its files, in bytes
 
 
 def inbox(target: Path) -> Path:
@@ -70,21 +71,21 @@ def inbox(target: Path) -> Path:
 
 
 def receive(stream: BinaryIO, attachment: Attachment, target: Path) -> Path:
-    """Unpack a tar in a new directory, for an item. Raises StagingError for other files than were announced."""
-    parent, left = inbox(target), attachment.size
+    """Unpacks a tar for an item in a new directory, and returns that. Raises StagingError for unannounced files."""
+    parent, left_bytes = inbox(target), attachment.size
     hashes: dict[str, str] = {}
     remedy = "Stage it again when nothing writes to them."
     problem = StagingError(target, "did not get its files as they were announced.", remedy)
     with as_staging_errors(parent, "uploaded"), contextlib.ExitStack() as undo:
-        check_space(parent, left)
+        check_space(parent, left_bytes)
         parent.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(dir=parent))
         undo.callback(remove_received, directory)
         try:
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for member in archive:
-                    left -= member.size
-                    if not member.isreg() or not is_plain_path(member.name) or left < 0:
+                    left_bytes -= member.size
+                    if not member.isreg() or not is_plain_path(member.name) or left_bytes < 0:
                         raise StagingError(repr(member.name), "is no file that was announced.", "Stage it again.")
                     content = cast(BinaryIO, archive.extractfile(member))
                     hashes[member.name] = write_file(directory / member.name, content)
@@ -97,6 +98,7 @@ def receive(stream: BinaryIO, attachment: Attachment, target: Path) -> Path:
 
 
 def remove_received(directory: Path) -> None:
+    """Removes a directory that `receive` has returned."""
     remove_tree(directory)
     # Another upload for the same item may still use the parent directory.
     with contextlib.suppress(OSError):

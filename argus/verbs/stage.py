@@ -28,11 +28,11 @@ from ..jobs.services import OperationError, RefusedError, on_machines
 from ..staging import models
 from ..staging.checkpoint import CHECKPOINT_PATTERN, CHECKPOINT_PREFIX
 from ..staging.dataset import stage as datasets
-from ..staging.dataset.source import Upload
+from ..staging.dataset.row_source import UploadedRows
 from ..staging.files import remove_tree
 from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
-from ..staging.manifest import Staged, Status, as_json, item_name, read_manifest
+from ..staging.manifest import StageResult, Status, item_name, read_manifest, result_as_json
 from ..staging.options import NAME_WITH_CAPITALS, StageOptions, StagingError, Verify, check_name, check_shared_root
 from ..staging.snapshots import SourceSpec, remove_snapshot, stage_snapshot, stage_user_code
 from ..staging.store import stage
@@ -104,7 +104,7 @@ def answer_has_ended(answer: int) -> bool:
 # it waits for a moment again, and tells the progress.
 
 # The path of an item, and the function that stages or removes it.
-Plan = tuple[Path, Callable[[], Staged]]
+Plan = tuple[Path, Callable[[], StageResult]]
 FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
 
 
@@ -119,7 +119,7 @@ class StageRequest(VerbRequest):
     kind: Literal["", "model", "dataset", "snapshot", "user_code"] = ""
     items: dict[str, list[Any]] = Field(default_factory=dict, repr=False)
     item: Any = Field(default=None, repr=False)
-    upload: Upload | None = None
+    upload: UploadedRows | None = None
     parts: list[SourceSpec] = Field(default_factory=list)
     endpoint: str | None = None
     token: str | None = Field(default=None, repr=False)
@@ -191,7 +191,7 @@ def place_of_upload(request: StageRequest, item: Options) -> Path:
     return root / USER_CODE_DIR
 
 
-def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | None = None) -> Plan:
+def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: UploadedRows | None = None) -> Plan:
     """The path of a model or a dataset, and what stages or removes it. Raises StagingError."""
     if isinstance(item, Dataset):
         if item.state == "absent":
@@ -216,20 +216,22 @@ def with_whole_id(root: Path, item: Model) -> Model:
     return item
 
 
-def snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> Staged:
+def snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> StageResult:
     if item.state == "absent":
         return remove_snapshot(request.root, item.code_id, check=request.check)
     return stage_snapshot(request.root, item, request.parts, received, request.how)
 
 
-def run_item(work: Callable[[], Staged], upload: Upload | None = None, check: bool = False) -> dict[str, Any]:
+def run_item(
+    work: Callable[[], StageResult], upload: UploadedRows | None = None, check: bool = False
+) -> dict[str, Any]:
     """The result of staging or removing an item, as JSON. Raises StagingError."""
     try:
         staged = work()
         if not check:
             # Also remove the leftovers of killed processes.
             remove_tree(inbox(Path(staged.path)))
-        result = as_json(staged, read_manifest(Path(staged.path)))
+        result = result_as_json(staged, read_manifest(Path(staged.path)))
     except FilesNeededError:
         return dict(FILES_NEEDED)
     except StagingError as error:

@@ -10,10 +10,10 @@ import click
 
 from ..common.findings import Finding
 from ..common.text import size_text
-from ..staging.listing import list_staged, row, row_findings
+from ..staging.listing import entry_findings, list_staged, table_row
 from ..staging.options import StagingError, Verify, check_shared_root
-from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, verdicts
-from ..staging.store import programs
+from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, snapshot_verdicts
+from ..staging.usage import programs_in_use
 from .request import VerbRequest, common, request_from, require_same_cluster, show, write_answer
 
 HEADER = ("kind", "name", "size", "staged", "source", "used by")
@@ -38,8 +38,8 @@ def staged_command(as_json: bool, **options: Any) -> None:
     """List what is staged, and the jobs that use it."""
     request = request_from(StagedRequest, as_json, **options)
     entries = list(list_staged(check_shared_root(request.root), request.verify))
-    rows = [row(entry) for entry in entries]
-    findings = [finding for entry in entries for finding in row_findings(entry)]
+    rows = [table_row(entry) for entry in entries]
+    findings = [finding for entry in entries for finding in entry_findings(entry)]
     if as_json:
         staged = [entry.as_dict() for entry in entries]
         write_answer({"staged": staged, "rows": rows, "findings": [finding.as_dict() for finding in findings]})
@@ -80,7 +80,7 @@ def gc_command(as_json: bool, **options: Any) -> None:
     request = request_from(GcRequest, as_json, **options)
     require_same_cluster(request)
     staged = list_staged(check_shared_root(request.root))
-    snapshots = verdicts(staged, request.keep, request.keep_days, request.declared)
+    snapshots = snapshot_verdicts(staged, request.keep, request.keep_days, request.declared)
     removed, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
     for entry, verdict in snapshots:
         if verdict == SUPERFLUOUS:
@@ -92,7 +92,7 @@ def gc_command(as_json: bool, **options: Any) -> None:
                 findings.append(error.finding)
     rows = [[entry.name, entry.staged_at, size_text(entry.bytes or 0), verdict] for entry, verdict in snapshots]
     if as_json:
-        result = {"rows": rows, "removed": removed, "programs": programs(request.root)}
+        result = {"rows": rows, "removed": removed, "programs": programs_in_use(request.root)}
         write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=bool(removed))
         return
     show(GC_HEADER, rows, findings)

@@ -21,7 +21,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import Status, item_name
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError, Verify
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, sha256
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, opener_sha256
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
@@ -127,7 +127,7 @@ class ActionModule(StagingAction):
                     part["facts"] = content.facts
                     # Prefixed with the part's number, because parts may have files of the same name.
                     files |= {f"{number}/{name}": opener for name, opener in content.files.items()}
-            hashes = {name: sha256(files[name]) for name in files}
+            hashes = {name: opener_sha256(files[name]) for name in files}
             return self.stage_with_files("snapshot", item, files, hashes, parts=parts)
 
     def task_result(self, items: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:

@@ -69,7 +69,7 @@ class Sources:
         """A source on the controller; None for a name, which can be that of a snapshot."""
         if is_overlay:
             path = self.directory(text)
-            return source_tree.overlay(path, str(path))
+            return source_tree.overlay_source(path, str(path))
         if match := RELEASE.fullmatch(re.sub(r"\s", "", text)):
             # A release never changes: its name is enough, so nothing is fetched for a comparison.
             label = f"verl=={match[1]}"
@@ -79,7 +79,7 @@ class Sources:
         if not is_path(text):
             return None
         path = self.directory(text)
-        return source_tree.directory(path, str(path))
+        return source_tree.verl_source(path, str(path))
 
     def absolute(self, text: str) -> Path:
         return Path(os.path.normpath(self.base / Path(text).expanduser()))

@@ -21,10 +21,10 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE_DIR
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.source import (
-    CONTROLLER,
-    Upload,
-    place_of,
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.row_source import (
+    FROM_CONTROLLER,
+    UploadedRows,
+    default_origin,
 )
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching_files
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
@@ -57,10 +57,10 @@ def controller_patterns(item: object) -> dict[str, list[str]]:
     lists = {split: [value] if isinstance(value, str) else value for split, value in files.items() if value}
     if not all(isinstance(value, list) and all(isinstance(text, str) for text in value) for value in lists.values()):
         return {}
-    return lists if (place or place_of(lists)) == CONTROLLER else {}
+    return lists if (place or default_origin(lists)) == FROM_CONTROLLER else {}
 
 
-def upload_of(patterns_by_split: PatternsBySplit, inventory: Path) -> Upload:
+def upload_of(patterns_by_split: PatternsBySplit, inventory: Path) -> UploadedRows:
     """The files of the controller that patterns match, and those that match none; nothing is read yet."""
     controller = socket.gethostname()
     uploads: dict[str, list[UploadFile]] = {}
@@ -73,7 +73,7 @@ def upload_of(patterns_by_split: PatternsBySplit, inventory: Path) -> Upload:
                 missing.setdefault(split, []).append(full)
             uploads.setdefault(split, []).extend(upload_file(split, path, controller) for path in paths)
     unique = {split: list(dict.fromkeys(matches)) for split, matches in uploads.items() if matches}
-    return Upload(controller, unique, missing)
+    return UploadedRows(controller, unique, missing)
 
 
 def upload_file(split: str, path: Path, controller: str) -> UploadFile:
@@ -87,7 +87,7 @@ def upload_file(split: str, path: Path, controller: str) -> UploadFile:
     return UploadFile(str(path), status.st_size, status.st_mtime_ns)
 
 
-def with_hashes(upload: Upload) -> Upload:
+def with_hashes(upload: UploadedRows) -> UploadedRows:
     """The upload with the hashes of all files."""
     files = {
         split: [replace(file, sha256=file_sha256(file.path)) for file in split_files]

@@ -31,9 +31,9 @@ import json, sys
 from pathlib import Path
 from argus.staging.options import StageOptions
 from argus.staging.snapshots import build_request
-from argus.staging.source_tree import directory
+from argus.staging.source_tree import verl_source
 from argus.staging.store import stage
-source = directory(Path("/tmp/checkout"), "/tmp/checkout")
+source = verl_source(Path("/tmp/checkout"), "/tmp/checkout")
 print(json.dumps(stage(build_request(Path(sys.argv[1]), source, "mine"), StageOptions()).status))
 """
 BOTH = f"""

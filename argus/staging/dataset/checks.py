@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every row of a dataset in verl's schema, and collects the problems."""
+"""Checks every row of a dataset that has verl's schema, and collects the problems."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ...checks.dataset import (
 from ...common.findings import ERROR, WARNING
 from .rows import Batch, Schema
 
-# Columns of media, and their placeholders in texts.
-MEDIA = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
+# Columns of media, and the placeholder in texts for each item of them.
+PLACEHOLDERS = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
 GSM8K = "openai/gsm8k"
 # utils/reward_score/gsm8k.py: extract_solution finds such a number in an answer, and removes its commas.
 NUMBER = re.compile(r"-?[0-9.]+")
@@ -33,20 +33,21 @@ Conversation = Sequence[Mapping[str, Any]]
 
 @dataclass
 class RowProblem:
-    """One kind of problem in one split: how many rows have it, and the first of them with their values."""
+    """A problem that rows of one split have."""
 
     split: str
     text: str
-    severity: str
-    count: int = 0
+    severity: str  # ERROR or WARNING
+    row_count: int = 0
     last_row: int = -1
+    # The numbers of the first rows with the problem, each with the value that has it; "" if there is none to show.
     shown: dict[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         rows = ", ".join(f"{row} ({value})" if value else str(row) for row, value in self.shown.items())
-        more = f" and {self.count - len(self.shown)} more" if self.count > len(self.shown) else ""
-        unit = "row" if self.count == 1 else "rows"
-        return f"{self.split}: {self.text}: {self.count} {unit}, counted from 0: {rows}{more}"
+        more = f" and {self.row_count - len(self.shown)} more" if self.row_count > len(self.shown) else ""
+        unit = "row" if self.row_count == 1 else "rows"
+        return f"{self.split}: {self.text}: {self.row_count} {unit}, counted from 0: {rows}{more}"
 
 
 def value_text(value: object) -> str:
@@ -57,36 +58,34 @@ def value_text(value: object) -> str:
 
 
 def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
-    """The problem with the columns and its remedy; None if verl can read them."""
+    """The first problem with the columns, and its remedy; None if verl can read them."""
     fault = messages_problem(schema, workload, MESSAGES[workload])
-    if not fault and workload == SFT and "tools" in schema.names and is_text(kind := schema.field("tools").type):
+    if not fault and workload == SFT and "tools" in schema.names and is_text(arrow_type := schema.field("tools").type):
         # utils/dataset/multiturn_sft_dataset.py passes them on, and transformers takes no text.
-        return f"has a column tools of type {kind}, where verl reads a list of objects", "write it as such a list"
+        return f"has a column tools of type {arrow_type}, where verl reads a list of objects", "write it as such a list"
     if fault or workload == SFT:
         return fault
     for problem in reward_problems(schema, ("data_source", "reward_model")):
         return problem
-    kind = schema.field("data_source").type
-    return (
-        extra_info_problem(schema)
-        if is_text(kind)
-        else (f"has a column data_source of type {kind}", "write it as text")
-    )
+    arrow_type = schema.field("data_source").type
+    if not is_text(arrow_type):
+        return f"has a column data_source of type {arrow_type}", "write it as text"
+    return extra_info_problem(schema)
 
 
 def is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-class Checker:
-    """Checks batch after batch."""
+class RowChecker:
+    """Checks the rows of a dataset, batch after batch. It keeps the problems, and two hashes for each row."""
 
     def __init__(self, workload: str) -> None:
         self.workload = workload
         self.problems: dict[tuple[str, str], RowProblem] = {}
-        # For each split: the first row with a conversation, by its hash, and the hash of each row's prompt.
-        self.seen: dict[str, dict[int, int]] = {}
-        self.prompts: dict[str, dict[int, int]] = {}
+        # For each split: the first row with a conversation, by its hash; and the hash of the prompt of each row.
+        self.first_rows: dict[str, dict[int, int]] = {}
+        self.prompt_hashes: dict[str, dict[int, int]] = {}
 
     def errors(self) -> list[str]:
         return [str(problem) for problem in self.problems.values() if problem.severity == ERROR]
@@ -95,32 +94,34 @@ class Checker:
         return [str(problem) for problem in self.problems.values() if problem.severity == WARNING]
 
     def add(self, split: str, row: int, text: str, value: str = "", severity: str = ERROR) -> None:
-        """Adds a problem of a row; once, if more than one of its messages has it."""
+        """Adds a problem of a row; only once if several messages of the row have it."""
         problem = self.problems.setdefault((split, text), RowProblem(split, text, severity))
         if row != problem.last_row:
-            problem.count, problem.last_row = problem.count + 1, row
+            problem.row_count, problem.last_row = problem.row_count + 1, row
             if len(problem.shown) < MAX_LISTED_ROWS:
                 problem.shown[row] = value
 
-    def check(self, split: str, batch: Batch, rows: Sequence[int]) -> None:
-        """Checks a batch whose schema has no schema_problem. rows: the numbers by which its rows are named."""
+    def check(self, split: str, batch: Batch, row_numbers: Sequence[int]) -> None:
+        """Checks a batch whose schema has no schema_problem. row_numbers: by which problems name the rows."""
         conversations = [messages or [] for messages in batch.column(MESSAGES[self.workload]).to_pylist()]
         # Prompts with the same text but other media or tools are different prompts.
-        beside = {name: batch.column(name).to_pylist() for name in (*MEDIA, "tools") if name in batch.schema.names}
-        for index, (row, messages) in enumerate(zip(rows, conversations, strict=True)):
-            others = {name: column[index] for name, column in beside.items()}
-            self._count_media(split, row, messages, others)
+        columns = {
+            name: batch.column(name).to_pylist() for name in (*PLACEHOLDERS, "tools") if name in batch.schema.names
+        }
+        for index, (row, messages) in enumerate(zip(row_numbers, conversations, strict=True)):
+            others = {name: column[index] for name, column in columns.items()}
+            self._compare_placeholders(split, row, messages, others)
             for severity, problem, role in message_problems(self.workload, messages):
                 self.add(split, row, problem, value_text(role) if role else "", severity)
-            self._remember(split, row, messages, [*others.values()])
+            self._compare_with_earlier_rows(split, row, messages, [*others.values()])
         if self.workload == RL:
-            self._check_rewards(split, batch, conversations, rows)
+            self._check_rewards(split, batch, conversations, row_numbers)
 
     def _check_rewards(
-        self, split: str, batch: Batch, conversations: Sequence[Conversation], rows: Sequence[int]
+        self, split: str, batch: Batch, conversations: Sequence[Conversation], row_numbers: Sequence[int]
     ) -> None:
         sources, rewards = batch.column("data_source").to_pylist(), batch.column("reward_model").to_pylist()
-        for row, messages, source, reward in zip(rows, conversations, sources, rewards, strict=True):
+        for row, messages, source, reward in zip(row_numbers, conversations, sources, rewards, strict=True):
             if messages and (messages[-1] or {}).get("role") == "assistant":
                 problem = "has a prompt that ends with an assistant message, so there is nothing to answer"
                 self.add(split, row, problem, "assistant")
@@ -136,36 +137,40 @@ class Checker:
                 problem = f"has a ground_truth that verl's reward function for {GSM8K} never matches: "
                 self.add(split, row, f"{problem}not a number without commas", value_text(truth), WARNING)
 
-    def _count_media(self, split: str, row: int, messages: Conversation, others: Mapping[str, Any]) -> None:
-        """Compares media with their placeholders in texts; _build_messages of verl's datasets asserts this."""
+    def _compare_placeholders(self, split: str, row: int, messages: Conversation, others: Mapping[str, Any]) -> None:
+        """The texts need a placeholder for each of the row's media: _build_messages of verl's datasets asserts that."""
         texts = [text for message in messages if isinstance(text := (message or {}).get("content"), str)]
-        for name, sign in MEDIA.items():
-            signs, media = sum(text.count(sign) for text in texts), len(others.get(name) or ())
-            if texts and signs != media:
-                # Without any, verl leaves the text as it is.
-                severity = ERROR if media else WARNING
-                self.add(split, row, f"has another number of {sign} than of {name}", f"{signs} and {media}", severity)
+        for name, placeholder in PLACEHOLDERS.items():
+            count, media_count = sum(text.count(placeholder) for text in texts), len(others.get(name) or ())
+            if texts and count != media_count:
+                # Without media, verl leaves the text as it is.
+                severity = ERROR if media_count else WARNING
+                problem = f"has another number of {placeholder} than of {name}"
+                self.add(split, row, problem, f"{count} and {media_count}", severity)
 
-    def _remember(self, split: str, row: int, messages: Conversation, beside: Sequence[object]) -> None:
-        """Finds an equal row. Of a row without a problem, only 64-bit hashes are kept."""
+    def _compare_with_earlier_rows(
+        self, split: str, row: int, messages: Conversation, others: Sequence[object]
+    ) -> None:
+        """Warns of an earlier row that is equal, and keeps the hashes of this row."""
         pairs = [
             (message.get("role"), {name: value for name, value in message.items() if value is not None})
             for message in (message or {} for message in messages)
         ]
-        whole = hash(repr((pairs, beside)))
-        earlier = self.seen.setdefault(split, {}).setdefault(whole, row)
+        row_hash = hash(repr((pairs, others)))
+        earlier = self.first_rows.setdefault(split, {}).setdefault(row_hash, row)
         if earlier != row:
             problem = f"has the same {'prompt' if self.workload == RL else 'messages'} as an earlier row"
             self.add(split, row, problem, f"as {earlier}", WARNING)
         if self.workload == SFT:
             # The same question with another answer is the same prompt.
-            whole = hash(repr(([(role, None if role == "assistant" else message) for role, message in pairs], beside)))
-        self.prompts.setdefault(split, {})[row] = whole
+            prompt = [(role, None if role == "assistant" else message) for role, message in pairs]
+            row_hash = hash(repr((prompt, others)))
+        self.prompt_hashes.setdefault(split, {})[row] = row_hash
 
-    def compare(self) -> None:
-        """Finds rows that are in both splits, after the last batch."""
-        train_prompts = set(self.prompts.get("train", {}).values())
-        for row, prompt in self.prompts.get("val", {}).items():
+    def compare_splits(self) -> None:
+        """Warns of prompts that are in both splits. To be called after the last batch."""
+        train_prompts = set(self.prompt_hashes.get("train", {}).values())
+        for row, prompt in self.prompt_hashes.get("val", {}).items():
             if prompt in train_prompts:
                 problem = "has a prompt that is also in train, so validation repeats training data"
                 self.add("val", row, problem, severity=WARNING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads rows from files of each format, checks that they fit the types of Parquet, and writes Parquet."""
+"""Reads rows from Parquet, JSON and CSV with one schema, checks that they fit into Parquet, and writes that."""
 
 from __future__ import annotations
 
@@ -23,58 +23,62 @@ from ..options import StagingError
 # Parquet gives an object the keys of all others at its place, with null. A chat template renders those of arguments,
 # tools and parts of content. Of messages, and of objects outside of lists, readers take null for a missing key.
 
-KINDS = {str: "text", int: "a number", float: "a number", bool: "a boolean"}
-LIST = "a list"
+VALUE_KINDS = {str: "text", int: "a number", float: "a number", bool: "a boolean"}
+LIST_KIND = "a list"
 # The keys of an object, or the kind of another value.
 Shape = frozenset[str] | str
 
 
-def places(value: object, place: str = "") -> Iterator[tuple[str, Shape]]:
-    """The shape at each place of a value, such as messages[].content."""
+def value_shapes(value: object, place: str = "") -> Iterator[tuple[str, Shape]]:
+    """The places in a value, such as messages[].content, each with the shape that the value has there."""
     if isinstance(value, dict):
         yield place, frozenset(value)
         for key, inner in value.items():
-            yield from places(inner, f"{place}.{key}".lstrip("."))
+            yield from value_shapes(inner, f"{place}.{key}".lstrip("."))
     elif isinstance(value, list):
-        yield place, LIST
+        yield place, LIST_KIND
         for inner in value:
-            yield from places(inner, f"{place}[]")
+            yield from value_shapes(inner, f"{place}[]")
     elif value is not None:
-        yield place, KINDS[type(value)]
+        yield place, VALUE_KINDS[type(value)]
 
 
-def places_of_type(kind: Any, place: str) -> Iterator[tuple[str, Shape]]:
-    """The shape at each place of a column's type; nothing for types that JSON does not have."""
+def type_shapes(arrow_type: Any, place: str) -> Iterator[tuple[str, Shape]]:
+    """The same for the Arrow type of a column; nothing for types that JSON does not have."""
     from pyarrow import types
 
-    if types.is_struct(kind):
-        yield place, frozenset(field.name for field in kind)
-        for field in kind:
-            yield from places_of_type(field.type, f"{place}.{field.name}")
-    elif is_list(kind):
-        yield place, LIST
-        yield from places_of_type(kind.value_type, f"{place}[]")
-    elif is_text(kind) and not types.is_null(kind):
-        yield place, KINDS[str]
-    elif types.is_integer(kind) or types.is_floating(kind):
-        yield place, KINDS[int]
+    if types.is_struct(arrow_type):
+        yield place, frozenset(field.name for field in arrow_type)
+        for field in arrow_type:
+            yield from type_shapes(field.type, f"{place}.{field.name}")
+    elif is_list(arrow_type):
+        yield place, LIST_KIND
+        yield from type_shapes(arrow_type.value_type, f"{place}[]")
+    elif is_text(arrow_type) and not types.is_null(arrow_type):
+        yield place, VALUE_KINDS[str]
+    elif types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        yield place, VALUE_KINDS[int]
 
 
-class Shapes:
-    """The first shape at each place of all rows, and its row."""
+class ShapeComparison:
+    """Compares the shapes of all rows and files of a split, place by place."""
 
     def __init__(self) -> None:
+        # By place: the first shape, and the name of the row or file that has it.
         self.first: dict[str, tuple[Shape, str]] = {}
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, str] = {}  # by place
 
     def add(self, shapes: Iterator[tuple[str, Shape]], where: str) -> None:
+        """Compares the shapes of a row or a file with the earlier ones. where: its name, for messages."""
         for place, shape in shapes:
             earlier, first = self.first.setdefault(place, (shape, where))
-            if earlier != shape and not (is_open(place, shape) and isinstance(earlier, frozenset)):
-                self.problems.setdefault(place, f"{place}: {where} has {as_text(shape)}, {first} {as_text(earlier)}")
+            if earlier != shape and not (allows_other_keys(place, shape) and isinstance(earlier, frozenset)):
+                self.problems.setdefault(
+                    place, f"{place}: {where} has {shape_text(shape)}, {first} {shape_text(earlier)}"
+                )
 
     def check(self, path: Path) -> None:
-        """One StagingError for all problems."""
+        """Raises one StagingError for all problems."""
         if self.problems:
             text = "\n- ".join(["does not fit into Parquet, which has one type for a column:", *self.problems.values()])
             remedy = (
@@ -84,19 +88,17 @@ class Shapes:
             raise StagingError(path, f"{text}\n", remedy)
 
 
-def is_open(place: str, shape: Shape) -> bool:
-    """Whether null means that a key is missing."""
+def allows_other_keys(place: str, shape: Shape) -> bool:
+    """Whether objects at a place may have different keys, because readers take null for a missing key."""
     return isinstance(shape, frozenset) and ("[" not in place or bool({"role", "from"} & shape))
 
 
-def as_text(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
     return shape if isinstance(shape, str) else f"the keys {', '.join(sorted(shape)) or 'of nothing'}"
 
 
-# The rows of files in each format, and the files of a dataset.
-#
-# Parquet is read in batches. Files in other formats are read as a whole: the types of their columns are known only at
-# their end.
+# Reads rows in batches. Files in other formats than Parquet are read as a whole: the types of their columns are known
+# only at their end.
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 FORMATS = (".parquet", ".jsonl", ".json", ".csv")
@@ -112,24 +114,24 @@ Schema = Any
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its columns, how many rows it has, and a function that reads some of its columns."""
+    """A file with rows, in any format."""
 
     path: Path
     schema: Schema
-    rows: int
-    batches: Callable[[list[str]], Iterator[Batch]]
+    row_count: int
+    batches: Callable[[list[str]], Iterator[Batch]]  # reads the columns with these names
 
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """The columns to read; without any, all. optional: may be missing. texts: those in which numbers become text."""
+    """Which columns are read."""
 
-    columns: Sequence[str] = ()
-    optional: Sequence[str] = ()
-    texts: Sequence[str] = ()
+    columns: Sequence[str] = ()  # empty for all columns
+    optional: Sequence[str] = ()  # columns that are read as well if a file has them
+    texts: Sequence[str] = ()  # the columns in which numbers of JSON become text
 
-    def of(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row of a text file with all names, but only these values."""
+    def apply(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row of a text file with None for the values of columns that are not read."""
         if not self.columns:
             return row
         row = {name: value if name in (*self.columns, *self.optional) else None for name, value in row.items()}
@@ -138,14 +140,15 @@ class ColumnSelection:
 
 
 class Rows:
-    """The rows of several files in order, all with the same columns."""
+    """The rows of several files in order, with one schema. Raises StagingError if the files do not fit together."""
 
     def __init__(self, paths: Sequence[Path], progress: Progress, selection: ColumnSelection | None = None) -> None:
         import pyarrow
 
-        selection, shapes = selection or ColumnSelection(), Shapes()
+        selection, shapes = selection or ColumnSelection(), ShapeComparison()
         columns = selection.columns
-        self.parts = [part for part in (data_file_of(path, progress, selection, shapes) for path in paths) if part.rows]
+        files = [open_file(path, progress, selection, shapes) for path in paths]
+        self.parts = [file for file in files if file.row_count]
         if not self.parts:
             raise StagingError(", ".join(map(str, paths)), "there are no rows.", "Give files that have rows.")
         for part in self.parts:
@@ -161,12 +164,12 @@ class Rows:
             schemas = [pyarrow.schema([item.field(name) for name in names if name in item.names]) for item in schemas]
         for part, schema in zip(self.parts, schemas, strict=True):
             for field in schema:
-                shapes.add(places_of_type(field.type, field.name), part.path.name)
+                shapes.add(type_shapes(field.type, field.name), part.path.name)
             shapes.check(part.path)
         self.schema = unify_schemas(schemas)
 
     def count(self) -> int:
-        return sum(part.rows for part in self.parts)
+        return sum(part.row_count for part in self.parts)
 
     def batches(self) -> Iterator[Batch]:
         for part in self.parts:
@@ -174,39 +177,45 @@ class Rows:
             yield from (conform_batch(batch, self.schema) for batch in part.batches(names) if batch.num_rows)
 
 
-def data_file_of(path: Path, progress: Progress, columns: ColumnSelection, shapes: Shapes) -> DataFile:
+def open_file(path: Path, progress: Progress, selection: ColumnSelection, shapes: ShapeComparison) -> DataFile:
+    """The file with its schema, and its rows if it is not Parquet. Raises StagingError if it cannot be read."""
     from pyarrow import ArrowException
 
-    kind = Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
-    if kind not in FORMATS or (kind == ".parquet" and path.suffix != kind):
+    ending = Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
+    if ending not in FORMATS or (ending == ".parquet" and path.suffix != ending):
         formats = f"{', '.join(FORMATS)}, and all but the first may be compressed ({', '.join(COMPRESSIONS)})"
         raise StagingError(path, "has an unknown format.", f"Its name must end with one of {formats}.")
     if is_lfs_pointer(path):
         raise StagingError(path, "is a Git LFS pointer, not the file.", "Download it with git lfs pull.")
     try:
-        return parquet_file(path, progress) if kind == ".parquet" else text_file(path, kind, progress, columns, shapes)
+        if ending == ".parquet":
+            return open_parquet_file(path, progress)
+        return read_text_file(path, ending, progress, selection, shapes)
     except (OSError, ValueError, OverflowError, csv.Error, RecursionError, ArrowException) as error:
-        problem = f"is not readable as {kind[1:]}: {one_line(error)}."
+        problem = f"is not readable as {ending[1:]}: {one_line(error)}."
         raise StagingError(path, problem, "Correct it, or download it again.") from error
 
 
-def parquet_file(path: Path, progress: Progress) -> DataFile:
+def open_parquet_file(path: Path, progress: Progress) -> DataFile:
     with open_parquet(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
     count, groups = max(1, metadata.num_rows), range(metadata.num_row_groups)
     row_bytes = max(1, sum(metadata.row_group(group).total_byte_size for group in groups) // count)
-    on_disk = path.stat().st_size / count
+    row_bytes_on_disk = path.stat().st_size / count
 
     def batches(names: list[str]) -> Iterator[Batch]:
         with open_parquet(path) as file:
             for batch in file.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes)), columns=names):
-                progress.add(int(on_disk * batch.num_rows))
+                progress.add(int(row_bytes_on_disk * batch.num_rows))
                 yield batch
 
     return DataFile(path, schema, metadata.num_rows, batches)
 
 
-def text_file(path: Path, kind: str, progress: Progress, selection: ColumnSelection, shapes: Shapes) -> DataFile:
+def read_text_file(
+    path: Path, ending: str, progress: Progress, selection: ColumnSelection, shapes: ShapeComparison
+) -> DataFile:
+    """The file with all its rows in memory. ending: .jsonl, .json or .csv."""
     import pyarrow
 
     with path.open("rb") as file:
@@ -214,11 +223,11 @@ def text_file(path: Path, kind: str, progress: Progress, selection: ColumnSelect
         content = pyarrow.CompressedInputStream(file, compression) if compression else file
         # Editors on Windows begin a file with a byte order mark, which this encoding skips.
         text = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
-        rows = csv_rows(text) if kind == ".csv" else json_rows(text, kind)
+        rows = csv_rows(text) if ending == ".csv" else json_rows(text, ending)
         tables, counted, numbers = [], 0, count()
-        while chunk := [selection.of(row) for row in islice(rows, BATCH_ROWS)]:
+        while chunk := [selection.apply(row) for row in islice(rows, BATCH_ROWS)]:
             for row, number in zip(chunk, numbers, strict=False):
-                shapes.add(places(row), f"row {number} of {path.name}")
+                shapes.add(value_shapes(row), f"row {number} of {path.name}")
             shapes.check(path)
             tables.append(pyarrow.Table.from_struct_array(pyarrow.array(chunk)))
             progress.add(file.tell() - counted)
@@ -228,7 +237,7 @@ def text_file(path: Path, kind: str, progress: Progress, selection: ColumnSelect
 
 
 def csv_rows(text: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Rows with names in the first line. Everything is text: 007 stays 007."""
+    """The rows; the first line has the names of the columns. All values are text: 007 stays 007."""
     csv.field_size_limit(MAX_CSV_FIELD_CHARS)
     reader = csv.DictReader(text, strict=True)
     if not reader.fieldnames:
@@ -239,20 +248,20 @@ def csv_rows(text: Iterable[str]) -> Iterator[dict[str, str]]:
         yield row
 
 
-def json_rows(text: io.TextIOBase, kind: str) -> Iterator[dict[str, Any]]:
-    """Objects, one in each line. A file named .json may have one list of them instead."""
-    rows: Iterable[Any] = lines_of(text)
-    if kind == ".json":
+def json_rows(text: io.TextIOBase, ending: str) -> Iterator[dict[str, Any]]:
+    """The rows, an object in each line. A file named .json may have one list of objects instead."""
+    rows: Iterable[Any] = json_lines(text)
+    if ending == ".json":
         content = text.read()
         is_list = content.lstrip().startswith("[")
-        rows = json.loads(content) if is_list else lines_of(content.splitlines())
+        rows = json.loads(content) if is_list else json_lines(content.splitlines())
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"row {number} is not an object")
         yield row
 
 
-def lines_of(text: Iterable[str]) -> Iterator[Any]:
+def json_lines(text: Iterable[str]) -> Iterator[Any]:
     for number, line in enumerate(text, 1):
         if line.strip():
             try:
@@ -262,13 +271,13 @@ def lines_of(text: Iterable[str]) -> Iterator[Any]:
 
 
 def unify_schemas(schemas: Sequence[Schema]) -> Schema:
-    """One schema for all of these; the first one if all are equal."""
+    """One schema for the columns of all of them; it keeps the metadata of the first one if all are equal."""
     import pyarrow
 
     bare = [schema.remove_metadata() for schema in schemas]
     schema = pyarrow.unify_schemas(bare, promote_options="permissive")
-    # The metadata of datasets (for images, for example) is only valid for exactly these columns, and that of a data
-    # frame describes rows that the output does not have.
+    # Metadata of Hugging Face datasets, for images for example, is valid only for exactly these columns. That of pandas
+    # describes rows that the output does not have.
     metadata = {name: value for name, value in (schemas[0].metadata or {}).items() if name != b"pandas"}
     return schema.with_metadata(metadata) if schema == bare[0] and metadata else schema
 
@@ -283,6 +292,7 @@ def conform_batch(batch: Batch, schema: Schema) -> Batch:
 
 
 def text_column(batch: Batch, name: str | None) -> Array:
+    """A column as text. Raises StagingError if its type is another one."""
     import pyarrow
 
     column = batch.column(name)
@@ -292,18 +302,18 @@ def text_column(batch: Batch, name: str | None) -> Array:
     return column.cast(pyarrow.string())
 
 
-class Writer:
-    """Writes a parquet file, with the same bytes for the same rows."""
+class RowWriter:
+    """Writes a Parquet file, with the same bytes for the same rows. It creates no file if there are no rows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows = 0
+        self.row_count = 0
         self.file: Any = None
 
     def write(self, batch: Batch) -> None:
         from pyarrow import parquet
 
-        self.rows += batch.num_rows
+        self.row_count += batch.num_rows
         if self.file is None:
             self.file = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
         self.file.write_batch(batch)

@@ -1,54 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of rows: files, the hub, or generated rows; and the selection of one for a dataset."""
+"""Rows from files, from the hub, and generated ones; the options of a dataset choose its source."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...checks.dataset import RL, SPLITS
 from ...common.identity import SHARED_ROOT
 from ...common.shared_root import HUB_CACHE, under_root
 from ..files import matching_files
-from ..hub import REPO_ID, RepoRevision, fetch, matches, missing_bytes, resolve_endpoint
+from ..hub import REPO_ID, RepoRevision, download_verified, missing_bytes, name_matches, resolve_endpoint
 from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import StageOptions, StagingError, join_items
 from ..tiny import rl_rows, sft_rows
-from .source import SHARED_ROOT as ON_SHARED_ROOT
-from .source import Fetched, RowSource, Upload
-
-# Rows from a dataset repository of the hub.
+from .row_source import FROM_SHARED_ROOT, Fetched, RowSource, UploadedRows
 
 
 @dataclass(frozen=True)
 class HubRows(RowSource):
-    """Files of a dataset repository of the hub. None of its code is run."""
+    """Rows from files of a dataset repository of the hub. None of its code is run."""
 
     repository: RepoRevision
-    patterns: Mapping[str, Sequence[str]]
+    patterns: Mapping[str, Sequence[str]]  # by split, patterns of file names in the repository
 
     @classmethod
-    def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> HubRows:
-        patterns = options.patterns
-        if not REPO_ID.fullmatch(name):
+    def of(cls, dataset: Dataset, repo_id: str, shared_root: Path, options: StageOptions) -> HubRows:
+        patterns = dataset.patterns
+        if not REPO_ID.fullmatch(repo_id):
             remedy = "Give it with its organization: openai/gsm8k."
-            raise StagingError("hub", f'"{name}" is not a repository.', remedy)
+            raise StagingError("hub", f'"{repo_id}" is not a repository.', remedy)
 
         def select(names: Sequence[str]) -> set[str]:
-            return {file_name for several in select_files(name, patterns, names).values() for file_name in several}
+            return {name for selected in select_files(repo_id, patterns, names).values() for name in selected}
 
         repository = RepoRevision(
-            name,
-            options.revision,
+            repo_id,
+            dataset.revision,
             shared_root / HUB_CACHE,
-            resolve_endpoint(how.endpoint, how.token),
-            how.token or None,
+            resolve_endpoint(options.endpoint, options.token),
+            options.token or None,
             select=select,
             repo_type="dataset",
         )
@@ -65,61 +61,72 @@ class HubRows(RowSource):
     def size(self) -> int:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
 
-    def difference(self, manifest: Manifest) -> str:
-        difference, revision = super().difference(manifest), self.repository.revision
-        # A branch stays at the commit that it had when it was staged; that commit itself is no difference either.
-        if difference or revision in (manifest.revision, manifest.commit):
-            return difference
+    def mismatch(self, manifest: Manifest) -> str:
+        mismatch, revision = super().mismatch(manifest), self.repository.revision
+        # The dataset keeps the commit that its branch had when it was staged; that commit may also be given itself.
+        if mismatch or revision in (manifest.revision, manifest.commit):
+            return mismatch
         before = f"{manifest.revision} (commit {manifest.commit})"
         return f"was staged from revision {before}, but the request has revision {revision}."
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         repository = self.repository
         if manifest and manifest.commit:
-            # A branch may have moved since.
-            repository = dataclasses.replace(repository, revision=manifest.commit)
-        names = select_files(repository.repo_id, self.patterns, sorted(fetch(repository, progress)))
-        files = {split: [repository.snapshot_dir / name for name in several] for split, several in names.items()}
+            # The same commit again: a branch may have moved since.
+            repository = replace(repository, revision=manifest.commit)
+        names = select_files(repository.repo_id, self.patterns, sorted(download_verified(repository, progress)))
+        files = {split: [repository.snapshot_dir / name for name in selected] for split, selected in names.items()}
         revision = self.repository.revision
         return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.endpoint})
 
 
 def select_files(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
-    """The files of each split among those of a repository, each once, in the order of the patterns."""
-    files_by_split: dict[str, dict[str, None]] = {split: {} for split in patterns}
-    for split, several in patterns.items():
-        for pattern in several:
-            some = [name for name in names if matches(name, [pattern])]
-            if not some:
+    """The files of each split in the order of its patterns. Raises StagingError for a pattern that matches none."""
+    files_by_split: dict[str, list[str]] = {}
+    for split, split_patterns in patterns.items():
+        selected: dict[str, None] = {}
+        for pattern in split_patterns:
+            matched = [name for name in names if name_matches(name, [pattern])]
+            if not matched:
                 problem = f"has no file {pattern} (files.{split}); it has: {join_items(names)}."
                 raise StagingError(repository, problem, "Correct the pattern, or the revision.")
-            files_by_split[split].update(dict.fromkeys(some))
-    return {split: list(several) for split, several in files_by_split.items()}
+            selected.update(dict.fromkeys(matched))
+        files_by_split[split] = list(selected)
+    return files_by_split
 
 
-# Selects the source of rows for the options of a dataset: files, the hub, or generated rows.
+@dataclass(frozen=True)
+class SharedRootPaths:
+    """The path of the shared root in this node, and on the node's machine; each is empty if it is not known."""
+
+    in_node: str = ""
+    on_machine: str = ""
 
 
 @dataclass(frozen=True)
 class FileRows(RowSource):
-    """Files in the node. patterns, paths: by split. shared_root: its path here, and on the machine if that is known."""
+    """Rows from files that this node sees."""
 
+    # By split: absolute paths with wildcards, and the files that these match.
     patterns: Mapping[str, Sequence[str]]
     paths: Mapping[str, Sequence[Path]]
-    shared_root: tuple[str, str] = ("", "")
+    shared_root: SharedRootPaths = SharedRootPaths()
 
     @classmethod
     def of(
-        cls, patterns: Mapping[str, Sequence[str]], shared_root: tuple[str, str] = ("", ""), place: str | None = None
+        cls,
+        patterns: Mapping[str, Sequence[str]],
+        shared_root: SharedRootPaths = SharedRootPaths(),
+        origin: str | None = None,
     ) -> FileRows:
-        """place: where relative paths begin, and absolute ones have to be."""
+        """origin: the value of the option `from`. Raises StagingError for a pattern that it does not allow."""
         absolute = {
-            split: [absolute_path(split, pattern, *shared_root, place) for pattern in several]
-            for split, several in patterns.items()
+            split: [absolute_pattern(split, pattern, shared_root, origin) for pattern in split_patterns]
+            for split, split_patterns in patterns.items()
         }
         paths = {
-            split: list(dict.fromkeys(path for pattern in several for path in matching_files(pattern)))
-            for split, several in absolute.items()
+            split: list(dict.fromkeys(path for pattern in split_patterns for path in matching_files(pattern)))
+            for split, split_patterns in absolute.items()
         }
         return cls(absolute, paths, shared_root)
 
@@ -133,24 +140,30 @@ class FileRows(RowSource):
         """The files as they are; a SHA-256 of gigabytes would take too long."""
         return {"source_files": {split: [file_identity(path) for path in paths] for split, paths in self.paths.items()}}
 
-    def size(self) -> int:
+    def check_patterns(self) -> None:
+        """Raises StagingError for a pattern that matches no file."""
         for split, patterns in self.patterns.items():
             for pattern in patterns:
                 if not matching_files(pattern):
-                    raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
+                    text = no_match_problem_and_remedy(pattern, socket.gethostname(), self.shared_root)
+                    raise StagingError(f"files.{split}", *text)
+
+    def size(self) -> int:
+        self.check_patterns()
         return sum(path.stat().st_size for paths in self.paths.values() for path in paths)
 
-    def difference(self, manifest: Manifest) -> str:
-        """Files that no longer exist are no difference: the dataset may be all that is left of them."""
+    def mismatch(self, manifest: Manifest) -> str:
+        """See RowSource. Files that no longer exist are no mismatch: only the dataset may be left."""
         before = manifest.mapping("identity")["source_files"]
         for split in SPLITS:
             files = before.get(split, ()) if isinstance(before, dict) else ()
-            difference = self._difference(split, {str(file[0]): file for file in files})
-            if difference:
-                return difference
+            mismatch = self._split_mismatch(split, {str(file[0]): file for file in files})
+            if mismatch:
+                return mismatch
         return ""
 
-    def _difference(self, split: str, before: Mapping[str, list[str | int]]) -> str:
+    def _split_mismatch(self, split: str, before: Mapping[str, list[str | int]]) -> str:
+        """before: the identities of the files from which the split was staged, by path."""
         current = {str(path): file_identity(path) for path in self.paths.get(split, ())}
         for path, file in current.items():
             if path not in before:
@@ -165,37 +178,39 @@ class FileRows(RowSource):
         return f"was staged from the files of files.{split} in another order." if remaining != [*current] else ""
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
-        self.size()
+        self.check_patterns()
         return Fetched(self.paths)
 
 
 def file_identity(path: Path) -> list[str | int]:
-    """Path, size and time of change of a file."""
+    """The path, the size in bytes and the modification time of a file."""
     stat = path.stat()
     return [str(path), stat.st_size, stat.st_mtime_ns]
 
 
-def absolute_path(split: str, pattern: str, here: str, machine: str, place: str | None) -> str:
-    """The path of a pattern in this node; an error if that is not where the files are."""
+def absolute_pattern(split: str, pattern: str, shared_root: SharedRootPaths, origin: str | None) -> str:
+    """The pattern as an absolute path in this node. Raises StagingError unless it is one where `origin` has files."""
     path = str(Path(pattern).expanduser())
-    if place == ON_SHARED_ROOT:
-        path = path if path.startswith("/") else f"{here}/{path}"
-        if not under_root(path, here):
+    if origin == FROM_SHARED_ROOT:
+        root, machine = shared_root.in_node, shared_root.on_machine
+        path = path if path.startswith("/") else f"{root}/{path}"
+        if not under_root(path, root):
             also = f" in nodes, and {machine} on the head's machine" if machine else ""
-            problem = f'"{pattern}" is not below the shared root, which is {here}{also}.'
+            problem = f'"{pattern}" is not below the shared root, which is {root}{also}.'
             raise StagingError(f"files.{split}", problem, "Give the path relative to the shared root.")
     elif not path.startswith("/"):
         raise StagingError(f"files.{split}", f'"{path}" is not an absolute path.', "Begin it with a slash.")
     return path
 
 
-def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
-    """The problem with a pattern that matches nothing, and its remedy. here, machine: paths of the shared root."""
-    also = f" ({machine} on its machine)" if machine and machine != here else ""
+def no_match_problem_and_remedy(pattern: str, host: str, shared_root: SharedRootPaths) -> tuple[str, str]:
+    """What to tell a user whose pattern matches no file."""
+    root, machine = shared_root.in_node, shared_root.on_machine
+    also = f" ({machine} on its machine)" if machine and machine != root else ""
     remedy = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
-    if here and machine and under_root(pattern, machine):
-        remedy = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
-    return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", remedy
+    if root and machine and under_root(pattern, machine):
+        remedy = f"Give {root}{pattern[len(machine) :]}: nodes see the shared root there."
+    return f"no file matches {pattern} on {host}, where the shared root is {root}{also}.", remedy
 
 
 @dataclass(frozen=True)
@@ -222,39 +237,45 @@ class TinyRows(RowSource):
         return Fetched({split: [file] for split, file in files.items()})
 
 
-def check_val(has_val: bool, val_rows: int | None, workload: str) -> None:
+def check_validation_rows(has_val: bool, val_rows: int | None, workload: str) -> None:
+    """Raises StagingError unless validation rows come from one place: either val has rows or `val_rows` is set."""
     if has_val and val_rows is not None:
         raise StagingError("val_rows", "is set, but val already has rows.", "Omit val_rows.")
-    # A job of SFT runs without validation.
+    # SFT also runs without validation.
     if not has_val and val_rows is None and workload == RL:
         remedy = "Set files.val, or set val_rows to move so many rows of train to val."
         raise StagingError("val", "has no rows.", remedy)
 
 
-def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Upload | None = None) -> RowSource:
-    """The one source that the options set. upload: its files, if they are on the controller."""
-    sources = [name for name in ("files", "hub", "tiny") if getattr(options, name)]
+def row_source_of(
+    dataset: Dataset, shared_root: Path, options: StageOptions, upload: UploadedRows | None = None
+) -> RowSource:
+    """The source that the options of a dataset set. Raises StagingError unless they set exactly one."""
+    sources = [name for name in ("files", "hub", "tiny") if getattr(dataset, name)]
     # With a repository, files selects some of its files.
     if len(sources) != 1 and sources != ["files", "hub"]:
         problem = f"{' and '.join(sources)} are set." if sources else "is not set."
         raise StagingError("source", problem, "Set one of files, hub (with files) and tiny.")
-    if options.tiny and options.columns.roles:
+    if dataset.tiny and dataset.columns.by_key:
         raise StagingError("columns", "has no effect with tiny.", "Omit it.")
-    if options.place and sources != ["files"]:
+    if dataset.place and sources != ["files"]:
         raise StagingError("from", "has an effect only with files, and not with hub.", "Omit it.")
-    if options.tiny:
-        check_val(True, options.val_rows, options.workload)
-        return TinyRows(options.workload)
-    patterns = options.patterns
+    if dataset.tiny:
+        check_validation_rows(True, dataset.val_rows, dataset.workload)
+        return TinyRows(dataset.workload)
+    patterns = dataset.patterns
     if not patterns:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
     try:
-        check_val("val" in patterns, options.val_rows, options.workload)
+        check_validation_rows("val" in patterns, dataset.val_rows, dataset.workload)
     except StagingError:
         if upload:
-            # A file that does not exist is more likely the mistake.
+            # A file that does not exist is the likelier mistake.
             upload.check_missing()
         raise
-    if options.hub:
-        return HubRows.of(options, options.hub, shared_root, how)
-    return upload or FileRows.of(patterns, (str(shared_root), os.environ.get(SHARED_ROOT, "")), options.place)
+    if dataset.hub:
+        return HubRows.of(dataset, dataset.hub, shared_root, options)
+    if upload:
+        return upload
+    root = SharedRootPaths(str(shared_root), os.environ.get(SHARED_ROOT, ""))
+    return FileRows.of(patterns, root, dataset.place)

@@ -15,7 +15,7 @@ from staging_models import source_of
 from staging_store import manifest_json, stage
 
 from argus.staging import models
-from argus.staging.checkpoint import CheckpointSource, MergeRequest, no_room
+from argus.staging.checkpoint import CheckpointSource, MergeRequest, no_room_problem
 from argus.staging.lock import Progress
 from argus.staging.manifest import Status
 from argus.staging.merging import MAX_OUTPUT_BYTES, merge
@@ -104,7 +104,7 @@ def test_the_last_checkpoint_becomes_a_model_with_its_job_as_source(root: Path, 
     (request,) = merger.requests
     assert (request.checkpoint, request.code_path) == (str(last), f"{root}/common/code/verl/verl-0.9.1")
     assert request.hf_home == f"{root}/hf"
-    assert request.size == sum(file.stat().st_size for file in last.glob("model_*.pt")) > 0
+    assert request.size_bytes == sum(file.stat().st_size for file in last.glob("model_*.pt")) > 0
     assert export(root, step=10, name="sums").path == f"{root}/common/models/sums"
     with pytest.raises(StagingError, match=rf"contains job:{JOB}@10, not job:{JOB}@12\."):
         export(root, name="sums")
@@ -198,11 +198,11 @@ def node(name: str, cpus: float, memory: float, worker: float = 100) -> dict[str
 
 
 def test_a_worker_needs_enough_of_everything() -> None:
-    needs = MergeRequest("job:a@1", 1, "", "", "", "", 3 * GIB).needs
+    needs = MergeRequest("job:a@1", 1, "", "", "", "", 3 * GIB).resources
     assert needs == {"CPU": 2, "worker_node": 1, "memory": 8 * GIB}
-    assert no_room(needs, [node("w0", 1, 99 * GIB), node("w1", 2, 8 * GIB)]) == ""
+    assert no_room_problem(needs, [node("w0", 1, 99 * GIB), node("w1", 2, 8 * GIB)]) == ""
     for nodes in ([node("w0", 1, 99 * GIB), node("w1", 99, 8 * GIB - 1)], [node("head", 99, 99 * GIB, worker=0)], []):
-        assert no_room(needs, nodes).startswith("needs 2 CPUs and 8.0 GiB of memory on one worker")
+        assert no_room_problem(needs, nodes).startswith("needs 2 CPUs and 8.0 GiB of memory on one worker")
 
 
 def test_verls_merger_gets_the_snapshot_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

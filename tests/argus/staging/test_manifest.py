@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 from staging_snapshots import attached
-from staging_store import build_of, no_build, problems, stage
+from staging_store import build_of, faults, no_build, stage
 
 from argus.staging.listing import UNFINISHED, list_staged
 from argus.staging.lock import Progress, hold_lock, lock_file
 from argus.staging.manifest import MANIFEST, Status, read_manifest
 from argus.staging.options import StagingError
-from argus.staging.store import BuildRequest, Built
+from argus.staging.store import BuildRequest, BuildResult
 from argus.staging.upload import Attachment, receive
 
 
 def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> None:
-    def many(directory: Path, _progress: Progress) -> Built:
+    def many(directory: Path, _progress: Progress) -> BuildResult:
         for name in ("changed", "fine", "longer", "missing", "touched"):
             (directory / name).write_text(name)
-        return Built()
+        return BuildResult()
 
     target = tmp_path / "tiny"
     stage(build_of(target, many))
@@ -37,7 +37,7 @@ def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> Non
     (target / "added").mkdir()
     (target / "added" / "more").write_text("")
     (target / "added" / "link").symlink_to(tmp_path)
-    assert problems(target) == {
+    assert faults(target) == {
         "changed": "has other content",
         "longer": "has 18 bytes, not 6",
         "missing": "is missing",
@@ -73,7 +73,7 @@ def test_other_text_is_not_a_manifest(tmp_path: Path, text: str) -> None:
 
 def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
-        stage(build_of(tmp_path / "one", lambda _directory, _progress: Built({"source": "a\x1b[2J"})))
+        stage(build_of(tmp_path / "one", lambda _directory, _progress: BuildResult({"source": "a\x1b[2J"})))
     assert not (tmp_path / "one").exists()
 
 
@@ -86,9 +86,9 @@ def target(tmp_path: Path) -> Path:
 
 
 def put(target: Path) -> None:
-    def build(directory: Path, progress: Progress) -> Built:
+    def build(directory: Path, progress: Progress) -> BuildResult:
         (directory / "train.parquet").write_bytes(bytes(1000))
-        return Built({"source": "somewhere", "rows": {"train": 8}})
+        return BuildResult({"source": "somewhere", "rows": {"train": 8}})
 
     stage(BuildRequest("rl_dataset", target.name, target, build))
 

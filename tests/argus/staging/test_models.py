@@ -16,20 +16,7 @@ import huggingface_hub
 import huggingface_hub.constants
 import pytest
 from hub import model, safetensors
-from staging_models import (
-    FIRST,
-    NAME,
-    SECOND,
-    STEP,
-    Place,
-    child,
-    damage,
-    files,
-    names,
-    of_directory,
-    source_of,
-    without,
-)
+from staging_models import FIRST, NAME, SECOND, STEP, Place, child, damage, files, names, source_of, stage_copy, without
 from staging_store import manifest_json, stage, until
 
 from argus.checks.model import ModelRef, read_config
@@ -37,7 +24,7 @@ from argus.staging import files as staging_files
 from argus.staging import hub as staging_hub
 from argus.staging import models
 from argus.staging.hub import DEFAULT_ENDPOINT, resolve_endpoint
-from argus.staging.manifest import MANIFEST, Staged, Status
+from argus.staging.manifest import MANIFEST, StageResult, Status
 from argus.staging.models import build_request, exclusion_patterns, remove_model
 from argus.staging.options import StagingError
 
@@ -45,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("environment")
 
 
 def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: Place) -> None:
-    assert place.stage() == Staged("model", "name", str(place.target), Status.STAGED)
+    assert place.stage() == StageResult("model", "name", str(place.target), Status.STAGED)
     assert str(place.target.readlink()) == f"../../hf/hub/models--org--Name-1.5B/snapshots/{place.commit}"
     assert {name: (place.target / name).read_bytes() for name in files(place.target)} == model()
     said = manifest_json(place.target)
@@ -186,23 +173,23 @@ def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root:
         (directory / name).write_text("{}")
     # What the hub's library keeps about its downloads.
     (directory / ".cache" / "gone").symlink_to("/nowhere")
-    assert not (Path(of_directory(root, directory).path) / "pytorch_model.bin").exists()
+    assert not (Path(stage_copy(root, directory).path) / "pytorch_model.bin").exists()
     with pytest.raises(StagingError, match=r"pytorch_model\.bin is new"):
-        of_directory(root, directory, exclude=[])
+        stage_copy(root, directory, exclude=[])
     (directory / "more.json").write_text("{}")
     (directory / "README.md").write_text("longer than before")
     (directory / "generation_config.json").unlink()
     problems = r"README.md has another size, generation_config.json is missing, more.json is new"
     with pytest.raises(StagingError, match=problems):
-        of_directory(root, directory)
+        stage_copy(root, directory)
     (directory / FIRST).unlink()
     (directory / FIRST).symlink_to("/nowhere")
     with pytest.raises(StagingError, match="broken link"):
-        of_directory(root, directory)
+        stage_copy(root, directory)
     shutil.rmtree(directory)
-    assert of_directory(root, directory).status == Status.EXISTS
+    assert stage_copy(root, directory).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"contains .*/mine, not /gone, which does not exist"):
-        of_directory(root, Path("/gone"))
+        stage_copy(root, Path("/gone"))
 
 
 def test_wrong_sources_and_names(root: Path) -> None:
@@ -252,12 +239,12 @@ def test_a_directory_is_copied(
 
     if error is not None:
         monkeypatch.setattr(os, "copy_file_range", copy)
-    target = Path(of_directory(root, directory).path)
+    target = Path(stage_copy(root, directory).path)
     said = manifest_json(target)
     assert (said["source"], files(target)) == (str(directory), sorted([*model(), MANIFEST]))
     assert {name: (target / name).read_bytes() for name in model()} == model()
     assert not any(path.is_symlink() for path in target.iterdir())
-    assert of_directory(root, directory, full=True).status == Status.EXISTS
+    assert stage_copy(root, directory, full=True).status == Status.EXISTS
 
 
 def test_a_directory_that_changes_meanwhile_is_refused(
@@ -270,7 +257,7 @@ def test_a_directory_that_changes_meanwhile_is_refused(
 
     monkeypatch.setattr(staging_files, "copy_file", copy)
     with pytest.raises(StagingError, match="changed while it was copied"):
-        of_directory(root, directory)
+        stage_copy(root, directory)
     assert list((root / "common/models").iterdir()) == []
 
 

@@ -208,7 +208,7 @@ def program(tmp_path: Path, pwned: Path) -> str:
 
 
 def state_of(directory: Path) -> CheckoutState | None:
-    return Git().state_of(directory, ["verl"])
+    return Git().checkout_state(directory, ["verl"])
 
 
 def test_settings_that_only_show_or_speed_up_run_nothing(

@@ -1,4 +1,4 @@
-"""Staging once, repairs, check mode, locks, races and removal."""
+"""Staging once, repairs, check mode, locks, races, removal, and the jobs that use items."""
 
 from __future__ import annotations
 
@@ -11,45 +11,33 @@ import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from staging_store import (
-    build,
-    build_of,
-    everything,
-    manifest_json,
-    no_build,
-    problems,
-    process,
-    sha256,
-    siblings,
-    stage,
-    until,
-)
+from staging_store import build, build_of, everything, faults, manifest_json, no_build, process, siblings, stage, until
 
 from argus.archive.archive import Archive
 from argus.archive.status import ENDED, JobState
 from argus.staging import lock as staging_lock
-from argus.staging.files import THREADS
+from argus.staging.files import THREAD_COUNT
 from argus.staging.lock import Progress, hold_lock, is_held, lock_file, read_progress
-from argus.staging.manifest import Staged, Status, list_files
-from argus.staging.options import (
-    StagingError,
-)
-from argus.staging.store import BuildRequest, Built, programs, remove, used_by, users
+from argus.staging.manifest import StageResult, Status, list_files
+from argus.staging.options import StagingError
+from argus.staging.store import BuildRequest, BuildResult, remove
+from argus.staging.usage import jobs_by_path, jobs_using, programs_in_use
 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     staged = stage(build_of(target))
-    assert (staged, staged.changed) == (Staged("rl_dataset", "tiny", str(target), Status.STAGED), True)
+    assert (staged, staged.changed) == (StageResult("rl_dataset", "tiny", str(target), Status.STAGED), True)
     manifest = manifest_json(target)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.pop("staged_at"))
     files = {
-        name: {"size": len(text), "mtime_ns": (target / name).stat().st_mtime_ns, "sha256": sha256(text)}
-        for name, text in (("more/val.parquet", ""), ("train.parquet", "rows"))
+        name: {"size": len(text), "mtime_ns": (target / name).stat().st_mtime_ns, "sha256": sha256(text).hexdigest()}
+        for name, text in (("more/val.parquet", b""), ("train.parquet", b"rows"))
     }
     origin = {"kind": "rl_dataset", "name": "tiny", "source": "here", "staged_on": socket.gethostname()}
     assert manifest == {**origin, "bytes": 4, "files": files}
@@ -79,7 +67,7 @@ def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
-    def fail(directory: Path, progress: Progress) -> Built:
+    def fail(directory: Path, progress: Progress) -> BuildResult:
         build(directory, progress)
         raise error
 
@@ -91,17 +79,17 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException)
 def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
     names = [f"{part}/{number}" for part in "abc" for number in range(15)]
 
-    def slow(directory: Path, progress: Progress) -> Built:
+    def slow(directory: Path, progress: Progress) -> BuildResult:
         for name in names:
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_text(name * 100)
             time.sleep(0.001)
-        return Built()
+        return BuildResult()
 
     def check_whole(target: Path) -> None:
         manifest = manifest_json(target)
         assert sorted(manifest["files"]) == sorted(names)
-        assert problems(target, full=True) == {}
+        assert faults(target, full=True) == {}
 
     target = tmp_path / "disturbed" / "tiny"
     started = time.monotonic()
@@ -185,10 +173,10 @@ def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
 
 
 def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) -> None:
-    def other(directory: Path, progress: Progress) -> Built:
+    def other(directory: Path, progress: Progress) -> BuildResult:
         build(directory, progress)
         (directory / "train.parquet").write_text("new rows")
-        return Built()
+        return BuildResult()
 
     (tiny / "mine").write_text("precious")
     (tiny / "train.parquet").unlink()
@@ -203,7 +191,8 @@ def test_a_repair_changes_neither_added_files_nor_what_was_staged(tiny: Path) ->
 
 def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
-    assert stage(build_of(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
+    expected = StageResult("rl_dataset", "tiny", str(target), Status.STAGED)
+    assert stage(build_of(target, no_build), check=True) == expected
     for check in (False, True):
         with pytest.raises(StagingError, match=r"4194304\.0 TiB"):
             stage(build_of(target, no_build, size=lambda: 2**62), check=check)
@@ -239,64 +228,14 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
 
     with process(other):
         until(held.exists)
-        request = build_of(target, no_build, size=lambda: waits.touch() or 0, difference=lambda _: waits.touch() or "")
+        request = build_of(target, no_build, size=lambda: waits.touch() or 0, mismatch=lambda _: waits.touch() or "")
         with pytest.raises(StagingError, match=r"train\.parquet has other content.*mine is not in the manifest"):
             stage(request, repair=repair)
     assert (target / "mine").read_text() == "precious"
     assert (target / "train.parquet").read_text() == "ROWS"
 
 
-# --- Which jobs use what is staged ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spec", "used"),
-    [
-        (
-            {"code_path": "mine", "model": "Qwen", "dataset": "gsm8k"},
-            ["common/code/verl/mine", "common/models/Qwen", "datasets/gsm8k"],
-        ),
-        # Nodes may see the shared root elsewhere; something in a target counts.
-        (
-            {"shared_root": "/srv/verl/", "model": "/srv/verl/common/models/Q/step-1"},
-            ["common/models/Q", "common/models/Q/step-1"],
-        ),
-        ({"env_vars": {"RUBRIC": "/private/common/models/rubric.v2/rules.json"}}, ["common/models/rubric.v2"]),
-        (
-            {"shared_root": "/srv", "trainer_overrides": ["a=['/srv/datasets/a/b.parquet','/srv/datasets/c/d']"]},
-            ["datasets/a", "datasets/c"],
-        ),
-        ({"trainer_overrides": {"model.path": "/elsewhere/common/models/judge"}, "code_path": None}, []),
-    ],
-)
-def test_what_a_job_uses_until_it_has_ended(tmp_path: Path, spec: dict[str, Any], used: list[str]) -> None:
-    assert used_by(tmp_path) == {}
-    archive = Archive(tmp_path / "jobs" / "a")
-    archive.reserve()
-    (tmp_path / "jobs" / "of-nobody").mkdir()
-    Archive(tmp_path / "jobs" / "b").reserve()
-    Archive(tmp_path / "jobs" / "b").write_text("config/job_spec.json", "{")
-    # From its submission on.
-    archive.write_json("config/job_spec.json", spec)
-    for state in (None, JobState.RUNNING):
-        if state:
-            archive.set_status(state)
-        assert {str(path): jobs for path, jobs in used_by(tmp_path).items()} == {path: ["a"] for path in used}
-    assert users(tmp_path, tmp_path / "common/models/Q") == (["a"] if "Q/" in str(spec) else [])
-    for state in ENDED:
-        archive.set_status(state)
-        assert used_by(tmp_path) == {}
-
-
-def test_versions_of_the_program_that_jobs_need(tmp_path: Path) -> None:
-    needed = "argus-0123456789ab.zip"
-    others = [("SUCCEEDED", "argus-ffffffffffff.zip"), ("RUNNING", "../../etc/passwd"), ("RUNNING", None)]
-    for number, (state, program) in enumerate([("RUNNING", needed), ("QUEUED", needed), *others]):
-        config = tmp_path / "jobs" / f"sft-{number}" / "config"
-        config.mkdir(parents=True)
-        (config.parent / "status.json").write_text(json.dumps({"state": state}))
-        (config / "argus.json").write_text(json.dumps({"program": program}))
-    assert programs(tmp_path) == [needed]
+# The lock of a target, and the progress of its holder.
 
 
 def test_a_lock_is_held_until_its_holder_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,14 +285,14 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("argus.staging.lock.PROGRESS_INTERVAL_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
     with file.open("r+") as lock:
         progress = Progress(lock.fileno())
         with progress.write_heartbeats():
             progress.begin("copying", 10**6)
-            with ThreadPoolExecutor(THREADS) as pool:
+            with ThreadPoolExecutor(THREAD_COUNT) as pool:
                 list(pool.map(progress.add, [1] * 1000))
             until(lambda: json.loads(file.read_text() or "{}").get("done") == 1000)
             before = json.loads(file.read_text())["time"]
@@ -415,3 +354,56 @@ def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path) -> None:
         lock_file(tmp_path / "tiny").write_text(text)
         assert read_progress(tmp_path / "tiny") is None, text[:99]
     assert stage(build_of(tmp_path / "tiny")).status == Status.STAGED
+
+
+# The items and the versions of the program that jobs use.
+
+
+@pytest.mark.parametrize(
+    ("spec", "used"),
+    [
+        (
+            {"code_path": "mine", "model": "Qwen", "dataset": "gsm8k"},
+            ["common/code/verl/mine", "common/models/Qwen", "datasets/gsm8k"],
+        ),
+        # Nodes may see the shared root elsewhere; something in a target counts.
+        (
+            {"shared_root": "/srv/verl/", "model": "/srv/verl/common/models/Q/step-1"},
+            ["common/models/Q", "common/models/Q/step-1"],
+        ),
+        ({"env_vars": {"RUBRIC": "/private/common/models/rubric.v2/rules.json"}}, ["common/models/rubric.v2"]),
+        (
+            {"shared_root": "/srv", "trainer_overrides": ["a=['/srv/datasets/a/b.parquet','/srv/datasets/c/d']"]},
+            ["datasets/a", "datasets/c"],
+        ),
+        ({"trainer_overrides": {"model.path": "/elsewhere/common/models/judge"}, "code_path": None}, []),
+    ],
+)
+def test_what_a_job_uses_until_it_has_ended(tmp_path: Path, spec: dict[str, Any], used: list[str]) -> None:
+    assert jobs_by_path(tmp_path) == {}
+    archive = Archive(tmp_path / "jobs" / "a")
+    archive.reserve()
+    (tmp_path / "jobs" / "of-nobody").mkdir()
+    Archive(tmp_path / "jobs" / "b").reserve()
+    Archive(tmp_path / "jobs" / "b").write_text("config/job_spec.json", "{")
+    # From its submission on.
+    archive.write_json("config/job_spec.json", spec)
+    for state in (None, JobState.RUNNING):
+        if state:
+            archive.set_status(state)
+        assert {str(path): jobs for path, jobs in jobs_by_path(tmp_path).items()} == {path: ["a"] for path in used}
+    assert jobs_using(tmp_path, tmp_path / "common/models/Q") == (["a"] if "Q/" in str(spec) else [])
+    for state in ENDED:
+        archive.set_status(state)
+        assert jobs_by_path(tmp_path) == {}
+
+
+def test_versions_of_the_program_that_jobs_need(tmp_path: Path) -> None:
+    needed = "argus-0123456789ab.zip"
+    others = [("SUCCEEDED", "argus-ffffffffffff.zip"), ("RUNNING", "../../etc/passwd"), ("RUNNING", None)]
+    for number, (state, program) in enumerate([("RUNNING", needed), ("QUEUED", needed), *others]):
+        config = tmp_path / "jobs" / f"sft-{number}" / "config"
+        config.mkdir(parents=True)
+        (config.parent / "status.json").write_text(json.dumps({"state": state}))
+        (config / "argus.json").write_text(json.dumps({"program": program}))
+    assert programs_in_use(tmp_path) == [needed]

@@ -16,8 +16,8 @@ from hub import Hub
 from staging_datasets import QUESTIONS, hubs, jsonl, lines, mapped, put, read, refused, removed, rl_row, stage
 from staging_store import manifest_json
 
-from argus.staging.dataset.source import Upload
-from argus.staging.dataset.sources import FileRows, source_of
+from argus.staging.dataset.row_source import UploadedRows
+from argus.staging.dataset.sources import FileRows, row_source_of
 from argus.staging.items import Dataset
 from argus.staging.manifest import Manifest, Status
 from argus.staging.options import StageOptions, StagingError
@@ -131,8 +131,8 @@ SHA = hashlib.sha256(CONTENT).hexdigest()
 FILE = UploadFile("/home/ann/train.jsonl", len(CONTENT), 7, SHA)
 
 
-def upload(*files: UploadFile, missing: Sequence[str] = (), received: Path | None = None) -> Upload:
-    return Upload("ann", {"train": [*files]}, {"train": missing} if missing else {}, received)
+def upload(*files: UploadFile, missing: Sequence[str] = (), received: Path | None = None) -> UploadedRows:
+    return UploadedRows("ann", {"train": [*files]}, {"train": missing} if missing else {}, received)
 
 
 def manifest(*files: UploadFile) -> Manifest:
@@ -147,26 +147,26 @@ def changed(**values: Any) -> UploadFile:
     "values", [{"sha256": "0" * 64}, {"size": 11}, {"size": 11, "sha256": ""}, {"path": "/a/b.jsonl"}]
 )
 def test_another_file_is_a_difference(values: dict[str, Any]) -> None:
-    assert str(changed(**values).path).rpartition("/")[2] in upload(changed(**values)).difference(manifest(FILE))
+    assert str(changed(**values).path).rpartition("/")[2] in upload(changed(**values)).mismatch(manifest(FILE))
 
 
 def test_more_or_fewer_files_or_another_order_are_a_difference() -> None:
     other = UploadFile("/home/ann/b.jsonl", 1, 1, "1" * 64)
-    assert upload(FILE, other).difference(manifest(FILE, other)) == ""
-    assert "was staged without /home/ann/b.jsonl of ann" in upload(FILE, other).difference(manifest(FILE))
+    assert upload(FILE, other).mismatch(manifest(FILE, other)) == ""
+    assert "was staged without /home/ann/b.jsonl of ann" in upload(FILE, other).mismatch(manifest(FILE))
     for fewer in ([FILE], [other, FILE]):
-        assert "was staged from train.jsonl, b.jsonl as files.train" in upload(*fewer).difference(manifest(FILE, other))
+        assert "was staged from train.jsonl, b.jsonl as files.train" in upload(*fewer).mismatch(manifest(FILE, other))
     # This controller does not have one of them.
-    assert upload(FILE, missing=["/home/ann/b.jsonl"]).difference(manifest(FILE, other)) == ""
-    assert upload(missing=["/home/ann/train.jsonl"]).difference(manifest(FILE)) == ""
+    assert upload(FILE, missing=["/home/ann/b.jsonl"]).mismatch(manifest(FILE, other)) == ""
+    assert upload(missing=["/home/ann/train.jsonl"]).mismatch(manifest(FILE)) == ""
     # A manifest that a job has changed.
     for uploaded in ("text", {"train": "text"}, {"train": [7, ["a"], ["b", 1, 2]]}, None):
         broken = Manifest({"kind": "rl_dataset", "identity": {"uploaded_files": uploaded}})
-        assert "was staged without /home/ann/train.jsonl" in upload(FILE).difference(broken)
+        assert "was staged without /home/ann/train.jsonl" in upload(FILE).mismatch(broken)
 
 
 def test_a_missing_file_is_named_before_rows_that_it_may_have(tmp_path: Path) -> None:
     dataset = Dataset(name="sums", files={"train": ["x"]})
     for missing, expected in ((["/home/ann/x.jsonl"], "the controller ann has no"), ([], "val: has no rows")):
         with pytest.raises(StagingError, match=expected):
-            source_of(dataset, tmp_path, StageOptions(), upload(FILE, missing=missing))
+            row_source_of(dataset, tmp_path, StageOptions(), upload(FILE, missing=missing))

@@ -8,23 +8,11 @@ from typing import Any
 
 import pyarrow
 import pytest
-from staging_datasets import (
-    COLUMNS,
-    MAPPED,
-    QUESTIONS,
-    lines,
-    mapped,
-    read,
-    refused,
-    rl_row,
-    sft_row,
-    stage,
-    table,
-)
+from staging_datasets import COLUMNS, MAPPED, QUESTIONS, lines, mapped, read, refused, rl_row, sft_row, stage, table
 from staging_store import manifest_json
 
 from argus.checks.dataset import RL, ROLES, SFT
-from argus.staging.dataset.checks import MAX_LISTED_ROWS, Checker, schema_problem
+from argus.staging.dataset.checks import MAX_LISTED_ROWS, RowChecker, schema_problem
 from argus.staging.dataset.stage import DatasetBuilder
 from argus.staging.manifest import Status
 from argus.staging.options import StagingError
@@ -123,14 +111,14 @@ def message(role: str, content: Any) -> dict[str, Any]:
 
 def checked(workload: str, batch: int = 100, **splits: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """The errors and the warnings."""
-    checker = Checker(workload)
+    checker = RowChecker(workload)
     for split, rows in splits.items():
         table = pyarrow.RecordBatch.from_struct_array(pyarrow.array(rows))
         assert schema_problem(table.schema, workload) is None
         for start in range(0, len(rows), batch):
             part = table.slice(start, batch)
             checker.check(split, part, range(start, start + part.num_rows))
-    checker.compare()
+    checker.compare_splits()
     return checker.errors(), checker.warnings()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of row sources, and the source whose files come from the controller."""
+"""What all sources of a dataset's rows have in common, and the source of files that the controller sends."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from ..manifest import Facts, Manifest
 from ..options import StagingError
 from ..upload import FilesNeededError, UploadFile
 
+# Where the files of a dataset are: the values of its option `from`.
+FROM_CONTROLLER, FROM_SHARED_ROOT, FROM_NODE = "controller", "shared_root", "node"
+
 
 @dataclass(frozen=True)
 class Fetched:
-    """The files of each split, and facts of the source for the manifest."""
+    """Files with the rows, as a source provides them in this node."""
 
-    files: Mapping[str, Sequence[Path]]
-    facts: Facts = field(default_factory=dict)
+    files: Mapping[str, Sequence[Path]]  # by split, in the order of their rows
+    facts: Facts = field(default_factory=dict)  # what the manifest tells of the source besides its label
 
 
 class RowSource(ABC):
-    """A source of rows."""
+    """Where the rows of a dataset come from. All methods raise StagingError for a source that cannot be used."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """The source in the manifest."""
+        """The name of the source in the manifest, for people."""
 
     @property
     @abstractmethod
@@ -37,22 +40,22 @@ class RowSource(ABC):
         """The options that determine the rows, as JSON; the first key tells the kind of source."""
 
     def size(self) -> int:
-        """The bytes that a dataset will take, as far as known in advance; an error if the source is missing."""
+        """The bytes that a dataset will take, as far as they are known in advance."""
         return 0
 
-    def difference(self, manifest: Manifest) -> str:
-        """How the source in a manifest differs from this one; empty if it does not."""
-        return difference_of(manifest, self.identity)
+    def mismatch(self, manifest: Manifest) -> str:
+        """How a dataset with this manifest was staged from another source; empty if it was not."""
+        return option_mismatch(manifest, self.identity)
 
     @abstractmethod
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         """Provides the files of each split.
 
-        scratch: an empty directory, which is removed afterwards. manifest: of the dataset that is being repaired.
+        scratch: an empty directory, which the caller removes. manifest: of a dataset that is being repaired, or None.
         """
 
 
-def difference_of(manifest: Manifest, expected: Facts) -> str:
+def option_mismatch(manifest: Manifest, expected: Facts) -> str:
     """The first of these options that had another value when the dataset was staged; empty if there is none."""
     before = manifest.mapping("identity")
     for option, value in expected.items():
@@ -66,33 +69,28 @@ def option_text(option: str, value: object) -> str:
     return f"no {option}" if value is None else f"{option} {value if isinstance(value, str) else repr(value)}"
 
 
-# Files of the controller as a source of rows.
-
-# The values of a dataset's option `from`, the place of its files.
-CONTROLLER, SHARED_ROOT, NODE = "controller", "shared_root", "node"
-
-
-def place_of(patterns: Mapping[str, Sequence[str]]) -> str:
-    """The place of files without `from`: relative paths are on the controller, absolute ones on the nodes."""
-    absolute = {pattern.startswith("/") for several in patterns.values() for pattern in several}
-    if len(absolute) > 1:
+def default_origin(patterns: Mapping[str, Sequence[str]]) -> str:
+    """The value of `from` for a dataset without it. Raises StagingError for relative paths beside absolute ones."""
+    is_absolute = {pattern.startswith("/") for split_patterns in patterns.values() for pattern in split_patterns}
+    if len(is_absolute) > 1:
         remedy = "Set from: controller, shared_root or node."
         raise StagingError("files", "has relative paths, of the controller, and absolute ones, of nodes.", remedy)
-    return CONTROLLER if absolute == {False} else NODE
+    return FROM_CONTROLLER if is_absolute == {False} else FROM_NODE
 
 
 @dataclass(frozen=True)
-class Upload(RowSource):
-    """Files of the controller. missing: the paths that have no file there, by split. received: where they are now."""
+class UploadedRows(RowSource):
+    """Rows from files that the controller sends if they are needed."""
 
-    controller: str
-    files: Mapping[str, Sequence[UploadFile]]
+    controller: str  # the controller's name, for messages
+    files: Mapping[str, Sequence[UploadFile]]  # by split
+    # By split, the paths and patterns that match no file on the controller.
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    received: Path | None = None
+    received: Path | None = None  # the directory of this node in which the files arrived; None if they were not sent
 
     @property
     def members(self) -> dict[str, UploadFile]:
-        """Each file once, by its path in the tar. The ending of its name tells the format."""
+        """Each file once, by its path in the tar, which ends with the file's name: the name tells the format."""
         files = dict.fromkeys(file for split in SPLITS for file in self.files.get(split, ()))
         return {f"{number}/{file.name}": file for number, file in enumerate(files)}
 
@@ -121,10 +119,11 @@ class Upload(RowSource):
 
     def size(self) -> int:
         self.check_missing()
+        # The files and the dataset; files that have arrived take no further space.
         return self.bytes if self.received else 2 * self.bytes
 
-    def difference(self, manifest: Manifest) -> str:
-        """Files that this controller does not have are no difference: the dataset may be all that is left of them."""
+    def mismatch(self, manifest: Manifest) -> str:
+        """See RowSource. Files that the controller no longer has are no mismatch: only the dataset may be left."""
         uploaded = manifest.mapping("identity").get("uploaded_files")
         for split in SPLITS:
             listed = uploaded.get(split, []) if isinstance(uploaded, dict) else []
@@ -143,11 +142,11 @@ class Upload(RowSource):
         members = self.members
         if self.received is None:
             raise FilesNeededError(next(iter(members.values())).path)
-        places = {file: self.received / name for name, file in members.items()}
-        return Fetched({split: [places[file] for file in files] for split, files in self.files.items()})
+        paths = {file: self.received / name for name, file in members.items()}
+        return Fetched({split: [paths[file] for file in files] for split, files in self.files.items()})
 
     def with_controller_paths(self, error: StagingError) -> StagingError:
-        """An error that names the files as they are called on the controller."""
+        """The error with the controller's paths of the files instead of those of this node."""
         texts = [error.finding.where, error.finding.problem, error.finding.remedy]
         if self.received:
             for name, file in self.members.items():
