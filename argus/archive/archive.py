@@ -274,7 +274,7 @@ class Archive:
             for file in reversed(metrics.files(self.path)):
                 steps = metrics.last_steps(file, metrics.MAX_LINE_BYTES)
                 if steps:
-                    return max(step.step for step in steps)
+                    return max(step.number for step in steps)
         return 0
 
     def heartbeat(self) -> Heartbeat:

@@ -15,7 +15,7 @@ from ..io.hydra import is_true, override_key, override_text
 from ..io.output import last_lines, process_and_text
 from . import diagnosis
 from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
-from .log import ENGINE_PROCESS
+from .log_scan import ENGINE_PROCESS
 from .watch import ENDED_BY_WATCH
 
 # Failures after which a trainer may hang instead of ending, and an inference engine may end.

@@ -49,9 +49,9 @@ def steps_done(archive: Archive, attempt: int) -> int:
     """The number of steps that an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
-            steps = metrics.steps(file, metrics.MAX_FILE_BYTES)
+            steps = metrics.read_steps(file, metrics.MAX_FILE_BYTES)
             # A validation before the first step is a line of its own.
-            return len({step.step for step in steps if {name[:3] for name in step.metrics} != {"val"}})
+            return len({step.number for step in steps if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
         # The output of earlier attempts does not count.
         return len(set(STEP_LINE.findall(archive.log_tail(LOG_TAIL_BYTES).rpartition(attempt_marker_line(attempt))[2])))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the programs of an attempt one after the other, and ends the one that runs: the trainer, and shell commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+
+from ..archive.program import kill_group
+from ..hooks.redact import Redactor
+from .driver_log import AttemptOutput
+
+# The time between SIGTERM and SIGKILL; Ray itself kills a stopped job after RAY_JOB_STOP_WAIT_TIME_S, which is longer.
+SIGTERM_GRACE_SECONDS = 10
+# How long to copy the rest of a program's output after its end.
+OUTPUT_DRAIN_TIMEOUT_SECONDS = 10
+
+
+class ProgramRunner:
+    """Runs programs in a directory, with their output to that of the attempt.
+
+    directory: "" for that of this process. is_stopping: whether a program that has just started is to be ended.
+    """
+
+    def __init__(
+        self, directory: str, secrets: Mapping[str, str], output: AttemptOutput, is_stopping: Callable[[], bool]
+    ) -> None:
+        self.directory = directory
+        self.secrets = secrets
+        self.output = output
+        self.is_stopping = is_stopping
+        # The current program, or the last one.
+        self.process: subprocess.Popen[bytes] | None = None
+        # Set by the first `terminate`.
+        self.kill_timer: threading.Timer | None = None
+
+    def run_shell(self, command: str, environment: Mapping[str, str], seconds: float) -> int:
+        """Run a shell command for so many seconds at most; returns its exit code, negative for a signal."""
+        self.output.print_line(f"+ {command}")
+        code = self.run(["/bin/sh", "-c", command], environment, seconds)
+        if code:
+            limit = f", after its limit of {seconds:g} s" if code == -signal.SIGKILL else ""
+            self.output.print_line(f"`{command}` ended with exit code {code}{limit}")
+        return code
+
+    def run(self, command: list[str], environment: Mapping[str, str], seconds: float | None = None) -> int:
+        """Run a program to its end; returns its exit code, negative for a signal.
+
+        seconds: how long it may take; None for a program without a limit. A program with a limit may leave processes,
+        such as a sandbox.
+        """
+        try:
+            self.process = process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=self.directory or None,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.output.print_line(f"{command[0]} cannot be started: {error.strerror}")
+            return 127
+        if self.is_stopping():  # the signal arrived before the process was assigned
+            self.terminate()
+        # A left-over process may still write: each process has its own redactor.
+        redactor = Redactor(self.secrets.values())
+        copier = threading.Thread(target=self.output.copy, args=(process.stdout, redactor), daemon=True)
+        copier.start()
+        limit = threading.Timer(seconds or 0, kill_group, (process, signal.SIGKILL))
+        if seconds:
+            limit.start()
+        code = process.wait()
+        limit.cancel()
+        if self.kill_timer:
+            self.kill_timer.cancel()  # this process would otherwise wait for it
+        if not seconds:
+            # Data loaders and other children that outlive the trainer would hold its memory, its ports and the pipe.
+            kill_group(process, signal.SIGKILL)
+        # A process that has left the group may hold the pipe open forever.
+        copier.join(1.0 if seconds else OUTPUT_DRAIN_TIMEOUT_SECONDS)
+        self.output.write(redactor.rest())
+        return code
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the current program and its children on this node, and SIGKILL if they ignore it."""
+        # The process id of one that has ended may be another's by now.
+        if self.process and self.process.returncode is None and not self.kill_timer:
+            kill_group(self.process, signal.SIGTERM)
+            # A trainer that ignores SIGTERM would be left behind when Ray kills this process.
+            self.kill_timer = threading.Timer(SIGTERM_GRACE_SECONDS, kill_group, (self.process, signal.SIGKILL))
+            self.kill_timer.start()
