@@ -11,7 +11,7 @@ from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
 from ..common.text import nearest
-from ..hooks import redact
+from ..hooks import redact, secret_variables, secrets_file
 from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
 
@@ -20,7 +20,7 @@ OWNED_ENVIRONMENT = {
     METRICS_VARIABLE: "metrics belong in the archive",
     "HF_HOME": f"it is {HF_HOME}/ under the shared root",
     JOB_VARIABLE: "it marks the job's processes",
-    redact.ARCHIVE: "it is the path of the job's archive",
+    secrets_file.ARCHIVE_VARIABLE: "it is the path of the job's archive",
 }
 RUNTIME_ENV = "ray.runtime_env"
 # The prefix of this collection's variables.
@@ -159,7 +159,7 @@ def variable_findings(where: str, variables: Mapping[Any, object], shared_root: 
             yield about(key, f"cannot be set: {GPUS_OF_RAY[name]}", "remove it; set resources.gpus_per_node")
         elif name.startswith(OURS):
             yield about(key, f"names with {OURS} belong to this collection", "choose another name")
-        elif redact.is_secret_name(name):
+        elif secret_variables.is_secret_name(name):
             yield about(key, "a secret there would be readable in the archive and in Ray's dashboard", secrets)
         elif form := form_of_secret(str(value)):
             yield about(key, f"contains {form}, readable in the archive and in Ray's dashboard", secrets)
@@ -204,7 +204,7 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) ->
         elif not value:
             remedy = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
             findings.append(_secret(name, "has no value", remedy))
-        elif not isinstance(value, str) or not redact.lines_of(value):
+        elif not isinstance(value, str) or not redact.maskable_lines(value):
             problem = f"is not a string of at least {redact.MIN_SECRET_CHARS} characters, or has no line of "
             problem += f"{redact.MIN_PART_CHARS}, and could not be masked in logs"
             findings.append(_secret(name, problem, "move it to env_vars if it is not secret"))

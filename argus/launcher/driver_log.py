@@ -134,7 +134,7 @@ class AttemptOutput:
         self.last_output_at = time.time()
 
     def print_line(self, line: str) -> None:
-        self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
+        self.write(self.redactor.mask_text(f"{line}\n").encode(errors="replace"))
 
     def copy(self, pipe: IO[bytes], redactor: Redactor) -> None:
         """Write all that arrives from a program."""
@@ -152,4 +152,4 @@ class AttemptOutput:
     def write_to_ray_log(self, text: str) -> None:
         """Write text that the archive cannot hold, without secrets and beyond the limit of Ray's own log."""
         with contextlib.suppress(OSError):
-            self.ray_log.write_unlimited(self.redactor.text(text).encode(errors="replace"))
+            self.ray_log.write_unlimited(self.redactor.mask_text(text).encode(errors="replace"))

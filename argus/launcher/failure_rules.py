@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..archive.failures import RESUME, FailureKind
-from ..hooks.isolation import FOREIGN
+from ..hooks.isolation import FOREIGN_ACTOR_TEXT
 
 CONFIG, IMPORT, MODEL = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.MODEL
 DATA, REWARD, SERVICE = FailureKind.DATA, FailureKind.REWARD, FailureKind.SERVICE
@@ -375,8 +375,8 @@ MODELS = (
 # lookahead from the beginning of the line, because two `.*` in a row would try every pair of places.
 # The first rule that matches decides. Causes come before the failures that they lead to.
 CAUSES = (
-    # The message of isolation.refuse_foreign.
-    Rule(FailureKind.TRANSFER_QUEUE, rf"^\S*Error: (?P<what>\w+ {FOREIGN}: .*)", "{what}"),
+    # The message of isolation.refuse_foreign_actor.
+    Rule(FailureKind.TRANSFER_QUEUE, rf"^\S*Error: (?P<what>\w+ {FOREIGN_ACTOR_TEXT}: .*)", "{what}"),
     Rule(NODE_LOST, rf"^.*\bits node has died\. Node Id: {NODE}.*", "node {node} was lost", anywhere=True),
     Rule(NODE_LOST, r"^(?=.*Owner's node has crashed).* Owner Ip address: (?P<ip>\S+) .*", "node {ip} was lost"),
     Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),

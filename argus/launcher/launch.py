@@ -28,7 +28,7 @@ from ..archive.program import Program, Runner
 from ..archive.status import JobState
 from ..common.identity import node_name
 from ..evidence import node
-from ..hooks import redact
+from ..hooks import secrets_file
 from ..io import control_group
 from ..io.output import one_line
 from ..io.reading import UnreadableError
@@ -56,7 +56,7 @@ class Launcher:
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
         self.overrides = attempts.recorded_overrides(archive, self.plan, attempt)
-        self.secrets = redact.load(archive.path)
+        self.secrets = secrets_file.load(archive.path)
         # The signal that this process got, and the same if it came before the trainer's end.
         self.received_signal: int | None = None
         self.signal_before_exit: int | None = None
@@ -89,7 +89,7 @@ class Launcher:
         if self.plan.command:
             Path(self.plan.directory).mkdir(exist_ok=True)
         problem = precheck_problem(self.plan, environment, self.output.print_line) if self.plan.code_path else ""
-        problem = self.output.redactor.text(problem)
+        problem = self.output.redactor.mask_text(problem)
         if self.received_signal:
             self.signal_before_exit = self.received_signal
             code = 128 + self.received_signal
@@ -200,7 +200,7 @@ class Launcher:
     def collect_samples(self, is_over: bool = False) -> None:
         # No content of the archive may end the watch, see prune_checkpoints.
         with contextlib.suppress(Exception):
-            samples.keep(self.archive, self.output.redactor.text, is_over)
+            samples.keep(self.archive, self.output.redactor.mask_text, is_over)
 
     def attempt_outcome(self, code: int, problem: str) -> Outcome:
         """Decide how the attempt ended, from what can be observed now.

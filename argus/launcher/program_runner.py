@@ -82,7 +82,7 @@ class ProgramRunner:
             kill_group(process, signal.SIGKILL)
         # A process that has left the group may hold the pipe open forever.
         copier.join(1.0 if seconds else OUTPUT_DRAIN_TIMEOUT_SECONDS)
-        self.output.write(redactor.rest())
+        self.output.write(redactor.finish())
         return code
 
     def terminate(self) -> None:

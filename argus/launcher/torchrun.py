@@ -19,7 +19,7 @@ from typing import Any
 from ..archive.archive import Archive
 from ..archive.plan import Plan
 from ..archive.program import CURRENT_LINK, Program, versions_directory
-from ..hooks import redact
+from ..hooks import redact, secrets_file
 from ..queue import attempts
 from ..ray.tasks import free_port
 from .diagnosis import TORCHRUN_FAILED
@@ -153,7 +153,7 @@ def rank(archive: Archive, attempt: str) -> int:
         # torchrun ends the group of the trainer, whose last lines are still to be read.
         os.setsid()
         os.close(writer)
-        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(redact.load(archive.path).values()))
+        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(secrets_file.load(archive.path).values()))
         os._exit(0)
     os.close(reader)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
@@ -168,6 +168,6 @@ def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redacto
         line = b"\n"
         while line:
             line = lines.readline(MAX_LINE_BYTES)
-            if shown := redactor.feed(line) if line else redactor.rest():
+            if shown := redactor.feed(line) if line else redactor.finish():
                 stream.write(prefix + shown.removesuffix(b"\n") + b"\n")
                 stream.flush()

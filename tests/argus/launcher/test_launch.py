@@ -19,7 +19,7 @@ from real_processes import alive, until
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.hooks import redact
+from argus.hooks import secrets_file
 from argus.launcher import end_record
 from argus.launcher.launch import Launcher
 from argus.queue import attempts
@@ -113,7 +113,7 @@ def test_the_checkpoints_of_earlier_attempts_count(job: Setup) -> None:
 
 def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
-    redact.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
+    secrets_file.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
     code, output = job.run("environment")
     assert code == 4
     assert job.log() == output
