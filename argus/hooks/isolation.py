@@ -32,7 +32,7 @@ def enter_worker() -> None:
 
 
 def isolate_transfer_queue() -> None:
-    """Map the shared namespace to the job's own, for `ray.get_actor` and actors' options, unless that was done before."""
+    """Map the shared namespace to the job's own for `ray.get_actor` and options of actors, once."""
     import ray
     from ray.actor import ActorClass
 

@@ -81,7 +81,7 @@ class Job:
         command = self.plan.command or ("python3", "-m", self.plan.module, *self.plan.overrides)
         if self.plan.launcher == TORCHRUN:
             # For the first node; the others have another rank.
-            ranks = torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500")
+            ranks = torchrun.torchrun_arguments(self.plan, "0", "MASTER_ADDRESS", "29500")
             command = ("python3", "-m", torchrun.TORCHRUN_MODULE, *ranks, *command[1:])
         directory = [f"--chdir={self.plan.directory}"] if self.plan.directory else []
         return f"{shlex.join(['env', *directory, *assignments, *command])}\n"

@@ -142,15 +142,8 @@ class Health:
         with contextlib.suppress(UnreadableError):
             saved_steps = self.archive.checkpoints()
         self.measure_checkpoint(saved_steps)
-        inputs = WarningInputs(
-            self.settings,
-            self.metrics,
-            self.scan.summary,
-            saved_steps,
-            has_succeeded,
-            self.last_checkpoint_bytes,
-            self.free_bytes(),
-        )
+        sizes = (self.last_checkpoint_bytes, self.free_bytes())
+        inputs = WarningInputs(self.settings, self.metrics, self.scan.summary, saved_steps, has_succeeded, *sizes)
         self.check_nodes(now)
         current = (*job_warnings.all_warnings(inputs), *self.node_warnings)
         kinds = {warning.kind for warning in current}

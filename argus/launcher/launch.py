@@ -69,12 +69,7 @@ class Launcher:
         # The last step of the job, and how many steps this attempt did; set after the trainer's end.
         self.last_step = self.attempt_steps = 0
         self.output = AttemptOutput(archive.driver_log, self.secrets.values())
-        self.programs = ProgramRunner(
-            self.plan.directory,
-            self.secrets,
-            self.output,
-            lambda: bool(self.received_signal and not self.signal_before_exit),
-        )
+        self.programs = ProgramRunner(self.plan.directory, self.secrets, self.output, self.is_stopping)
         self.health = Health(archive, tuple(self.overrides), attempt)
         self.oom_kills_before, self.failed_forks_before = control_group.oom_kills(), control_group.failed_forks()
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
@@ -160,6 +155,9 @@ class Launcher:
         """Handle SIGTERM from Ray (`ray job stop`): pass it on to the trainer and its children on this node."""
         self.received_signal = signum
         self.programs.terminate()
+
+    def is_stopping(self) -> bool:
+        return bool(self.received_signal and not self.signal_before_exit)
 
     def run_watch(self, trainer_ended: threading.Event) -> None:
         """Watch the trainer in a thread, and end it if it stalls, exceeds its deadline, or waits for a lost engine."""
