@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE, OUTPUT
+from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE, OUTPUT_DIRECTORY
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
@@ -173,7 +173,7 @@ def plan_job(
         code_id=code_id,
         module="" if spec.command else spec.module or trainer_module(spec.workload, spec.launcher),
         # Recipes name the configurations of verl by paths that begin at its root.
-        directory=f"{archive}/{OUTPUT}" if spec.command else spec.inputs.code_path if spec.module else "",
+        directory=f"{archive}/{OUTPUT_DIRECTORY}" if spec.command else spec.inputs.code_path if spec.module else "",
         overrides=tuple(merge(overrides, spec.trainer_overrides)),
         driver_env={**driver_env, **forwarded},
         entrypoint=entrypoint(archive),

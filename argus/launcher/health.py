@@ -174,7 +174,7 @@ class Health:
         step = checkpoints.last_saved_step(directory)
         if step in saved_steps and step != self.last_checkpoint_step:
             self.last_checkpoint_step = step
-            self.last_checkpoint_bytes = checkpoints.size(directory / f"global_step_{step}")
+            self.last_checkpoint_bytes = checkpoints.directory_bytes(directory / f"global_step_{step}")
 
     def free_bytes(self) -> int:
         file_system = os.statvfs(self.archive.path)

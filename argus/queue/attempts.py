@@ -90,7 +90,7 @@ def recorded_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
 def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
     """Whether another attempt follows one that failed so. Losing the head node does not use up a retry."""
     head_losses = sum(attempt.kind == FailureKind.HEAD_LOST for attempt in status.attempts)
-    return kind is FailureKind.HEAD_LOST or (status.attempt - head_losses <= plan.retries and kind.retryable(steps))
+    return kind is FailureKind.HEAD_LOST or (status.attempt - head_losses <= plan.retries and kind.is_retryable(steps))
 
 
 def stop_cause_file(archive: Archive) -> str:

@@ -104,7 +104,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
             within = f"free within {FREE_WORKER_TIMEOUT_SECONDS:.0f} s"
             text = f"found no worker with {needs_text(request.needs)} {within}: jobs use them."
             raise StagingError(request.label, text, "Run it again when a job has ended; status.yml lists them.")
-        progress.begin(f"merging {request.label}", counter=lambda: checkpoints.size(request.target))
+        progress.begin(f"merging {request.label}", counter=lambda: checkpoints.directory_bytes(request.target))
         needs = dict(request.needs)
         task = ray.remote(merging.merge).options(
             num_cpus=needs.pop("CPU"),

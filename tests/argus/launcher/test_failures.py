@@ -298,4 +298,4 @@ def test_the_documentation_has_all_kinds_in_their_order() -> None:
     [(0, RETRIED), (3, RETRIED | {"communication", "storage"})],
 )
 def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
-    assert {kind for kind in FailureKind if kind.retryable(steps)} == retried
+    assert {kind for kind in FailureKind if kind.is_retryable(steps)} == retried
