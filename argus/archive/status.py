@@ -97,8 +97,8 @@ class Attempt:
 class Status:
     """The content of ``status.json``. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
 
-    Times and `steps` are the job's. `attempt_…`, `phases`, `resumed_from_step`, `driver` and `exit_code` are those of the
-    current attempt, or of the last one.
+    Times and `steps` are the job's. `attempt_…`, `phases`, `resumed_from_step`, `driver` and `exit_code` are those of
+    the current attempt, or of the last one.
     """
 
     # None while the id is reserved but the job is not submitted yet.

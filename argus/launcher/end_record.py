@@ -30,10 +30,9 @@ Result = TypeVar("Result")
 
 
 def retry_write(write: Callable[[], Result], is_stopping: Callable[[], bool], clock: ModuleType = time) -> Result:
-    """Call a function that writes to the archive until it succeeds; returns its result.
+    """Call a function that writes to the archive until it succeeds; raises its last error after RECORD_TIMEOUT_SECONDS.
 
-    Raises its last OSError or UnreadableError after RECORD_TIMEOUT_SECONDS. is_stopping: whether this process was asked
-    to end.
+    is_stopping: whether this process was asked to end.
     """
     until = clock.monotonic() + RECORD_TIMEOUT_SECONDS
     while True:

@@ -49,10 +49,9 @@ class Health:
         # None until the trainer has written its first metrics.
         self.metrics_file: BinaryIO | None = None
         self.lock = threading.Lock()
-        # The warnings in the status.
+        # The warnings in the status, and those of them that are of earlier attempts and stay valid.
         self.warnings: tuple[JobWarning, ...] = ()
         self.warnings_written_at = 0.0
-        # Warnings of earlier attempts that stay valid.
         self.earlier_warnings: tuple[JobWarning, ...] = ()
         # The warnings about the job's nodes, and when the nodes were checked.
         self.node_warnings: tuple[JobWarning, ...] = ()
@@ -82,10 +81,7 @@ class Health:
                 self.record_warnings(now, has_succeeded=False)
 
     def finish(self, has_succeeded: bool) -> None:
-        """Read the rest, and record the warnings for the last time.
-
-        has_succeeded: whether the trainer ended without an error.
-        """
+        """Read the rest, and record the warnings for the last time. has_succeeded: whether the trainer did."""
         with self.lock, contextlib.suppress(Exception):
             self.is_finished = True
             until = time.monotonic() + END_TIMEOUT_SECONDS

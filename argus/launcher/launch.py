@@ -201,10 +201,7 @@ class Launcher:
             samples.keep(self.archive, self.output.redactor.mask_text, is_over)
 
     def attempt_outcome(self, code: int, problem: str) -> Outcome:
-        """Decide how the attempt ended, from what can be observed now.
-
-        code: the trainer's exit code. problem: of the precheck; "" if it passed.
-        """
+        """Decide how the attempt ended. code: the trainer's exit code; problem: of the precheck, "" if it passed."""
         self.last_step = max(self.archive.last_step(), self.first_step)
         self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
         seen = Observations(

@@ -19,17 +19,15 @@ OUTPUT_DRAIN_TIMEOUT_SECONDS = 10
 
 
 class ProgramRunner:
-    """Runs programs in a directory, with their output to that of the attempt.
-
-    directory: "" for that of this process. is_stopping: whether a program that has just started is to be ended.
-    """
+    """Runs programs whose output is a part of that of the attempt, without secrets."""
 
     def __init__(
         self, directory: str, secrets: Mapping[str, str], output: AttemptOutput, is_stopping: Callable[[], bool]
     ) -> None:
+        # Where programs run; "" for the directory of this process.
         self.directory = directory
-        self.secrets = secrets
-        self.output = output
+        self.secrets, self.output = secrets, output
+        # Whether a program that has just started is to be ended.
         self.is_stopping = is_stopping
         # The current program, or the last one.
         self.process: subprocess.Popen[bytes] | None = None

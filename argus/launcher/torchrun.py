@@ -90,10 +90,7 @@ class NodeTasks:
         return task.remote(*values)
 
     def run(self) -> int:
-        """Run torchrun on all nodes; returns 0, or the first exit code that is not 0.
-
-        In that case, the end of this process ends the other ranks.
-        """
+        """Run torchrun on all nodes; returns 0, or the first other exit code. Ray ends the ranks with this process."""
         master, port = self.ray.get(self.start(free_address, 0))
         waiting = []
         for node in range(self.plan.nnodes):
@@ -120,10 +117,7 @@ def free_address() -> tuple[str, int]:
 
 
 def run_node(archive: str, *values: str) -> int:
-    """As a Ray task: run torchrun on this node; returns its exit code, negative for a signal.
-
-    values: the arguments of `exec_torchrun` up to `port`.
-    """
+    """As a Ray task: run the verb `ranks` with these values; returns its exit code, negative for a signal."""
     import ray
 
     parent_and_address = [str(os.getpid()), ray.util.get_node_ip_address()]
@@ -151,10 +145,7 @@ def exec_torchrun(
 
 
 def thread_variables(plan: Plan, task_threads: str) -> dict[str, str]:
-    """Variables that share the threads of a node's task among its ranks; none if the job has set the number itself.
-
-    task_threads: OMP_NUM_THREADS of the task, which Ray sets to the number of CPUs that it reserves.
-    """
+    """OMP_NUM_THREADS for each rank: a share of what Ray has set for its task; none if the job has set it."""
     if plan.gpus_per_node and task_threads == f"{int(plan.cpus_per_node)}":
         return {"OMP_NUM_THREADS": f"{int(max(1, plan.cpus_per_node // plan.gpus_per_node))}"}
     return {}
