@@ -64,7 +64,8 @@ REPEAT_COUNT = re.compile(r" \[repeated (?P<times>\d{1,9})x across cluster\]")
 DATASET_ROWS = re.compile(r"(?P<filtered>filter )?dataset len: (?P<rows>\d{1,12})$")
 SELECTED_ROWS = re.compile(r"selected (?P<rows>\d{1,12}) random samples out of")
 
-# Engines: only the actor of an inference server and its engine's processes never print what a model has generated.
+# Engines: their messages count only in the output of the actor of an inference server and of its engine's processes.
+# Other processes print what a model has generated, which may have the same words.
 ENGINE_PROCESS = re.compile(r"\w*Server\w* pid=")
 # Messages with which an engine reports that it or one of its processes died: vLLM's v1/engine and v1/executor, SGLang's
 # managers and watchdog; and the traceback of a vLLM worker that failed to load weights, whose answer verl waits for.
