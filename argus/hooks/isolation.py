@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from . import secrets_file, worker_secrets
+from . import worker_secrets
 
 SHARED_NAMESPACE = "transfer_queue"
 CONTROLLER_NAME = "TransferQueueController"
@@ -73,7 +73,7 @@ def refuse_foreign_actor(name: str, creator_id: str, this_id: str) -> None:
     creator_id: Ray's id of the job that created it, which is a part of the actor's id. this_id: that of this job.
     """
     if creator_id != this_id:
-        submission_id = Path(os.environ.get(secrets_file.ARCHIVE_VARIABLE, "")).name
+        submission_id = Path(os.environ.get(worker_secrets.ARCHIVE_VARIABLE, "")).name
         raise RuntimeError(
             f"{name} {FOREIGN_ACTOR_TEXT}: Ray's job {creator_id} has created it, and this is Ray's job {this_id} "
             f"({submission_id}). Their samples would be mixed; `ray job list` on the head shows both"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks a job's secrets in text and in streams, in all the forms in which programs write them."""
+"""Masks a job's secrets in text, streams and environments, in all the forms in which programs write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 MASK = "[secret]"
 # Shorter values are not masked: they occur by chance in any text.
@@ -16,8 +16,31 @@ MIN_SECRET_CHARS = 4
 MIN_PART_CHARS = 8
 # The most bytes of an unfinished line that are held back.
 MAX_PENDING_BYTES = 1 << 16
+# The login in a URL.
+URL_LOGIN = re.compile(r"(://)[^\s/@]{0,256}:[^\s/@]{1,1024}@")
 # The login in an HTTP header, whose base64 depends on the name beside the secret.
 HTTP_LOGIN = re.compile(rb"(uthorization\W{1,8}[Bb]asic +)[\w+/-]+=*")
+CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Names of variables that hold a secret: their values never go into evidence, and a JobSpec's env_vars may not set them.
+SECRET_NAME = re.compile(
+    r"""PASSW|PASSPHRASE|SECRET|CREDENTIAL|TOKEN(?!I[ZS])|WEBHOOK|KUBECONFIG|NETRC|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY
+    |(^|_)(KEYS?|PAT|PWD|O?AUTH|CREDS?|COOKIES?|JWT|CERTS?|DSN|PEM|PSK|SAS|BEARER|MNEMONIC|CONN(ECTION)?_STR(ING)?)(_|$)
+    |(^|_)(PASS|SESSION)$
+    |(^|_)(DATABASE|DB|REDIS|VALKEY|MONGO(DB)?|POSTGRES(QL)?|PG|MYSQL|MARIADB|AMQP|RABBITMQ|BROKER|SQLALCHEMY|JDBC)_UR[IL]$
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+# Names that match, but hold only a path or a setting.
+HARMLESS_NAME = re.compile(
+    r"""_(PATH|FILE|DIR|SOCK|MODE|NAME|TYPE|SIZE|LENGTH|COUNT|ENABLED|DISABLED|TIMEOUT)$
+    |^(OLD)?PWD$|^(TORCH_)?NCCL_|^TOKENIZERS_
+    # Settings on the tokens of a model, and names of columns.
+    |(^|_)((MAX|MIN|NUM|PER|PAD|EOS|BOS|UNK|STOP|SPECIAL|BATCHED|NEW|IMAGE|MASK)_)+TOKENS?(_IDS?|_LEN)?$
+    |(^|_)TOKENS?_(PER|LEN|LEVEL|MEAN|IDS|BUDGET|LIMIT)(_|$)
+    |(^|_)(PUBLIC|PRIMARY|SORT|CACHE|PROMPT|REWARD|REWARD_FN|RESPONSE|ANSWER|LABEL|INPUT|OUTPUT|IMAGE|VIDEO|MESSAGES)_KEY$
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def maskable_lines(value: str) -> list[str]:
@@ -101,3 +124,17 @@ class Redactor:
         """A pattern for the secrets that are in the data; None if there are none, which is usual and fast."""
         present = [re.escape(form) for form in self.forms if form in data]
         return re.compile(b"|".join(present)) if present else None
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable's name, also one in camel case, tells that its value is a secret."""
+    words = CAMEL_CASE.sub("_", name).replace("-", "_")
+    return bool(SECRET_NAME.search(words)) and not HARMLESS_NAME.search(words)
+
+
+def masked_environment(variables: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
+    """A copy of an environment in which values that are secret by their name or their content are masked."""
+    return {
+        name: MASK if is_secret_name(name) else URL_LOGIN.sub(rf"\1{MASK}@", redactor.mask_text(value))
+        for name, value in sorted(variables.items())
+    }

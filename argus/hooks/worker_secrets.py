@@ -1,19 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives a worker process of a trainer the job's secrets, and masks them in what it prints."""
+"""Passes a job's secrets to its trainer and workers through a file, and masks them in what a worker prints.
+
+The file is ``<shared_root>/jobs/.secrets/<submission_id>.json``, mode 0600, and exists while the job lives. Every node
+can read it, also a node that joins later. Ray never transports the secrets.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import io
+import json
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from . import secrets_file
+from ..io.reading import read_mapping
 from .redact import Redactor
+
+# The variable with the path of the job's archive, set for all processes of a job.
+ARCHIVE_VARIABLE = "ARGUS_VERL_ARCHIVE"
+# The directory beside the archives, which the user of the nodes certainly owns.
+DIRECTORY = ".secrets"
+
+
+def secrets_path(archive: Path) -> Path:
+    return archive.parent / DIRECTORY / f"{archive.name}.json"
+
+
+def store(archive: Path, values: Mapping[str, str]) -> None:
+    """Write the values to a file that only the user of the nodes can read. Raises OSError."""
+    file = secrets_path(archive)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    # A job may have left a file there that others can read.
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(dict(values), stream)
+
+
+def load(archive: Path) -> dict[str, str]:
+    """The job's secrets; empty if it has none, or if it has ended. Raises UnreadableError."""
+    try:
+        return read_mapping(secrets_path(archive))
+    except FileNotFoundError:
+        return {}
+
+
+def forget(archive: Path) -> None:
+    """Remove the job's secrets, if it has any. What a job has put in place of their directory has none."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        secrets_path(archive).unlink()
 
 
 class RedactedOutput(io.BufferedIOBase):
@@ -60,7 +100,7 @@ def provide_secrets() -> None:
     What native code writes to the file descriptors is not masked: a pipe in their place would lose the last words of a
     process that crashes, by which its failure is recognised.
     """
-    values = secrets_file.load(Path(os.environ[secrets_file.ARCHIVE_VARIABLE]))
+    values = load(Path(os.environ[ARCHIVE_VARIABLE]))
     if not values:
         return
     os.environ.update(values)

@@ -11,7 +11,7 @@ from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
 from ..common.text import nearest
-from ..hooks import redact, secret_variables, secrets_file
+from ..hooks import redact, worker_secrets
 from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
 
@@ -20,7 +20,7 @@ OWNED_ENVIRONMENT = {
     METRICS_VARIABLE: "metrics belong in the archive",
     "HF_HOME": f"it is {HF_HOME}/ under the shared root",
     JOB_VARIABLE: "it marks the job's processes",
-    secrets_file.ARCHIVE_VARIABLE: "it is the path of the job's archive",
+    worker_secrets.ARCHIVE_VARIABLE: "it is the path of the job's archive",
 }
 RUNTIME_ENV = "ray.runtime_env"
 # The prefix of this collection's variables.
@@ -159,7 +159,7 @@ def variable_findings(where: str, variables: Mapping[Any, object], shared_root: 
             yield about(key, f"cannot be set: {GPUS_OF_RAY[name]}", "remove it; set resources.gpus_per_node")
         elif name.startswith(OURS):
             yield about(key, f"names with {OURS} belong to this collection", "choose another name")
-        elif secret_variables.is_secret_name(name):
+        elif redact.is_secret_name(name):
             yield about(key, "a secret there would be readable in the archive and in Ray's dashboard", secrets)
         elif form := form_of_secret(str(value)):
             yield about(key, f"contains {form}, readable in the archive and in Ray's dashboard", secrets)

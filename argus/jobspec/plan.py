@@ -14,7 +14,7 @@ from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
 from ..common.shared_root import USER_CODE_DIR, archive_path
-from ..hooks import secrets_file
+from ..hooks import worker_secrets
 from ..io.hydra import merge
 from ..launcher import torchrun
 from ..queue.attempts import METRICS_VARIABLE
@@ -41,7 +41,7 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 # W&B writes into a temporary directory if this one does not exist.
 WANDB_DIRECTORY = "logs/wandb"
 # Variables left out of the printed trainer command: they would mark a process as the job's, and empty its metrics.
-NOT_IN_COMMAND = (JOB_VARIABLE, secrets_file.ARCHIVE_VARIABLE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
+NOT_IN_COMMAND = (JOB_VARIABLE, worker_secrets.ARCHIVE_VARIABLE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Stands for a server whose address is not known yet.
 NO_ADDRESS = "http://127.0.0.1:9"
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
@@ -132,7 +132,7 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
         # These identify every process of the job, and locate its secrets.
         JOB_VARIABLE: archive.rpartition("/")[2],
-        secrets_file.ARCHIVE_VARIABLE: archive,
+        worker_secrets.ARCHIVE_VARIABLE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
         **repeatable_variables(spec.shared_root),
         # Ray's default of 3 s is too short to end a trainer and collect its evidence.

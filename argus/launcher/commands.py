@@ -15,7 +15,7 @@ from ..archive.program import Program
 from ..archive.status import JobState, ray_id
 from ..evidence import evidence, node
 from ..evidence.evidence import Moment
-from ..hooks import redact, secrets_file
+from ..hooks import redact, worker_secrets
 from ..queue import attempts
 from ..ray.api import job_client
 from ..ray.tasks import Connection
@@ -44,7 +44,7 @@ def finish_attempt(archive: Archive) -> int:
     swept = evidence.sweep(archive, connection)
     # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
-        samples.keep(archive, redact.Redactor(secrets_file.load(archive.path).values()).mask_text, is_over=True)
+        samples.keep(archive, redact.Redactor(worker_secrets.load(archive.path).values()).mask_text, is_over=True)
     attempt = attempts.current_attempt(archive)
     archive.write_json(f"debug/sweep-{attempt}.json", swept)
     archive.event(

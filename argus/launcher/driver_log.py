@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the output of an attempt without secrets: to the driver's log, ``logs/driver.log`` and its parts, and its
-beginning to Ray's own log.
+beginning to Ray's own log. Helps to record the end of the attempt while the shared root is full or read-only.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO
+from types import ModuleType
+from typing import IO, TypeVar
 
+from ..archive.failures import Failure
 from ..hooks.redact import Redactor
+from ..io.reading import UnreadableError, parse_json
+from ..io.schema import MalformedError, json_text, parse
 
 PART_BYTES = 64 << 20
 # How many parts are kept: the first, which shows how the job began, and the newest of the others.
@@ -153,3 +157,55 @@ class AttemptOutput:
         """Write text that the archive cannot hold, without secrets and beyond the limit of Ray's own log."""
         with contextlib.suppress(OSError):
             self.ray_log.write_unlimited(self.redactor.mask_text(text).encode(errors="replace"))
+
+
+# The record of an attempt's end: written again and again, or else printed to Ray's own log, where the steward finds it.
+
+# How long a launcher whose trainer has ended tries to record the end.
+RECORD_TIMEOUT_SECONDS = 300.0
+# The same after a stop request: Ray soon kills the launcher.
+STOP_RECORD_TIMEOUT_SECONDS = 5.0
+RETRY_INTERVAL_SECONDS = 0.5
+# Begins the line in Ray's own log with the failure that the archive lacks.
+END_PREFIX = "ARGUS_VERL_END="
+# How many last lines of a job's message from Ray are searched. Ray shows the last 10 lines of the log; splitlines may
+# make more of them, as it also splits at carriage returns.
+MAX_MESSAGE_LINES = 20
+Result = TypeVar("Result")
+
+
+def retry_write(write: Callable[[], Result], is_stopping: Callable[[], bool], clock: ModuleType = time) -> Result:
+    """Call a function that writes to the archive until it succeeds; raises its last error after RECORD_TIMEOUT_SECONDS.
+
+    is_stopping: whether this process was asked to end.
+    """
+    until = clock.monotonic() + RECORD_TIMEOUT_SECONDS
+    while True:
+        try:
+            return write()
+        except (OSError, UnreadableError) as error:
+            # A job may have put something else in place of a file, which will not change.
+            if isinstance(error, UnreadableError) and not error.is_transient:
+                raise
+            if is_stopping():
+                until = min(until, clock.monotonic() + STOP_RECORD_TIMEOUT_SECONDS)
+            if clock.monotonic() >= until:
+                raise
+        # sleep() resumes after a signal (PEP 475).
+        clock.sleep(RETRY_INTERVAL_SECONDS)
+
+
+def format_end_line(failure: Failure | None) -> str:
+    """The line about an attempt's end; failure: None if it did not fail."""
+    return END_PREFIX + json_text(failure)
+
+
+def parse_end_line(message: str) -> Failure | None:
+    """The failure in such a line of a job's message from Ray; None without one. A job can print such a line as well."""
+    for line in reversed(message.splitlines()[-MAX_MESSAGE_LINES:]):
+        if line.startswith(END_PREFIX):
+            try:
+                return parse(Failure, parse_json(line.removeprefix(END_PREFIX), "the end"))
+            except (MalformedError, UnreadableError):
+                return None
+    return None

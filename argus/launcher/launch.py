@@ -28,18 +28,16 @@ from ..archive.program import Program, Runner
 from ..archive.status import JobState
 from ..common.identity import node_name
 from ..evidence import node
-from ..hooks import secrets_file
+from ..hooks import worker_secrets
 from ..io import control_group
 from ..io.output import one_line
 from ..io.reading import UnreadableError
 from ..queue import attempts
-from .driver_log import AttemptOutput
-from .end_record import format_end_line, retry_write
+from .driver_log import AttemptOutput, format_end_line, retry_write
 from .health import Health
 from .log_scan import total_steps
 from .outcome import TRAINER, Observations, Outcome, determine_outcome
-from .precheck import precheck_problem
-from .program_runner import SIGTERM_GRACE_SECONDS, ProgramRunner
+from .program_runner import SIGTERM_GRACE_SECONDS, ProgramRunner, precheck_problem
 from .watch import ENDED_BY_WATCH, Watch
 
 PRECHECK_FAILED_EXIT_CODE = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
@@ -56,7 +54,7 @@ class Launcher:
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
         self.overrides = attempts.recorded_overrides(archive, self.plan, attempt)
-        self.secrets = secrets_file.load(archive.path)
+        self.secrets = worker_secrets.load(archive.path)
         # The signal that this process got, and the same if it came before the trainer's end.
         self.received_signal: int | None = None
         self.signal_before_exit: int | None = None

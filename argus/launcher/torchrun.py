@@ -19,7 +19,7 @@ from typing import Any
 from ..archive.archive import Archive
 from ..archive.plan import Plan
 from ..archive.program import CURRENT_LINK, Program, versions_directory
-from ..hooks import redact, secrets_file
+from ..hooks import redact, worker_secrets
 from ..queue import attempts
 from ..ray.tasks import free_port
 from .diagnosis import TORCHRUN_FAILED
@@ -161,7 +161,7 @@ def exec_trainer(archive: Archive, attempt: str) -> int:
         # torchrun ends the process group of the trainer, whose last lines are still to be read.
         os.setsid()
         os.close(writer)
-        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(secrets_file.load(archive.path).values()))
+        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(worker_secrets.load(archive.path).values()))
         os._exit(0)
     os.close(reader)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):

@@ -15,7 +15,7 @@ from ..archive.archive import STEWARD_HEARTBEAT, Archive
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
-from ..hooks import secrets_file
+from ..hooks import worker_secrets
 from ..io.hydra import hydra_value, override_key
 from ..io.reading import UnreadableError
 from ..ray.api import with_names
@@ -186,7 +186,7 @@ def record_unattended_stop(archive: Archive, reason: str) -> JobState:
 def close_if_ended(archive: Archive, state: str) -> None:
     """If the job has ended: remove its secrets, and write the archive for the last time."""
     if state in ENDED:
-        secrets_file.forget(archive.path)
+        worker_secrets.forget(archive.path)
         archive.close()
         # While this file exists, the job needs a steward.
         (archive.path / STEWARD_HEARTBEAT).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from argus.hooks import isolation, secrets_file
+from argus.hooks import isolation, worker_secrets
 from argus.hooks.isolation import CONTROLLER_NAME, FOREIGN_ACTOR_TEXT
 
 OWN, OTHER = "02000000", "01000000"
@@ -45,7 +45,7 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ray:
     actor.ActorClass = type("ActorClass", (ActorClass,), {"options": ActorClass.options})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", module)
     monkeypatch.setitem(sys.modules, "ray.actor", actor)
-    monkeypatch.setenv(secrets_file.ARCHIVE_VARIABLE, str(tmp_path / "jobs" / "grpo-2"))
+    monkeypatch.setenv(worker_secrets.ARCHIVE_VARIABLE, str(tmp_path / "jobs" / "grpo-2"))
     return module
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.hooks import redact, secret_variables, secrets_file
+from argus.hooks import redact, worker_secrets
 from argus.hooks.redact import Redactor
 
 
@@ -26,33 +26,33 @@ def archive(tmp_path: Path) -> Path:
 def test_only_the_nodes_user_can_read_them(archive: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        secrets_file.store(archive, {"HF_TOKEN": "hf_größe"})
+        worker_secrets.store(archive, {"HF_TOKEN": "hf_größe"})
     finally:
         os.umask(before)
     file = tmp_path / "jobs" / ".secrets" / "sft-1.json"
-    assert secrets_file.secrets_path(archive) == file
+    assert worker_secrets.secrets_path(archive) == file
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert secrets_file.load(archive) == {"HF_TOKEN": "hf_größe"}
-    secrets_file.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
-    secrets_file.forget(archive)
-    assert secrets_file.load(archive) == {}
+    assert worker_secrets.load(archive) == {"HF_TOKEN": "hf_größe"}
+    worker_secrets.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
+    worker_secrets.forget(archive)
+    assert worker_secrets.load(archive) == {}
     assert [path.name for path in file.parent.iterdir()] == ["sft-2.json"]
 
 
 @pytest.mark.parametrize("kind", ["hard link", "link", "fifo"])
 def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_path: Path, kind: str) -> None:
-    file, elsewhere = secrets_file.secrets_path(archive), tmp_path / "elsewhere"
+    file, elsewhere = worker_secrets.secrets_path(archive), tmp_path / "elsewhere"
     file.parent.mkdir(mode=0o700)
     elsewhere.write_text("{}")
     if kind == "fifo":
         os.mkfifo(file)
     else:
         (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
-    secrets_file.store(archive, {"HF_TOKEN": "hf_secret"})
+    worker_secrets.store(archive, {"HF_TOKEN": "hf_secret"})
     state = file.lstat()
     assert (stat.S_ISREG(state.st_mode), stat.S_IMODE(state.st_mode), state.st_nlink) == (True, 0o600, 1)
-    assert secrets_file.load(archive) == {"HF_TOKEN": "hf_secret"}
+    assert worker_secrets.load(archive) == {"HF_TOKEN": "hf_secret"}
     assert elsewhere.read_text() == "{}"
 
 
@@ -85,7 +85,7 @@ def test_an_environment_without_secrets() -> None:
         "TOKENIZERS_PARALLELISM": "true",
         "NOTE": "it is hf_secret",
     }
-    kept = secret_variables.masked_environment(variables, Redactor(["hf_secret"]))
+    kept = redact.masked_environment(variables, Redactor(["hf_secret"]))
     masked = dict.fromkeys(("HF_TOKEN", "WANDB_API_KEY", "RAY_AUTH_TOKEN"), redact.MASK)
     assert kept == {**variables, **masked, "NOTE": "it is [secret]"}
 
@@ -109,10 +109,10 @@ sys.stdout.write("\\nend " + key[:12])
 
 
 def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
-    secrets_file.store(archive, {"KEY": KEY})
+    worker_secrets.store(archive, {"KEY": KEY})
     done = subprocess.run(
         [sys.executable, "-c", EVERY_WAY],
-        env={**os.environ, secrets_file.ARCHIVE_VARIABLE: str(archive)},
+        env={**os.environ, worker_secrets.ARCHIVE_VARIABLE: str(archive)},
         capture_output=True,
         text=True,
         check=True,

@@ -19,8 +19,8 @@ from real_processes import alive, until
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.hooks import secrets_file
-from argus.launcher import end_record
+from argus.hooks import worker_secrets
+from argus.launcher import driver_log
 from argus.launcher.launch import Launcher
 from argus.queue import attempts
 
@@ -113,7 +113,7 @@ def test_the_checkpoints_of_earlier_attempts_count(job: Setup) -> None:
 
 def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
-    secrets_file.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
+    worker_secrets.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
     code, output = job.run("environment")
     assert code == 4
     assert job.log() == output
@@ -255,5 +255,5 @@ def test_an_archive_that_cannot_be_written_does_not_hide_the_failure(job: Setup)
     (job.archive.path / "status.json").mkdir()
     (job.cwd / "go").touch()
     output, _errors = process.communicate(timeout=30)
-    end = end_record.parse_end_line(output.decode())
+    end = driver_log.parse_end_line(output.decode())
     assert process.returncode == 3 and end and end.kind == "config"

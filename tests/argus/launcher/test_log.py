@@ -10,7 +10,7 @@ from fake_ray import FakeClock
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.launcher import driver_log, end_record
+from argus.launcher import driver_log
 from argus.launcher.log_scan import total_steps
 
 
@@ -83,7 +83,7 @@ def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> No
 
 
 @pytest.mark.parametrize(
-    ("stopped_at", "until"), [(1e9, end_record.RECORD_TIMEOUT_SECONDS), (9, 9 + end_record.STOP_RECORD_TIMEOUT_SECONDS)]
+    ("stopped_at", "until"), [(1e9, driver_log.RECORD_TIMEOUT_SECONDS), (9, 9 + driver_log.STOP_RECORD_TIMEOUT_SECONDS)]
 )
 def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: float, until: float) -> None:
     clock, tried = FakeClock(), [0.0]
@@ -93,14 +93,14 @@ def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        end_record.retry_write(full, lambda: clock.now >= stopped_at, clock)
-    assert until <= tried[-1] <= until + end_record.RETRY_INTERVAL_SECONDS
+        driver_log.retry_write(full, lambda: clock.now >= stopped_at, clock)
+    assert until <= tried[-1] <= until + driver_log.RETRY_INTERVAL_SECONDS
 
 
 def test_a_failure_is_told_in_rays_log() -> None:
     failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
-    line = end_record.format_end_line(failure)
-    assert end_record.parse_end_line(f"the last lines:\nstep:1\n{line}\n") == failure
-    for message in ("", f"{end_record.END_PREFIX}{'[' * 100_000}", f'{end_record.END_PREFIX}{{"kind": 7}}', f"x{line}"):
-        assert end_record.parse_end_line(message) is None
-    assert end_record.parse_end_line(line + "\nx" * end_record.MAX_MESSAGE_LINES) is None
+    line = driver_log.format_end_line(failure)
+    assert driver_log.parse_end_line(f"the last lines:\nstep:1\n{line}\n") == failure
+    for message in ("", f"{driver_log.END_PREFIX}{'[' * 100_000}", f'{driver_log.END_PREFIX}{{"kind": 7}}', f"x{line}"):
+        assert driver_log.parse_end_line(message) is None
+    assert driver_log.parse_end_line(line + "\nx" * driver_log.MAX_MESSAGE_LINES) is None

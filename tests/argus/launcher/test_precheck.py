@@ -9,7 +9,7 @@ import pytest
 from launcher_job import CODE_ID, Setup
 
 from argus.launcher.launch import Launcher
-from argus.launcher.precheck import precheck_problem
+from argus.launcher.program_runner import precheck_problem
 
 
 @pytest.fixture
