@@ -38,11 +38,9 @@ MAX_HEARTBEAT_AGE_SECONDS = 60.0
 ENGINE_ADDRESSES = "config/prometheus.yml"
 # The working directory of a job that is a command.
 OUTPUT_DIRECTORY = "output"
-# The directories of every archive.
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # The maximum sizes of ``status.json``, which has the reasons of up to 100 attempts, and of other files that are read.
 MAX_STATUS_BYTES, MAX_FILE_BYTES = MIB, 4 * MIB
-# The file that asks for the job's end, and the maximum length of the name in it.
 STOP_REQUESTED = "config/stop_requested"
 MAX_REQUESTER_CHARS = 200
 # The ids of jobs, and so the names of archives.
@@ -58,13 +56,9 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The launcher's heartbeat, ``heartbeat.json``, written every 2 seconds while its trainer runs.
-
-    None means unknown. Times are in seconds since the epoch, by the launcher's clock.
-    """
+    """The launcher's heartbeat, written every 2 seconds while its trainer runs. Times are by the launcher's clock."""
 
     time: float | None = None
-    # The last step, and the number of steps that the trainer will do.
     step: int | None = None
     total_steps: int | None = None
     # The first step of this attempt, and when it was done.
@@ -78,9 +72,8 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class StewardHeartbeat:
-    """The heartbeat of the job's steward, ``steward.json``. "" means that there is nothing to tell."""
+    """The heartbeat of the job's steward, ``steward.json``; "" means that there is nothing to tell."""
 
-    # When it was written, in seconds since the epoch.
     time: float = 0
     # The names of the head and of its cluster, and the steward's process id.
     host: str = ""
@@ -229,7 +222,6 @@ class Archive:
         self.event("CLOSED")
 
     def event(self, kind: str, **details: Any) -> None:
-        """Add a line to ``events.jsonl``. Raises OSError."""
         self.append("events.jsonl", json_text({"time": now(), "event": kind, **details}) + "\n")
 
     def log_parts(self) -> dict[int, Path]:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the checkpoints from which a job can resume, and removes those that are too old.
-
-verl saves checkpoints to ``checkpoints/global_step_<N>`` in the archive. They are checked before a job resumes, because
-the job would fail only after minutes of start-up.
-"""
+"""Finds the checkpoints from which a job can resume, so that none fails after minutes of start-up; removes old ones."""
 
 from __future__ import annotations
 
@@ -22,10 +18,8 @@ from ..io.reading import UnreadableError, list_directory, open_file, read_text
 
 # verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
 SHARD_FILE = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
-# FSDP writes this file even without shards.
-FSDP_FILE = "fsdp_config.json"
-# The kinds of shards that training needs to resume; schedule and seeds may start anew.
-RESUMED_KINDS = ("model", "optim")
+# FSDP writes this file even without shards. Training resumes from these kinds; schedule and seeds may start anew.
+FSDP_FILE, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
 STEP_NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 STEP_DIRECTORY = re.compile(rf"global_step_(?P<step>{STEP_NUMBER.pattern})")
 # The most checkpoints that are checked, and the most numbers in a message: jobs choose the names of files.
@@ -51,7 +45,7 @@ class Checkpoint:
 
     step: int
     path: Path
-    # The number of ranks that wrote shards; 0 if the checkpoint has none, such as those of Megatron.
+    # 0 if it has no shards, such as those of Megatron.
     world_size: int
     # Why no job can resume from it; "" if one can.
     problem: str
@@ -151,7 +145,6 @@ def saved_checkpoints(directory: Path, workload: str) -> Iterator[Checkpoint]:
 
 
 def last_complete(directory: Path, workload: str) -> Checkpoint | None:
-    """The newest checkpoint from which a job can resume. directory: `checkpoints` in an archive."""
     return next((checkpoint for checkpoint in saved_checkpoints(directory, workload) if not checkpoint.problem), None)
 
 
@@ -170,8 +163,7 @@ class Retention:
 
     def __init__(self, directory: Path, workload: str, overrides: Sequence[str]) -> None:
         """directory: `checkpoints` in an archive, before the current attempt saves anything."""
-        self.directory, self.workload = directory, workload
-        self.last_saved_step = last_saved_step(directory)
+        self.directory, self.workload, self.last_saved_step = directory, workload, last_saved_step(directory)
         # How many checkpoints to keep, by the directory of the shards; 0 for all.
         self.limits = {part: keep_limit(overrides, KEEP_SETTINGS[part]) for part in SHARD_DIRECTORIES.get(workload, ())}
 

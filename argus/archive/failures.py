@@ -104,11 +104,9 @@ class Failure:
 
     # A kind that only another version of this collection has counts as unknown.
     kind: FailureKind = FailureKind.UNKNOWN
-    # One line.
     reason: str = ""
     # The lines of the log that show it.
     lines: tuple[str, ...] = ()
-    # The remedy.
     todo: str = ""
     # The address of the node at fault, as the log has it; "" for the driver's node, or if it is not one node's fault.
     node: str = ""

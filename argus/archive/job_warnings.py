@@ -17,8 +17,6 @@ MIN_SHARE = 0.5
 
 
 class WarningKind(StrEnum):
-    """The kind of a warning; docs/warnings.md has a row for each."""
-
     REWARD_RAISES = "reward_raises"
     ROLLOUT_RAISES = "rollout_raises"
     REWARD_CONSTANT = "reward_constant"
@@ -53,7 +51,6 @@ class JobWarning:
 
     # A WarningKind, or a kind that only another version of this collection has.
     kind: str
-    # One line.
     text: str = ""
     # How many samples, prompts, rows or steps are affected, of how many in all; 0 if that is not known.
     count: int = 0
@@ -107,9 +104,8 @@ def gradient_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
     for name in GRADIENTS:
         values = inputs.metrics.values_of(name)
         if values.nonfinite_count:
-            text = (
-                f"the gradient was not finite in {count_text(values.nonfinite_count, values.count, 'steps')} ({name})"
-            )
+            count = count_text(values.nonfinite_count, values.count, "steps")
+            text = f"the gradient was not finite in {count} ({name})"
             yield warning(WarningKind.GRADIENT_NAN, text, values.nonfinite_count, values.count)
         if inputs.has_enough_steps and values.zero_count and values.zero_count >= MIN_SHARE * values.count:
             text = f"the gradient was 0 in {count_text(values.zero_count, values.count, 'steps')} ({name})"
@@ -119,13 +115,12 @@ def gradient_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
 def loss_warnings(inputs: WarningInputs) -> Iterator[JobWarning]:
     for name in LOSSES:
         values = inputs.metrics.values_of(name)
+        is_stuck = name in CHANGING_LOSSES and values.is_constant
         if values.nonfinite_count:
             unit = "validations" if name.startswith("val") else "steps"
             text = f"the loss was not a number in {count_text(values.nonfinite_count, values.count, unit)} ({name})"
             yield warning(WarningKind.LOSS_NAN, text, values.nonfinite_count, values.count)
-        elif not inputs.has_enough_steps or values.count < MIN_STEPS_AT_END:
-            continue
-        elif name in CHANGING_LOSSES and values.is_constant:
+        elif inputs.has_enough_steps and values.count >= MIN_STEPS_AT_END and is_stuck:
             text = f"the loss was {values.max:g} in all {values.count} steps ({name})"
             yield warning(WarningKind.LOSS_CONSTANT, text, values.count, values.count)
     for name in LEARNING_RATES:

@@ -27,13 +27,10 @@ MAX_FILE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Step:
-    """The metrics that a trainer wrote for one step."""
-
     number: int
     metrics: Mapping[str, object]
 
     def value(self, metric: str) -> float | None:
-        """The value of a metric; None if the step has no such metric, or no number as its value."""
         value = self.metrics.get(metric)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
@@ -62,7 +59,6 @@ def parse_step(line: bytes) -> Step | None:
 
 
 def read_steps(file: BinaryIO, max_bytes: int) -> Iterator[Step]:
-    """The steps from the current position of a file on, in at most so many bytes."""
     is_start = True
     while max_bytes > 0 and (line := file.readline(min(max_bytes, MAX_LINE_BYTES))):
         max_bytes -= len(line)

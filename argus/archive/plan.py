@@ -16,11 +16,9 @@ VAL_ONLY = "trainer.val_only"
 
 @dataclass(frozen=True)
 class Pool:
-    """Resources on each of some workers, one of verl's resource pools."""
+    """GPUs and CPUs on each of `nnodes` workers. name: of verl's resource pool; "" for that of the trainer."""
 
-    # "" for the pool of the trainer.
     name: str = ""
-    # The number of workers, and the GPUs and CPUs on each of them.
     nnodes: int = 0
     gpus: float = 0
     cpus: float = 0
@@ -37,7 +35,6 @@ class Plan:
     Durations are in seconds; None means no limit. The defaults are those of a key that an older archive lacks.
     """
 
-    # The directory of the snapshot of verl, and its id; "" without a snapshot.
     code_path: str = ""
     code_id: str = ""
     # The trainer's Python module, and its Hydra overrides.
@@ -45,7 +42,6 @@ class Plan:
     overrides: tuple[str, ...] = ()
     # Environment of the trainer's own process, in addition to that of the whole job.
     driver_env: Mapping[str, str] = field(default_factory=dict)
-    # The address of Ray's jobs API.
     address: str = "http://127.0.0.1:8265"
     # The command that runs in place of a trainer; empty for a trainer.
     command: tuple[str, ...] = ()
@@ -70,7 +66,6 @@ class Plan:
     pools: tuple[Pool, ...] = ()
     # The names of its secrets, without their values.
     secrets: tuple[str, ...] = ()
-    # How many further attempts may follow failures that are retryable.
     retries: int = 0
     # What to do with a trainer that stalls: "report" or "stop".
     on_stall: str = "report"
@@ -97,7 +92,6 @@ class Plan:
     ready_path: str = "/"
     # The number of steps that the data is enough for; None if unknown, 0 if the job only validates.
     steps: int | None = None
-    # The job and the step of the checkpoint from which the job resumes; None if it begins anew.
     resumed_from: str | None = None
     resumed_from_step: int | None = None
 

@@ -39,9 +39,8 @@ def versions_directory() -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """One version of the program."""
+    """One version of the program: a zip file, or a directory, that Python can run."""
 
-    # A zip file, or a directory, that Python can run.
     path: str
 
     @classmethod
@@ -71,7 +70,6 @@ class Program:
         return f"{versions_directory()}/{self.name}:{versions_directory()}/{CURRENT_LINK}"
 
     def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
-        """The command that runs a verb of the launcher, see launcher/commands.py."""
         return [sys.executable, self.path, "launch", verb, archive, *arguments]
 
 
@@ -87,7 +85,6 @@ class Runner:
         return spawn(self.program.command(str(self.archive.path), verb, *arguments), output)
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
-        """Run a verb to its end, and kill it after that time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             wait(self.start(verb, *arguments), seconds)
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps samples of a job's rollouts and validations: some rows of some steps.
 
-verl writes all rows of a step to ``samples/.<kind>/<step>.jsonl``. The rows that stay are in
-``samples/<kind>-<step>.jsonl``.
+verl writes all rows of a step to ``samples/.<kind>/<step>.jsonl``. What stays is in ``samples/<kind>-<step>.jsonl``.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ KEPT_FILE = re.compile(r"([a-z]+)-([0-9]{1,9})\.jsonl")
 MAX_STEPS = 50
 # How many rows of a step stay: with the highest scores, with the lowest, and random ones.
 BEST_COUNT, WORST_COUNT, RANDOM_COUNT = 4, 4, 8
-# The most characters of a text in a row.
 MAX_CHARS = 4000
 # The most bytes read of a step, of a row, and of the kept rows.
 MAX_STEP_BYTES, MAX_LINE_BYTES, MAX_KEPT_BYTES = 256 * MIB, 4 * MIB, 2 * MIB
-# Replaces secrets in a text.
 Mask = Callable[[str], str]
 
 
@@ -47,8 +44,8 @@ def raw_directory(archive: str, kind: str) -> str:
 def keep(archive: Archive, mask: Mask, is_over: bool = False) -> None:
     """Keep samples of the steps that verl has written, and remove the rest.
 
-    is_over: whether nothing writes any more; before that, the newest file may be incomplete. Raises OSError and
-    UnreadableError.
+    mask: replaces secrets. is_over: whether nothing writes any more; before, the newest file may be incomplete.
+    Raises OSError and UnreadableError.
     """
     if not is_directory(archive.path / DIRECTORY):
         return
@@ -108,11 +105,8 @@ def select_rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
     with open_file(path) as file:
         for number, row in enumerate(read_rows(file)):
             value = score_of(row) or 0.0
-            for heap, key, size in (
-                (best, value, BEST_COUNT),
-                (worst, -value, WORST_COUNT),
-                (others, chance.random(), RANDOM_COUNT),
-            ):
+            heaps = ((best, value, BEST_COUNT), (worst, -value, WORST_COUNT), (others, chance.random(), RANDOM_COUNT))
+            for heap, key, size in heaps:
                 item = (key, -number, row)
                 if len(heap) < size:
                     heapq.heappush(heap, item)
@@ -123,7 +117,6 @@ def select_rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
 
 
 def read_rows(file: BinaryIO, max_bytes: int = MAX_STEP_BYTES) -> Iterator[dict[str, Any]]:
-    """The rows of a file; lines that are no JSON mapping are skipped."""
     is_start = True
     while max_bytes > 0 and (line := file.readline(min(max_bytes, MAX_LINE_BYTES))):
         max_bytes -= len(line)

@@ -75,17 +75,14 @@ def submission_id_of(ray_id: str) -> str:
 class Attempt:
     """One attempt that has ended. Times are in seconds since the epoch."""
 
-    # Its number, from 1.
     attempt: int = 0
     state: str = ""
-    # The FailureKind; "" without a failure.
     kind: str = ""
     reason: str = ""
     started_at: float | None = None
     ended_at: float | None = None
-    # The step of the checkpoint that it resumed from; None if it began anew.
+    # The step of the checkpoint that it resumed from.
     resumed_from: int | None = None
-    # The seconds of each finished phase before its first step.
     phases: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +106,6 @@ class Status:
     tags: Mapping[str, Any] = field(default_factory=dict)
     # Where the job comes from, if from another job: resumed_from, checkpoint, resubmitted_from.
     lineage: Mapping[str, str] = field(default_factory=dict)
-    # The number of the current attempt, and the attempts that have ended.
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
     submitted_at: float | None = None
@@ -119,8 +115,7 @@ class Status:
     attempt_submitted_at: float | None = None
     started_at: float | None = None
     attempt_started_at: float | None = None
-    # The seconds of each finished phase before the first step.
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)  # the seconds of each finished phase
     ended_at: float | None = None
     updated_at: str = ""
     closed_at: str = ""

@@ -83,11 +83,8 @@ class MetricValues:
 
 
 class MetricsSummary:
-    """What the metrics file of an attempt contains so far."""
-
     def __init__(self) -> None:
         self.step_count = 0
-        # 0 before the first step.
         self.first_step = self.last_step = 0
         self.has_validation = False
         self.values: dict[str, MetricValues] = {}
@@ -140,13 +137,11 @@ class WarningInputs:
     settings: Settings
     metrics: MetricsSummary
     log: LogSummary = LogSummary()
-    # The steps that have a checkpoint.
     saved_steps: Sequence[int] = ()
     # Whether the attempt has ended without an error.
     has_succeeded: bool = False
-    # The size of the last checkpoint; 0 without one.
+    # The size of the last checkpoint, and what is free on the shared root.
     checkpoint_bytes: int = 0
-    # The free space of the shared root.
     free_bytes: int = 0
 
     @property

@@ -68,10 +68,7 @@ def job_id() -> str:
 
 
 def refuse_foreign_actor(name: str, creator_id: str, this_id: str) -> None:
-    """Raise RuntimeError if an actor is of another job.
-
-    creator_id: Ray's id of the job that created it, which is a part of the actor's id. this_id: that of this job.
-    """
+    """Raise if an actor is of another job. Both ids are Ray's; an actor's id contains that of its creator's job."""
     if creator_id != this_id:
         submission_id = Path(os.environ.get(worker_secrets.ARCHIVE_VARIABLE, "")).name
         raise RuntimeError(

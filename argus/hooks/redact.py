@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks a job's secrets in text, streams and environments, in all the forms in which programs write them."""
+"""Masks a job's secrets in text, streams and environments, in the forms in which programs write them:
+as they are, JSON, repr, URLs, base64.
+"""
 
 from __future__ import annotations
 
@@ -65,17 +67,13 @@ def written_forms(value: str) -> Iterator[str]:
 
 
 class Redactor:
-    """Masks secrets in a text, or in the lines of a stream that arrives in pieces.
-
-    It knows the forms in which programs write values: as they are, JSON, repr, URLs, base64.
-    """
+    """Masks secrets in a text, or in the lines of a stream that arrives in pieces."""
 
     def __init__(self, values: Iterable[str]) -> None:
         forms = {form for value in values if maskable_lines(value) for form in written_forms(value)}
         # The longest come first, because one may contain another.
         self.forms = sorted({form.encode(errors="surrogatepass") for form in forms}, key=len, reverse=True)
         self.longest_form_bytes = max(map(len, self.forms), default=0)
-        # The unfinished line at the end of the stream.
         self.pending = b""
 
     def mask_text(self, text: str) -> str:
@@ -84,10 +82,7 @@ class Redactor:
         return self._mask_all(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next piece of a stream; returns the masked lines that are complete now.
-
-        Of an unfinished line that is too long to hold back, returns the beginning, which ends outside any secret.
-        """
+        """The masked lines that are complete now, and the beginning of an overlong line; it ends outside any secret."""
         if not self.forms:
             return data
         data = self.pending + data
@@ -107,7 +102,6 @@ class Redactor:
         return self._mask_all(data)
 
     def _mask_all(self, data: bytes) -> bytes:
-        """Mask the secrets in the data, and the beginning of a secret at its end."""
         data = self._mask(data)
         first = max(0, len(data) - self.longest_form_bytes)
         begun = [form for form in self.forms if data.find(form[:MIN_PART_CHARS], first) >= 0]

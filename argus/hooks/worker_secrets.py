@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes a job's secrets to its trainer and workers through a file, and masks them in what a worker prints.
 
-The file is ``<shared_root>/jobs/.secrets/<submission_id>.json``, mode 0600, and exists while the job lives. Every node
-can read it, also a node that joins later. Ray never transports the secrets.
+While the job lives, they are in ``<shared_root>/jobs/.secrets/<submission_id>.json``, mode 0600: every node can read
+them there, also one that joins later, and Ray never transports them.
 """
 
 from __future__ import annotations

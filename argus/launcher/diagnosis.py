@@ -63,13 +63,10 @@ class LogEvidence:
     # Where rules for the trainer's last exception search: the driver's output from that exception on; of a wrapper
     # that leads to no other exception, the outputs of all processes.
     final_outputs: Mapping[str, str]
-    # The exceptions in which rules for exceptions search.
     errors: Sequence[PrintedError]
-    # The values of SETTINGS.
     settings: Mapping[str, str]
 
     def first_failure(self, rules: Sequence[Rule]) -> Failure | None:
-        """The failure that the first matching rule identifies; None if no rule matches."""
         return next(filter(None, map(self.failure_by_rule, rules)), None)
 
     def failure_by_rule(self, rule: Rule) -> Failure | None:
@@ -136,7 +133,7 @@ def read_log(log: str, exit_code: int | None) -> LogEvidence:
     if not any(map(is_wrapper, errors)) and TORCHRUN_FAILED not in final:
         return LogEvidence(outputs, {DRIVER: final}, errors, settings)
     all_errors = printed_errors(log)
-    of_dead = errors_of_dead_processes(errors, all_errors)
+    of_dead = errors_of_dead(errors, all_errors)
     if of_dead and not any(map(is_wrapper, of_dead[-1:])):
         return LogEvidence(outputs, {DRIVER: final}, [*errors, *of_dead], settings)
     if of_dead is None:
@@ -144,13 +141,10 @@ def read_log(log: str, exit_code: int | None) -> LogEvidence:
     return LogEvidence(outputs, {DRIVER: final, **outputs}, [*errors, *all_errors], settings)
 
 
-def errors_of_dead_processes(
-    errors: Sequence[PrintedError], all_errors: Sequence[PrintedError]
-) -> list[PrintedError] | None:
-    """Follow from the driver's last error to the process whose death it names, and so on; returns their last errors.
+def errors_of_dead(errors: Sequence[PrintedError], all_errors: Sequence[PrintedError]) -> list[PrintedError] | None:
+    """The last error of each process that died, from the one that the driver names on; None if that one wrote none.
 
-    None if the first of these processes wrote none. Only the last error of a process counts: it may have handled the
-    others, and a process that dies writes its reason last.
+    A process may have handled its other exceptions; one that dies writes its reason last.
     """
     last = errors[-1:]
     last_errors: list[PrintedError] = []
@@ -184,7 +178,6 @@ def unknown_failure(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
 
 
 def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines as a failure shows them: with the name of their process, without underlines, and not too many."""
     prefix = f"({process}) " if process else ""
     return shorten([prefix + line for line in lines if not UNDERLINE.match(line)])
 
@@ -197,7 +190,6 @@ def raise_location(stack: Sequence[str]) -> dict[str, str]:
 
 
 def rule_matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The lines that a rule matches in an output, and the groups for its reason."""
     if not rule.frame:
         for match in re.finditer(rule.pattern, text, re.MULTILINE):
             yield match[0].split("\n"), group_values(match)

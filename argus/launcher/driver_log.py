@@ -43,9 +43,8 @@ class DriverLog:
         self.file = path.open("ab", buffering=0)
         # Two threads write: one copies the trainer's output, the other runs the watch.
         self.lock = threading.Lock()
-        # The end of the log.
         self.tail = bytearray()
-        # How many bytes of that end the file lacks, and why; "" if no write has failed.
+        # How many bytes at the end of the log the file lacks, and why.
         self.unwritten_bytes = 0
         self.problem = ""
 
@@ -90,7 +89,6 @@ class DriverLog:
         return written
 
     def rotate(self) -> None:
-        """Begin another part, and remove the oldest ones but the first if there are too many."""
         numbers = sorted(int(part.suffix[1:]) for part in self.path.parent.glob(f"{self.path.name}.*[0-9]"))
         # An earlier rotation that could not open its next part has renamed the file already.
         with contextlib.suppress(FileNotFoundError):
@@ -131,17 +129,14 @@ class AttemptOutput:
 
     def __init__(self, driver_log: Path, secrets: Iterable[str]) -> None:
         self.log = DriverLog(driver_log)
-        # It is lost with the node.
         self.ray_log = TruncatedCopy(sys.stdout.buffer, RAY_LOG_BYTES, driver_log)
         self.redactor = Redactor(secrets)
-        # When a program last wrote something.
         self.last_output_at = time.time()
 
     def print_line(self, line: str) -> None:
         self.write(self.redactor.mask_text(f"{line}\n").encode(errors="replace"))
 
     def copy(self, pipe: IO[bytes], redactor: Redactor) -> None:
-        """Write all that arrives from a program."""
         while data := os.read(pipe.fileno(), 1 << 16):
             self.last_output_at = time.time()
             self.write(redactor.feed(data))
@@ -159,9 +154,7 @@ class AttemptOutput:
             self.ray_log.write_unlimited(self.redactor.mask_text(text).encode(errors="replace"))
 
 
-# The record of an attempt's end: written again and again, or else printed to Ray's own log, where the steward finds it.
-
-# How long a launcher whose trainer has ended tries to record the end.
+# How long a launcher tries to record the end of its attempt. After that, it prints the end to Ray's own log.
 RECORD_TIMEOUT_SECONDS = 300.0
 # The same after a stop request: Ray soon kills the launcher.
 STOP_RECORD_TIMEOUT_SECONDS = 5.0
@@ -175,10 +168,7 @@ Result = TypeVar("Result")
 
 
 def retry_write(write: Callable[[], Result], is_stopping: Callable[[], bool], clock: ModuleType = time) -> Result:
-    """Call a function that writes to the archive until it succeeds; raises its last error after RECORD_TIMEOUT_SECONDS.
-
-    is_stopping: whether this process was asked to end.
-    """
+    """Write to the archive, and try again after errors; raises the last one after RECORD_TIMEOUT_SECONDS."""
     until = clock.monotonic() + RECORD_TIMEOUT_SECONDS
     while True:
         try:
@@ -196,12 +186,11 @@ def retry_write(write: Callable[[], Result], is_stopping: Callable[[], bool], cl
 
 
 def format_end_line(failure: Failure | None) -> str:
-    """The line about an attempt's end; failure: None if it did not fail."""
     return END_PREFIX + json_text(failure)
 
 
 def parse_end_line(message: str) -> Failure | None:
-    """The failure in such a line of a job's message from Ray; None without one. A job can print such a line as well."""
+    """The failure in the line with END_PREFIX of a job's message from Ray; None without it. A job can print one too."""
     for line in reversed(message.splitlines()[-MAX_MESSAGE_LINES:]):
         if line.startswith(END_PREFIX):
             try:

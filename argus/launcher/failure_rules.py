@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of patterns that identify each kind of failure in a log: `CAUSES`, then `CONSEQUENCES`, at the end.
-
-The first rule that matches decides. docs/failures.md describes the kinds.
-"""
+"""The table of patterns that identify each kind of failure in a log. docs/failures.md describes the kinds."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ class Rule:
     anywhere: bool = False
     # The pattern may match anywhere in an exception, or in what a process writes as it crashes.
     in_error: bool = False
-    # "" for that of the kind.
     remedy: str = ""
 
 
@@ -44,8 +40,7 @@ def error_rule(kind: FailureKind, pattern: str, remedy: str = "", reason: str = 
     return Rule(kind, pattern, reason, frame, in_error=True, remedy=remedy)
 
 
-# Any exception but those of Ray: actors and nodes that die raise through the code of configuration, datasets and
-# rewards, which is not at fault.
+# Actors and nodes that die raise through the code of configuration, datasets and rewards, which is not at fault.
 NOT_OF_RAY = r"(?P<what>(?!ray\.).+)"
 CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/config/)'
 DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
@@ -385,7 +380,7 @@ MODEL_RULES = (
 
 # A job can write any line, so each pattern takes a time in proportion to the length of the line. Words in any order are
 # lookaheads from the beginning of the line, because two `.*` in a row would try every pair of places.
-# Causes come before the failures that they lead to.
+# The first rule that matches decides. Causes come before the failures that they lead to.
 CAUSES = (
     # The message of isolation.refuse_foreign_actor.
     Rule(FailureKind.TRANSFER_QUEUE, rf"^\S*Error: (?P<what>\w+ {FOREIGN_ACTOR_TEXT}: .*)", "{what}"),

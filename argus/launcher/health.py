@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows the health of a running attempt: its phase before the first step, and the job's warnings, for its status.
 
-`Health` reads what was appended to log and metrics since its last look, within limits. It never raises: neither a full
-shared root nor what a job wrote may end the launcher's watch.
+It never raises: neither a full shared root nor what a job wrote in log and metrics may end the launcher's watch.
 """
 
 from __future__ import annotations
@@ -46,17 +45,14 @@ class Health:
         self.scan = LogScan()
         self.metrics = MetricsSummary()
         self.metrics_name = f"logs/{archive.metrics_file(attempt).name}"
-        # None until the trainer has written its first metrics.
         self.metrics_file: BinaryIO | None = None
         self.lock = threading.Lock()
         # The warnings in the status, and those of them that are of earlier attempts and stay valid.
         self.warnings: tuple[JobWarning, ...] = ()
         self.warnings_written_at = 0.0
         self.earlier_warnings: tuple[JobWarning, ...] = ()
-        # The warnings about the job's nodes, and when the nodes were checked.
         self.node_warnings: tuple[JobWarning, ...] = ()
         self.nodes_checked_at = 0.0
-        # The step of the last checkpoint, and its size.
         self.last_checkpoint_step, self.last_checkpoint_bytes = 0, 0
         # The phase at the last look, and since when.
         self.timed_phase: Phase | None = None
@@ -93,7 +89,6 @@ class Health:
             self.record_warnings(time.time(), has_succeeded)
 
     def read(self, max_bytes: int) -> bool:
-        """Read at most so many bytes of log and of metrics; returns whether anything was new."""
         return self.read_log(max_bytes) + self.read_metrics(max_bytes) > 0
 
     def read_log(self, max_bytes: int) -> int:
@@ -145,9 +140,8 @@ class Health:
         kinds = {warning.kind for warning in current}
         warnings = (*current, *(warning for warning in self.earlier_warnings if warning.kind not in kinds))
         old_kinds = {warning.kind for warning in self.warnings}
-        has_new_kinds = old_kinds != {warning.kind for warning in warnings}
-        is_due = now - self.warnings_written_at >= WRITE_INTERVAL_SECONDS
-        if warnings != self.warnings and (has_new_kinds or is_due):
+        is_new = old_kinds != {warning.kind for warning in warnings}
+        if warnings != self.warnings and (is_new or now - self.warnings_written_at >= WRITE_INTERVAL_SECONDS):
             with contextlib.suppress(OSError):
                 # Only the launcher writes the status while its attempt runs.
                 if status := self.archive.status_json():
@@ -178,7 +172,7 @@ class Health:
         return file_system.f_bavail * file_system.f_frsize if file_system.f_blocks else sys.maxsize
 
     def has_space_for_checkpoint(self) -> bool:
-        """Whether another checkpoint would fit; False before the first one, True if the file system does not answer."""
+        """Whether another checkpoint would fit. A file system that does not answer is not known to be full."""
         with contextlib.suppress(OSError):
             return 0 < self.last_checkpoint_bytes <= self.free_bytes()
         return True

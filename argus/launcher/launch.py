@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one attempt of a job, as its entrypoint on a worker: precheck, trainer, watch, and the record of the end.
-
-The launcher is the process that Ray calls the job's driver. It starts the program of the job, that is a trainer or the
-command of the JobSpec, as another process, whose output it writes to the driver's log.
-"""
+"""Runs one attempt of a job, as its entrypoint on a worker: precheck, trainer, watch, and the record of the end."""
 
 from __future__ import annotations
 
@@ -60,7 +56,6 @@ class Launcher:
         self.signal_before_exit: int | None = None
         # Why this launcher has ended the trainer.
         self.watch_failure: Failure | None = None
-        # What messages call the program that ran last.
         self.program_label = "the command" if self.plan.command else TRAINER
         # The step from which this attempt resumes. The metrics may be older: the attempt may then have no steps left.
         self.first_step = (archive.read_status().resumed_from_step or 0) if attempt > 1 else 0
@@ -73,7 +68,6 @@ class Launcher:
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
     def run(self) -> int:
-        """Run the attempt; returns the exit code of this process."""
         signal.signal(signal.SIGTERM, self.handle_sigterm)
         # A core file has the whole memory of the trainer, and its secrets.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -97,7 +91,6 @@ class Launcher:
         return (code if code >= 0 else 128 - code) or int(outcome.state is JobState.FAILED)
 
     def record_start(self) -> None:
-        driver = {"host": node_name(), "pid": os.getpid()}
         started = time.time()
         status = self.archive.read_status()
         first, phases = status.started_at or started, attempts.phases_before(status, started)
@@ -107,7 +100,7 @@ class Launcher:
             JobState.SUBMITTED if port else JobState.RUNNING,
             started_at=first,
             attempt_started_at=started,
-            driver=driver,
+            driver={"host": node_name(), "pid": os.getpid()},
             phases=phases,
             **server_status,
         )

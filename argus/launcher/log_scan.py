@@ -19,10 +19,8 @@ from ..io.reading import UnreadableError, open_file
 # The number of steps, as trainers print it before the first one. The log may grow to gigabytes after that.
 TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")
 MAX_START_BYTES = 4 << 20
-# Of one process; a longer traceback counts without its exception.
-MAX_TRACEBACK_LINES = 500
-# How many processes may have an unfinished traceback, and how many the number of rows that they read last.
-MAX_PROCESSES = 1000
+# The most lines of a traceback, and the most processes with an unfinished one.
+MAX_TRACEBACK_LINES, MAX_PROCESSES = 500, 1000
 # The size kept of a line that has no end yet.
 MAX_PARTIAL_LINE_BYTES = 1 << 20
 
@@ -84,7 +82,6 @@ EXCEPTION_LINE = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
 ENGINE_STARTS = "Initializing a V1 LLM engine"
 
-# A line without any of these is skipped.
 RELEVANT_MARKERS = (
     *(b"Server", FAILED_SAMPLE_TEXT.encode(), b"Reward computation ", b"left-truncating"),
     *(b"dataset len: ", b"random samples out of"),
@@ -103,10 +100,7 @@ def total_steps(archive: Archive) -> int | None:
 
 
 def expected_steps(archive: Archive) -> int | None:
-    """The number of steps that the trainer announces, or that of the plan, for which the data suffices, if it is less.
-
-    None if the log does not show it.
-    """
+    """The number of steps that the trainer announces, or that for which the data suffices, if it is less."""
     total = total_steps(archive)
     with contextlib.suppress(UnreadableError):
         plan = archive.plan()
@@ -121,7 +115,6 @@ class TracebackProgress:
     def __init__(self, sample_count: int) -> None:
         self.sample_count = sample_count
         self.line_count = 0
-        # The file and the line of its last frame; "" before the first one.
         self.last_frame = ""
         self.has_reward_frame = False
 
@@ -139,7 +132,7 @@ class LogScan:
         self.partial_line = b""
         # The unfinished tracebacks, by process.
         self.open_tracebacks: dict[str, TracebackProgress] = {}
-        # The number of rows of the dataset that each process read last.
+        # The rows of the dataset that each process read last.
         self.last_dataset_rows: dict[str, int] = {}
 
     def feed(self, data: bytes) -> None:
@@ -154,7 +147,6 @@ class LogScan:
                 self.read_line(line)
 
     def finish(self) -> None:
-        """Read a last line without an end, and count the samples whose tracebacks are unfinished."""
         self.feed(b"\n")
         for process in list(self.open_tracebacks):
             self.count_failed_sample(process)
@@ -204,8 +196,7 @@ class LogScan:
             cut_prompt_count = summary.cut_prompt_count + times
             self.summary = replace(summary, cut_prompt_count=cut_prompt_count, longest_cut_prompt_tokens=tokens)
         elif failed := FAILED_REWARD.search(text):
-            cause = failed["what"] or f"it timed out after {failed['after']}"
-            self.count_exceptions(times, cause, in_reward=True)
+            self.count_exceptions(times, failed["what"] or f"it timed out after {failed['after']}", in_reward=True)
         elif selected := SELECTED_ROWS.search(text):
             self.last_dataset_rows[process] = int(selected["rows"])
         elif rows := DATASET_ROWS.search(text):
@@ -225,7 +216,6 @@ class LogScan:
             self.count_exceptions(traceback.sample_count, cause, in_reward=traceback.has_reward_frame or has_earlier)
 
     def count_exceptions(self, count: int, cause: str, *, in_reward: bool) -> None:
-        """Add to the exceptions of the reward function, or to those of the rollout; the first cause stays."""
         summary = self.summary
         earlier = summary.reward_exceptions if in_reward else summary.rollout_exceptions
         total = ExceptionCount(earlier.count + count, earlier.cause or cause)
@@ -239,7 +229,6 @@ class LogFollower:
     def __init__(self, archive: Archive) -> None:
         """Begins at the end of the log: everything before it is of an earlier attempt."""
         self.archive = archive
-        # The number of the current part, and how far it was read.
         self.part_number, self.position = 0, 0
         with contextlib.suppress(FileNotFoundError, UnreadableError):
             for self.part_number, path in archive.log_parts().items():

@@ -36,25 +36,21 @@ VERL_SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:
 class Observations:
     """What a launcher has observed of its attempt, which has ended."""
 
-    # The exit code of the trainer or command; negative for a signal.
+    # Negative for a signal.
     exit_code: int
     # The end of the attempt's log.
     log: str = ""
     # Why the trainer was not started; "" if the precheck passed.
     precheck_problem: str = ""
-    # The signal that the launcher got before the trainer's end; None without one.
+    # The signal that the launcher got before the trainer's end, and why the steward had it sent, if it did.
     stop_signal: int | None = None
-    # Why the steward had that signal sent; None if the steward did not.
     stop_cause: Failure | None = None
     # Why the launcher itself ended the trainer; None if it did not.
     watch_failure: Failure | None = None
-    # The last step of the job.
+    # The last step of the job, how many steps this attempt did, and how many the trainer announced.
     last_step: int = 0
-    # How many steps this attempt did.
     attempt_steps: int = 0
-    # The number of steps that the trainer announced; None if unknown.
     total_steps: int | None = None
-    # The trainer's Hydra overrides.
     overrides: Sequence[str] = ()
     # How many processes on the driver's node the OOM killer ended during the attempt.
     oom_kills: int = 0
@@ -62,7 +58,6 @@ class Observations:
     failed_forks: int = 0
     # The words with which an inference engine ended; "" if none did.
     engine_failure: str = ""
-    # Whether another checkpoint like the last one would fit on the shared root.
     has_space_for_checkpoint: bool = False
     # What messages call the program that ran.
     program: str = TRAINER
@@ -70,13 +65,10 @@ class Observations:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended."""
+    """The job's state, ENDING if the steward has to determine the cause of the failure. reason: of a success."""
 
-    # ENDING if the steward has to determine the cause of the failure.
     state: JobState
-    # None if the job succeeded.
     failure: Failure | None = None
-    # What people should know about a success; "" for nothing.
     reason: str = ""
 
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of an attempt one after the other, and ends the one that runs: the trainer, and shell commands.
-
-Before a trainer, `precheck_problem` checks whether Python would import verl from the snapshot of the plan. The
-names with MVP are fixed: users' tools read the module `mvp_marker` of a snapshot, and the lines MVP_PRECHECK_….
-"""
+"""Runs the programs of an attempt, and ends the one that runs; before a trainer, checks which verl it would import."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from .driver_log import AttemptOutput
 SIGTERM_GRACE_SECONDS = 10
 # How long to copy the rest of a program's output after its end.
 OUTPUT_DRAIN_TIMEOUT_SECONDS = 10
-# Run by a Python with the trainer's environment and directory.
+# Run by a Python with the trainer's environment and directory. The names with MVP are fixed: users' tools read them.
 IMPORT_CHECK = """
 import importlib.util, json
 specs = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
@@ -34,10 +30,7 @@ print(json.dumps([spec and spec.origin for spec in specs]))
 
 
 def precheck_problem(plan: Plan, environment: Mapping[str, str], print_line: Callable[[str], None]) -> str:
-    """Why verl would not be imported from the snapshot of the plan; "" if it would.
-
-    environment: of the trainer. print_line: prints a line into the driver's log.
-    """
+    """Why verl would not be imported from the snapshot of the plan, in the trainer's environment; "" if it would."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_CHECK],
         env=environment,
@@ -67,19 +60,13 @@ def precheck_problem(plan: Plan, environment: Mapping[str, str], print_line: Cal
 
 
 class ProgramRunner:
-    """Runs programs whose output is a part of that of the attempt, without secrets."""
-
     def __init__(
         self, directory: str, secrets: Mapping[str, str], output: AttemptOutput, is_stopping: Callable[[], bool]
     ) -> None:
-        # Where programs run; "" for the directory of this process.
-        self.directory = directory
-        self.secrets, self.output = secrets, output
-        # Whether a program that has just started is to be ended.
-        self.is_stopping = is_stopping
+        """is_stopping: whether a program that has just started is to be ended."""
+        self.directory, self.secrets, self.output, self.is_stopping = directory, secrets, output, is_stopping
         # The current program, or the last one.
         self.process: subprocess.Popen[bytes] | None = None
-        # Set by the first `terminate`.
         self.kill_timer: threading.Timer | None = None
 
     def run_shell(self, command: str, environment: Mapping[str, str], seconds: float) -> int:
@@ -94,8 +81,7 @@ class ProgramRunner:
     def run(self, command: list[str], environment: Mapping[str, str], seconds: float | None = None) -> int:
         """Run a program to its end; returns its exit code, negative for a signal.
 
-        seconds: how long it may take; None for a program without a limit. A program with a limit may leave processes,
-        such as a sandbox.
+        seconds: how long it may take. A program with a limit may leave processes, such as a sandbox.
         """
         try:
             self.process = process = subprocess.Popen(

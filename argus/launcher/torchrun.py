@@ -65,7 +65,7 @@ def run_all_ranks(archive: Archive, attempt: str) -> int:
 
 
 class NodeTasks:
-    """The Ray tasks of an attempt, one on each of its nodes, in a placement group."""
+    """The Ray tasks of an attempt, one on each of its nodes."""
 
     def __init__(self, archive: Archive, attempt: str) -> None:
         import ray
@@ -127,18 +127,13 @@ def run_node(archive: str, *values: str) -> int:
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def exec_torchrun(
-    archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, address: str
-) -> int:
-    """On each node of the trainer: become torchrun, which starts `exec_trainer` for each of its ranks.
-
-    master, port: the address of node 0. parent: the process id of the Ray task. address: that of this node.
-    """
+def exec_torchrun(archive: Archive, attempt: str, node: str, master: str, port: str, parent: str, address: str) -> int:
+    """On each node of the trainer, whose number and address are given: become torchrun, which starts `exec_trainer`."""
     die_with_parent(int(parent))
     plan = archive.plan() or Plan()
     os.environ |= {PARENT_VARIABLE: str(os.getpid()), **thread_variables(plan, os.environ.get("OMP_NUM_THREADS", ""))}
     # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
-    arguments = [*torchrun_arguments(plan, node_rank, master, port), f"--local-addr={address}"]
+    arguments = [*torchrun_arguments(plan, node, master, port), f"--local-addr={address}"]
     _python, *rank = Program.of_this_process().command(str(archive.path), "rank", attempt)
     command = [sys.executable, "-m", TORCHRUN_MODULE, *arguments, *rank]
     os.execv(command[0], command)  # noqa: S606 - there is no shell

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches a running trainer: writes its heartbeats, and notices its deadline, stalls, and inference engines that ended.
-
-The launcher calls `Watch.check` every few seconds, and ends the trainer if that returns a failure.
-"""
+"""Watches a running trainer: writes heartbeats, and notices its deadline, stalls, and inference engines that ended."""
 
 from __future__ import annotations
 
@@ -31,11 +28,10 @@ ENDED_BY_WATCH = "The launcher ends the job:"
 
 @dataclass(frozen=True)
 class LostEngine:
-    """An inference engine that has ended, and for which the trainer may wait."""
+    """An engine that has ended. metrics_bytes: of the metrics file then; if it grows, the trainer goes on."""
 
     message: str
     noticed_at: float
-    # The size of the metrics file at that time. If it grows, the trainer goes on without the engine.
     metrics_bytes: int
 
 
@@ -48,18 +44,13 @@ class Watch:
         self.runner = runner
         self.health = health
         self.metrics_file = archive.metrics_file(attempt)
-        # The size of the metrics file, and when it last changed.
-        self.metrics_bytes = 0
-        self.metrics_changed_at = 0.0
-        # The last step, 0 before the first one; the number of steps that the trainer will do, None if unknown.
+        self.metrics_bytes, self.metrics_changed_at = 0, 0.0
         self.step = 0
         self.total_steps: int | None = None
-        # When the watch began; None before the first check.
         self.began_at: float | None = None
-        # The first step that this attempt did, and when; None before it.
+        # The first step that this attempt did, and when.
         self.first_step: int | None = None
         self.first_step_at: float | None = None
-        # Why the trainer counts as stalled; "" if it does not.
         self.stall_reason = ""
         self.is_overdue = False
         self.lost_engine: LostEngine | None = None
@@ -67,10 +58,7 @@ class Watch:
         self.settled_engines: set[str] = set()
 
     def check(self, now: float, last_output: Callable[[], float]) -> Failure | None:
-        """Write a heartbeat; returns why the trainer has to be ended, or None.
-
-        last_output: returns when the trainer last wrote a line.
-        """
+        """Write a heartbeat; returns why the trainer has to be ended, or None. last_output: when it last wrote."""
         self.began_at = now if self.began_at is None else self.began_at
         self.read_metrics(now)
         self.health.look(now)
@@ -98,7 +86,6 @@ class Watch:
         return failures.failure(FailureKind.DEADLINE, problem)
 
     def deadline_problem(self, now: float) -> str:
-        """Why the trainer has no time left: the job's deadline, or the end of its machines; "" if it has."""
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:
@@ -147,7 +134,7 @@ class Watch:
         return failures.failure(FailureKind.ENGINE_LOST, reason)
 
     def stall_problem(self, now: float, last_output: float) -> str:
-        """Why the trainer counts as stalled; "" if it does not."""
+        """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes."""
         began_at = self.began_at or now
         if self.plan.command:
             seconds = now - max(began_at, last_output)
@@ -158,8 +145,7 @@ class Watch:
                 seconds = 0 if address else now - began_at
                 limit, reason = self.plan.start_timeout, f"no answer on port {self.plan.ready_port} for {seconds:.0f} s"
         elif self.first_step is None:
-            # Before its first step, a trainer may be silent, and what it prints is no progress. But a job that only
-            # validates has no steps, and prints something now and then.
+            # What it prints is no progress. But a job that only validates has no steps, and prints something at times.
             seconds = now - (max(began_at, last_output) if is_true(self.plan.overrides, VAL_ONLY) else began_at)
             phase = f", while {self.health.phase}" if self.health.phase else ""
             phase += f"; the job {notice}" if (notice := self.steward_heartbeat().notice) else ""
